@@ -23,6 +23,7 @@ mod conditions;
 mod database;
 mod destination;
 mod feature;
+mod logs;
 mod module;
 mod name;
 mod named;
@@ -165,7 +166,7 @@ fn config(
         .section("buffering")
         .map(buffering::buffering)
         .unwrap_or_default();
-    let log = top.section("log").map(process::log).unwrap_or_default();
+    let log = top.section("log").map(logs::log).unwrap_or_default();
     let admin = top.section("admin").map(admin::admin).unwrap_or_default();
     let acme = top.section("acme").map(acme::acme);
     let modules: Vec<(ModuleConfig, module::ModuleMarks)> = top

@@ -1,14 +1,11 @@
-//! Reads `[server]`, `[limits]` and `[log]`.
+//! Reads `[server]` and `[limits]`.
 //!
 //! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
 
 use crate::named::{DAY_MS, HOUR_MS, account, count};
-use crate::reader::{ConfigSection, ConfigValue, size_text};
+use crate::reader::{ConfigSection, size_text};
 use crate::value;
-use crate::{
-    AccessLogConfig, AccessLogFormat, BuildFeature, ErrorLogLevel, LimitsConfig, LogConfig,
-    LogTarget, MissingFeature, ProcessConfig, SoftirqMode,
-};
+use crate::{BuildFeature, LimitsConfig, MissingFeature, ProcessConfig, SoftirqMode};
 use std::ops::RangeInclusive;
 
 const CACHE_LEN_MIN: u64 = 64 << 10;
@@ -156,33 +153,6 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
     limits
 }
 
-pub(crate) fn log(section: ConfigSection<'_>) -> LogConfig {
-    let default = LogConfig::default();
-    let path = access(&section);
-    let format = section.choice(
-        "format",
-        &[
-            ("combined", AccessLogFormat::Combined),
-            ("extended", AccessLogFormat::Extended),
-            ("json", AccessLogFormat::Json),
-        ],
-        AccessLogFormat::default(),
-    );
-    let levels = [
-        ("error", ErrorLogLevel::Error),
-        ("warn", ErrorLogLevel::Warn),
-        ("info", ErrorLogLevel::Info),
-        ("debug", ErrorLogLevel::Debug),
-    ];
-    let log = LogConfig {
-        access: path.map(|path| AccessLogConfig { path, format }),
-        error: error(&section).unwrap_or(default.error),
-        level: section.choice("level", &levels, default.level),
-    };
-    section.finish();
-    log
-}
-
 /// 0 is off; a cache of only a few objects would cost more than it saves.
 fn cache(section: &ConfigSection<'_>, default: u64) -> u64 {
     section.size_or_zero("cache", default, CACHE_LEN_MIN..=TIB)
@@ -222,47 +192,6 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
         return 0;
     }
     limit
-}
-
-/// The access log's target; None also for `"off"`.
-fn access(section: &ConfigSection<'_>) -> Option<LogTarget> {
-    let item = section.item("access")?;
-    item.text()
-        // A word, since TOML has no null.
-        .filter(|text| *text != "off")
-        .and_then(|text| target(&item, text))
-}
-
-fn error(section: &ConfigSection<'_>) -> Option<LogTarget> {
-    let item = section.item("error")?;
-    item.text().and_then(|text| target(&item, text))
-}
-
-/// A log's target. Names of non-file targets of other servers are refused; they would silently become files.
-fn target(item: &ConfigValue<'_>, text: &str) -> Option<LogTarget> {
-    match text {
-        "stdout" => Some(LogTarget::Stdout),
-        "stderr" => Some(LogTarget::Stderr),
-        unsupported if is_unsupported_target(unsupported) => {
-            item.report(
-                format!("{} is not a target for logs", item.to_display()),
-                "a file, stdout or stderr; systemd and containers pass the last two on to journal and syslog",
-            );
-            None
-        }
-        path => Some(LogTarget::File(item.resolve(path))),
-    }
-}
-
-/// Whether a target is in another server's notation: `syslog:server=…`, `udp://…`, `journald`,
-/// `|/usr/bin/rotatelogs …`. A file with such a name can still be written as an absolute path or with `./`.
-fn is_unsupported_target(text: &str) -> bool {
-    // A file may be named with `./` or an absolute path, so that such names stay possible.
-    let scheme = text.split(['/', '.']).next().unwrap_or_default();
-    let is_word = |word: &&str| text.eq_ignore_ascii_case(word);
-    scheme.contains(':')
-        || text.starts_with('|')
-        || ["syslog", "journald", "journal"].iter().any(is_word)
 }
 
 /// A size in a range that fits `usize`.

@@ -25,7 +25,9 @@ pub use alias::AliasConfig;
 pub use caching::{CacheBypass, CacheConfig, CookieStorage};
 pub use class::{ClassConfig, ClassMembers, FieldMatch};
 pub use limits::{BufferConfig, LimitsConfig};
-pub use log::{AccessLogConfig, AccessLogFormat, ErrorLogLevel, LogConfig, LogTarget};
+pub use log::{
+    AccessLogConfig, AccessLogFormat, BinaryLogConfig, ErrorLogLevel, LogConfig, LogTarget,
+};
 pub use origin::{
     BalanceConfig, HashBy, OriginCheck, OriginConfig, OriginHost, OriginServer, OriginTls,
     OriginUrl, ProxyProtocol,

@@ -229,6 +229,7 @@ fn every_key_of_the_process_is_read() {
     let access = AccessLogConfig {
         path: LogTarget::File("access.log".into()),
         format: AccessLogFormat::Json,
+        binary: BinaryLogConfig::default(),
     };
     let error = LogTarget::File("/var/log/error.log".into());
     assert_eq!(config.server, server);
@@ -473,7 +474,7 @@ fn unknown_keys() {
     assert_eq!(
         shown("sites = 1\n[[site]]\nroot = \"r\"\n[log]\nlevl = \"info\""),
         "1:1: sites: unknown key; did you mean site? (allowed: server, limits, buffering, log, admin, acme, module, database, application, origin, class, site)\n\
-         5:1: log.levl: unknown key; did you mean level? (allowed: access, format, error, level)"
+         5:1: log.levl: unknown key; did you mean level? (allowed: access, format, block_age, rotate_len, rotate_age, total_len_max, error, level)"
     );
     assert_eq!(
         shown(&in_site(
@@ -519,6 +520,48 @@ fn a_site_of_redirects_needs_no_root() {
     // FastCGI scripts are files of the root, too.
     let with_scripts = format!("{redirect}[[site.route]]\npattern = \"*.php\"\nfastcgi = 9000\n");
     assert!(shown(&with_scripts).contains("root is missing"));
+}
+
+#[test]
+fn a_binary_log_has_keys_of_its_own() {
+    let binary = "[log]\naccess = \"a\"\nformat = \"binary\"\n";
+    let site = "[[site]]\nroot = \"/srv\"\n";
+    let keys =
+        "block_age = \"500ms\"\nrotate_len = \"1M\"\nrotate_age = \"1h\"\ntotal_len_max = \"4M\"\n";
+    let access = good(&format!("{binary}{keys}{site}")).log.access;
+    let expected = AccessLogConfig {
+        path: LogTarget::File("a".into()),
+        format: AccessLogFormat::Binary,
+        binary: BinaryLogConfig {
+            block_age_max_ms: 500,
+            file_len_max: 1 << 20,
+            file_age_max_ms: 3_600_000,
+            total_len_max: 4 << 20,
+        },
+    };
+    assert_eq!(access, Some(expected));
+    let default = good(&format!("{binary}{site}")).log.access;
+    assert_eq!(
+        default.map(|it| it.binary),
+        Some(BinaryLogConfig::default())
+    );
+    for (lines, problem) in [
+        (
+            "[log]\nrotate_len = \"1M\"\n",
+            "rotate_len is set, but format is not",
+        ),
+        (
+            "[log]\naccess = \"stdout\"\nformat = \"binary\"\n",
+            "can't go to stdout",
+        ),
+        (
+            "[log]\nformat = \"binary\"\nrotate_len = \"1G\"\n",
+            "less than four times rotate_len",
+        ),
+    ] {
+        let shown = shown(&format!("{lines}{site}"));
+        assert!(shown.contains(problem), "{shown}");
+    }
 }
 
 #[test]
@@ -644,7 +687,7 @@ fn numbers_out_of_range() {
         ),
         (
             "log.format = 1",
-            "1:14: log.format: 1 is not an allowed value (allowed: \"combined\", \"extended\", \"json\")",
+            "1:14: log.format: 1 is not an allowed value (allowed: \"combined\", \"extended\", \"json\", \"binary\")",
         ),
     ] {
         assert_eq!(shown(&format!("{line}\n[[site]]\nroot = \"r\"")), expected);

@@ -1,17 +1,17 @@
 //! Logs that never block their writers: the lines of the access log, the error log, and the thread that writes both.
 //!
-//! Independent of any server: [`access`] formats the line of a response, [`writer`] writes bytes to a file, and
+//! Independent of any server: [`access`] formats the line of a response, [`writer`] passes entries to a file, and
 //! [`error`] prefixes messages with level and time.
 
 #![forbid(unsafe_code)]
 
 pub mod access;
 pub mod civil_date;
-mod decimal;
+pub mod decimal;
 pub mod error;
-mod escape;
+pub mod escape;
 pub mod writer;
 
 pub use access::{AccessEntry, LineFormat, LineFormatter};
 pub use error::{ErrorLogger, LogLevel, LoggedMessage};
-pub use writer::{LineSink, LogDestination, LogWriter};
+pub use writer::{EntryOutput, LineSink, LogDestination, LogWriter, WriterLimits};

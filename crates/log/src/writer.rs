@@ -7,6 +7,7 @@
 //! A target may be a pipe without a reader or a disk that hangs: then the buffers fill, and lines that do not fit are
 //! lost and counted. Only this thread ever waits.
 
+mod entry_output;
 mod output;
 #[cfg(test)]
 mod tests;
@@ -19,11 +20,13 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use self::output::{LogOutput, line_count, open};
+pub use self::entry_output::{EntryOutput, OpenOtherwise, WriterLimits};
+pub use self::output::open;
+use self::output::{LineOutput, line_count};
 
-/// Maximum pending bytes, in all buffers of a log.
+/// Maximum pending bytes, in all buffers of a log of lines.
 const PENDING_LEN_MAX: usize = 4 << 20;
-/// This many bytes are written without further delay.
+/// This many bytes of lines are written without further delay.
 const WAKE_LEN: usize = 64 * 1024;
 /// A buffer that grew beyond this is freed.
 const CAPACITY_KEPT_MAX: usize = 256 * 1024;
@@ -63,9 +66,8 @@ struct SinkBuffer {
 }
 
 struct WriterState {
-    /// Maximum time that a line waits to be batched with others.
-    delay: Duration,
-    /// Bytes in the buffers or being written: 0 <= it <= [`PENDING_LEN_MAX`]. Grows under the lock of the buffer that
+    limits: WriterLimits,
+    /// Bytes in the buffers or being written: 0 <= it <= `pending_len_max`. Grows under the lock of the buffer that
     /// receives the bytes; only the thread lowers it.
     pending_len: AtomicUsize,
     control: Mutex<WriterControl>,
@@ -75,9 +77,6 @@ struct WriterState {
 
 /// Called if a log cannot be reopened.
 type OnFailure = Box<dyn FnOnce(&io::Error) + Send>;
-/// Opens a log's file in another way, after an error.
-type OpenOtherwise = fn(&Path, io::Error) -> io::Result<File>;
-
 #[derive(Default)]
 struct WriterControl {
     buffers: Vec<Arc<Mutex<SinkBuffer>>>,
@@ -91,7 +90,7 @@ impl LogWriter {
     /// # Errors
     /// When the file can't be opened or created, or no thread can be had.
     pub fn open(target: &LogDestination) -> io::Result<LogWriter> {
-        LogWriter::start(target, open(target)?, |_| Duration::ZERO)
+        LogWriter::start_lines(target, open(target)?, Duration::ZERO)
     }
 
     /// Like [`LogWriter::open`], but a line may wait for others for up to `delay`, except on a terminal.
@@ -111,29 +110,39 @@ impl LogWriter {
         file: File,
         delay: Duration,
     ) -> io::Result<LogWriter> {
-        LogWriter::start(target, file, |output| match output.file().is_terminal() {
+        let delay = match file.is_terminal() {
             true => Duration::ZERO,
             false => delay,
-        })
+        };
+        LogWriter::start_lines(target, file, delay)
     }
 
-    fn start(
-        target: &LogDestination,
-        file: File,
-        delay: impl FnOnce(&LogOutput<File>) -> Duration,
-    ) -> io::Result<LogWriter> {
-        let output = LogOutput::new(file);
+    fn start_lines(target: &LogDestination, file: File, delay: Duration) -> io::Result<LogWriter> {
+        let limits = WriterLimits {
+            delay,
+            wake_len: WAKE_LEN,
+            pending_len_max: PENDING_LEN_MAX,
+            count_entries: line_count,
+        };
+        LogWriter::start(limits, LineOutput::new(target.clone(), file))
+    }
+
+    /// Starts the thread of a log with an output of any kind.
+    ///
+    /// # Errors
+    /// When no thread can be had.
+    pub fn start(limits: WriterLimits, output: impl EntryOutput) -> io::Result<LogWriter> {
         let shared = Arc::new(WriterState {
-            delay: delay(&output),
+            limits,
             pending_len: AtomicUsize::new(0),
             control: Mutex::default(),
             changed: Condvar::new(),
             lost: AtomicU64::new(0),
         });
-        let (thread_state, target) = (shared.clone(), target.clone());
+        let thread_state = shared.clone();
         let thread = std::thread::Builder::new()
             .name("log".into())
-            .spawn(move || write_all(&thread_state, &target, output))?;
+            .spawn(move || write_all(&thread_state, output))?;
         Ok(LogWriter {
             shared,
             thread: Some(thread),
@@ -170,7 +179,7 @@ impl LogWriter {
         self.shared.changed.notify_all();
     }
 
-    /// Lines lost because the buffers were full or closed, or the target refused them.
+    /// Entries lost because the buffers were full or closed, or the target refused them.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
@@ -221,14 +230,16 @@ impl LineSink {
         };
         let Some(pending_before) = pending_before else {
             drop(buffer);
-            self.shared.count_lost(line_count(lines));
+            let count = self.shared.limits.count_entries;
+            self.shared.count_lost(count(lines));
             return false;
         };
         buffer.lines.extend_from_slice(lines);
         drop(buffer);
         // Waking the thread is a system call, so only a push that changes its next deadline does it.
+        let wake_len = self.shared.limits.wake_len;
         if pending_before == 0
-            || (pending_before < WAKE_LEN && pending_before + lines.len() >= WAKE_LEN)
+            || (pending_before < wake_len && pending_before + lines.len() >= wake_len)
         {
             self.shared.wake();
         }
@@ -241,7 +252,7 @@ impl WriterState {
     fn reserve(&self, len: usize) -> Option<usize> {
         let grown = |pending: usize| {
             let sum = pending.checked_add(len)?;
-            (sum <= PENDING_LEN_MAX).then_some(sum)
+            (sum <= self.limits.pending_len_max).then_some(sum)
         };
         self.pending_len.fetch_update(Relaxed, Relaxed, grown).ok()
     }
@@ -282,7 +293,7 @@ impl WriterState {
         let mut end = None;
         loop {
             let pending = self.pending_len.load(Relaxed);
-            if pending >= WAKE_LEN || control.reopen.is_some() {
+            if pending >= self.limits.wake_len || control.reopen.is_some() {
                 return Some(control.round());
             }
             if pending == 0 {
@@ -297,7 +308,7 @@ impl WriterState {
             }
             let now = Instant::now();
             let remaining = end
-                .get_or_insert(now + self.delay)
+                .get_or_insert(now + self.limits.delay)
                 .saturating_duration_since(now);
             if remaining.is_zero() || control.is_closed {
                 return Some(control.round());
@@ -328,15 +339,22 @@ impl WriterControl {
     }
 }
 
-fn write_all(shared: &WriterState, target: &LogDestination, mut output: LogOutput<File>) {
+fn write_all<O: EntryOutput>(shared: &WriterState, mut output: O) {
     // Swapped with the buffer being written, so that sinks continue with allocated memory.
     let mut lines = Vec::new();
     while let Some(round) = shared.next_round() {
+        let mut gathered_len = 0;
         for buffer in &round.buffers {
             std::mem::swap(&mut lines, &mut lock(buffer).lines);
-            for chunk in output::chunks(&lines) {
-                shared.count_lost(output.write(chunk));
-                shared.count_done(chunk.len());
+            let mut rest = &lines[..];
+            while !rest.is_empty() {
+                let (part, after) = rest.split_at(output.part_len(rest));
+                rest = after;
+                shared.count_lost(output.write(part));
+                match O::IS_GATHERING {
+                    true => gathered_len += part.len(),
+                    false => shared.count_done(part.len()),
+                }
             }
             lines.clear();
             // A burst must not keep its memory for ever.
@@ -344,15 +362,12 @@ fn write_all(shared: &WriterState, target: &LogDestination, mut output: LogOutpu
                 lines = Vec::new();
             }
         }
-        if let Some((open_otherwise, on_failure)) = round.reopen {
-            let opened = open(target).or_else(|error| match target {
-                LogDestination::File(path) => open_otherwise(path, error),
-                LogDestination::Stdout | LogDestination::Stderr => Err(error),
-            });
-            match opened {
-                Ok(opened) => output = LogOutput::new(opened),
-                Err(error) => on_failure(&error),
-            }
+        shared.count_lost(output.end_round());
+        shared.count_done(gathered_len);
+        if let Some((open_otherwise, on_failure)) = round.reopen
+            && let Err(error) = output.reopen(open_otherwise)
+        {
+            on_failure(&error);
         }
     }
 }

@@ -1,5 +1,6 @@
 //! The command line: all commands, and the arguments of those without a file here.
 
+pub mod log;
 mod serve;
 pub mod servers;
 #[cfg_attr(not(feature = "softirq"), path = "stubs/softirq_options.rs")]
@@ -11,6 +12,7 @@ use clap::{Args, Parser, Subcommand};
 use lowroad_config::{self as config, Config};
 use lowroad_privileges::helper;
 
+use self::log::LogCommand;
 use self::serve::{AccelerateArgs, ServeArgs};
 use self::servers::{ControlArgs, DashboardArgs, PurgeArgs, StatusArgs};
 use self::softirq::{AttachArgs, DetachArgs, DoctorArgs, TopArgs};
@@ -104,6 +106,12 @@ pub enum CliCommand {
     Status(StatusArgs),
     /// Show the running server in a browser: levels, rates, latency, origins, certificates, errors
     Dashboard(DashboardArgs),
+    /// Read a binary access log
+    Log {
+        /// The operation
+        #[command(subcommand)]
+        operation: LogCommand,
+    },
     /// Watch attached levels: answers, hits, connections, hot URLs
     Top(TopArgs),
     /// Purge stored responses of running servers and of attached levels, at once

@@ -27,6 +27,8 @@ mod image;
 mod init;
 mod level;
 mod limits;
+mod log_reader;
+mod log_writers;
 mod man_pages;
 mod memory;
 mod metrics;
@@ -156,6 +158,7 @@ fn run(command: CliCommand) -> ExitCode {
         CliCommand::Status(status) => softirq::status(&status),
         CliCommand::Dashboard(args) => admin::dashboard_relay::run(&args, softirq::level_values),
         CliCommand::Top(top) => softirq::top(&top),
+        CliCommand::Log { operation } => log_reader::run(&operation),
         CliCommand::Purge(purge) => softirq::purge(&purge),
         CliCommand::Trust => lowroad_tls_listener::trust().and_then(terminal_output::out),
         CliCommand::Doctor(doctor) => softirq::doctor(&doctor),

@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_config::{AccessLogFormat, Config, ErrorLogLevel, LogTarget, SiteRoot};
+use lowroad_config::{AccessLogFormat, Config, SiteRoot};
 use lowroad_disk::{DiskFolder, FolderError};
 use lowroad_engine::counters::WorkerCounters;
 use lowroad_engine::epoll::EpollDriver;
@@ -28,17 +28,15 @@ use lowroad_files::file_fetcher::FileFetcher;
 use lowroad_files::file_loader::FileLoader;
 use lowroad_handler::interim_responses::PostInterim;
 use lowroad_handler::secrets;
-use lowroad_log::{ErrorLogger, LineSink, LogDestination, LogWriter};
+use lowroad_log::{ErrorLogger, LineSink};
 use lowroad_privileges::account;
-use lowroad_privileges::account::ServerAccount;
-use lowroad_privileges::helper;
 use lowroad_privileges::hide_process;
 use lowroad_response_cache::calls::HandlerCalls;
 use lowroad_response_cache::handler_outcome::{HandlerOutcome, OutcomeSender};
 use lowroad_routes::applications::ApplicationSet;
 use lowroad_routes::route_builder::HandlerRuntime;
 use lowroad_routes::routes::Route;
-use lowroad_site::access::{WRITE_DELAY, WorkerAccessLog};
+use lowroad_site::access::WorkerAccessLog;
 use lowroad_site::decision::SiteService;
 use lowroad_site::explain_files;
 use lowroad_site::listeners::{ListenerAddresses, ListenerSet};
@@ -54,6 +52,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
 use crate::level::{FrontServer, LevelKeeper};
+use crate::log_writers::LogWriters;
 use crate::memory;
 use crate::reload;
 use crate::running_server::{RunningServer, WorkerBox, lock, update_applications};
@@ -82,7 +81,7 @@ pub fn run(
     let (account, user_note) = account::account(&config)?;
     // With root's rights, which a later reopen gets from the privileged helper.
     let logs = LogWriters::open(&config, account.as_ref())?;
-    let logger = ErrorLogger::new(logs.errors.sink(), level(config.log.level));
+    let logger = logs.logger();
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
     if let Err(error) = lowroad_engine::keep_descriptors() {
         logger.warn(format_args!(
@@ -323,57 +322,6 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
         started: Instant::now(),
         config,
     })
-}
-
-/// The writers of the error log and the access log.
-struct LogWriters {
-    errors: LogWriter,
-    access: Option<(LogWriter, AccessLogFormat)>,
-}
-
-impl LogWriters {
-    fn open(config: &Config, account: Option<&ServerAccount>) -> Result<LogWriters, String> {
-        let errors = open_log(&config.log.error, Duration::ZERO, account)?;
-        let access = match &config.log.access {
-            Some(access) => Some((open_log(&access.path, WRITE_DELAY, account)?, access.format)),
-            None => None,
-        };
-        Ok(LogWriters { errors, access })
-    }
-
-    fn sinks(&self) -> Vec<LineSink> {
-        let access = self.access.iter().map(|(writer, _)| writer);
-        std::iter::once(&self.errors)
-            .chain(access)
-            .map(LogWriter::sink)
-            .collect()
-    }
-
-    fn access_sink(&self) -> Option<(LineSink, AccessLogFormat)> {
-        self.access
-            .as_ref()
-            .map(|(writer, format)| (writer.sink(), *format))
-    }
-
-    /// Reopens the log files. A log that can't be reopened keeps its old file, and `logger` reports the error.
-    fn reopen(&self, logger: &ErrorLogger) {
-        let all = std::iter::once((&self.errors, "error"));
-        for (writer, name) in all.chain(self.access.iter().map(|(writer, _)| (writer, "access"))) {
-            let logger = logger.clone();
-            writer.reopen(helper::reopen_log, move |error| {
-                logger.error(format_args!(
-                    "can't reopen the {name} log, so it continues in the previous file: {error}"
-                ));
-            });
-        }
-    }
-
-    fn close(self) {
-        if let Some((writer, _)) = self.access {
-            writer.close();
-        }
-        self.errors.close();
-    }
 }
 
 /// The parameters that differ between workers.
@@ -690,32 +638,5 @@ fn worker_count(config: &Config) -> usize {
         // Respects CPU affinity and cgroup quotas, unlike the machine's number of processors.
         0 => thread::available_parallelism().map_or(1, usize::from),
         count => count,
-    }
-}
-
-fn open_log(
-    target: &LogTarget,
-    delay: Duration,
-    account: Option<&ServerAccount>,
-) -> Result<LogWriter, String> {
-    let target = match target {
-        LogTarget::Stdout => LogDestination::Stdout,
-        LogTarget::Stderr => LogDestination::Stderr,
-        LogTarget::File(path) => LogDestination::File(path.clone()),
-    };
-    let file = match (&target, account) {
-        (LogDestination::File(path), Some(account)) => account.open_log(path),
-        _ => LogWriter::open_target(&target),
-    };
-    file.and_then(|file| LogWriter::open_file(&target, file, delay))
-        .map_err(|error| format!("can't write the log {target:?}: {error}"))
-}
-
-fn level(level: ErrorLogLevel) -> lowroad_log::LogLevel {
-    match level {
-        ErrorLogLevel::Error => lowroad_log::LogLevel::Error,
-        ErrorLogLevel::Warn => lowroad_log::LogLevel::Warn,
-        ErrorLogLevel::Info => lowroad_log::LogLevel::Info,
-        ErrorLogLevel::Debug => lowroad_log::LogLevel::Debug,
     }
 }

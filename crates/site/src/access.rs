@@ -1,8 +1,8 @@
-//! The access log: records of requests in progress, and their lines.
+//! The access log: records of requests in progress, and their entries.
 //!
-//! A worker collects lines and passes them to the log once per turn of its event loop; the log's thread writes them at
-//! most [`WRITE_DELAY`] later. If that thread is too slow, lines are dropped and counted; a worker never waits for it.
-//! Records are reused, so that a line allocates nothing.
+//! A worker collects entries ([`crate::access_sink`]) and passes them to the log once per turn of its event loop; the
+//! log's thread writes lines at most [`WRITE_DELAY`] later. If that thread is too slow, entries are dropped and counted; a
+//! worker never waits for it. Records are reused, so that an entry allocates nothing.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -13,9 +13,11 @@ use lowroad_engine::Exchange;
 use lowroad_http::h1::first_line;
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
-use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
+use lowroad_log::{AccessEntry, LineSink};
 use lowroad_response_cache::storage::HitKind;
 use lowroad_store::clock;
+
+use crate::access_sink::AccessSink;
 
 /// The source of a response, for the log and the cache counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,8 +81,6 @@ pub const WRITE_DELAY: Duration = Duration::from_millis(200);
 
 /// The line of a refused request, and its fields, are truncated to this length.
 const LINE_LEN_MAX: usize = 1024;
-/// Collected lines are passed to the log at this length.
-const BATCH_LEN: usize = 32 * 1024;
 /// Maximum number of unused records kept for later requests.
 const SPARE_COUNT_MAX: usize = 64;
 /// A record with more memory than this is freed.
@@ -215,12 +215,10 @@ impl AccessRecord {
 
 /// A worker's access log.
 pub struct WorkerAccessLog {
-    sink: LineSink,
-    formatter: LineFormatter,
-    /// The lines have durations and fractions of a second. The log then reads the clocks itself: the event loop reads
+    sink: AccessSink,
+    /// The entries have durations and fractions of a second. The log then reads the clocks itself: the event loop reads
     /// them once a turn, and they advance by several ms.
     is_precise: bool,
-    lines: Vec<u8>,
     spare: SpareRecords,
 }
 
@@ -228,14 +226,8 @@ impl WorkerAccessLog {
     /// A log into `sink`.
     pub fn new(sink: LineSink, format: AccessLogFormat) -> WorkerAccessLog {
         WorkerAccessLog {
-            sink,
+            sink: AccessSink::new(sink, format),
             is_precise: format != AccessLogFormat::Combined,
-            formatter: LineFormatter::new(match format {
-                AccessLogFormat::Combined => LineFormat::Combined,
-                AccessLogFormat::Extended => LineFormat::Extended,
-                AccessLogFormat::Json => LineFormat::Json,
-            }),
-            lines: Vec::with_capacity(BATCH_LEN),
             spare: SpareRecords::default(),
         }
     }
@@ -313,7 +305,7 @@ impl WorkerAccessLog {
         }
     }
 
-    /// Writes a line; `is_complete` is false for a truncated response.
+    /// Writes an entry; `is_complete` is false for a truncated response.
     pub fn write(
         &mut self,
         record: Box<AccessRecord>,
@@ -327,20 +319,13 @@ impl WorkerAccessLog {
             false => now_ms * 1000,
         };
         let entry = record.entry(body_len, is_complete, now_us);
-        self.formatter.append(&entry, &mut self.lines);
+        self.sink.push(&entry);
         self.spare.recycle(record);
-        if self.lines.len() >= BATCH_LEN {
-            self.flush();
-        }
     }
 
-    /// Passes the gathered lines to the log.
+    /// Passes the gathered entries to the log.
     pub fn flush(&mut self) {
-        if !self.lines.is_empty() {
-            // The log counts the lines that it drops.
-            let _ = self.sink.push(&self.lines);
-            self.lines.clear();
-        }
+        self.sink.flush();
     }
 }
 

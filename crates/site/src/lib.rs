@@ -4,6 +4,7 @@
 #![forbid(unsafe_code)]
 
 pub mod access;
+mod access_sink;
 pub mod cache_counters;
 pub mod decision;
 pub mod explain;

@@ -65,7 +65,10 @@ pub(super) const LOG: TableReference = TableReference {
     title: "access log and error log",
     intro: "Where the logs are written, and their format. The lines are described in [operation](../operation.md).",
     context: "[log]\n",
-    with_lines: &[],
+    with_lines: &[(
+        "format = \"binary\"",
+        "access = \"access.lrlog\"\nformat = \"binary\"",
+    )],
     keys: &[
         KeyReference::with_default(
             "access",
@@ -75,10 +78,38 @@ pub(super) const LOG: TableReference = TableReference {
         ),
         KeyReference::with_default(
             "format",
-            "`\"combined\"`, `\"extended\"` or `\"json\"`",
+            "`\"combined\"`, `\"extended\"`, `\"json\"` or `\"binary\"`",
             "\"combined\"",
-            "The format of the access log.",
+            "The format of the access log. `\"binary\"` needs a path; `lowroad log` reads it ([logs](../logs.md)).",
         ),
+        KeyReference::with_default(
+            "block_age",
+            "duration, 100ms to 1m",
+            "\"2s\"",
+            "The maximum time that a record waits to be written with others. SIGKILL loses these records.",
+        )
+        .only_with(&["format = \"binary\""]),
+        KeyReference::with_default(
+            "rotate_len",
+            "size, 64K to 1024G",
+            "\"64M\"",
+            "At this length the file is renamed to its name and the time, and another begins.",
+        )
+        .only_with(&["format = \"binary\""]),
+        KeyReference::with_default(
+            "rotate_age",
+            "duration, 1m to 366d",
+            "\"1d\"",
+            "The same at this age.",
+        )
+        .only_with(&["format = \"binary\""]),
+        KeyReference::with_default(
+            "total_len_max",
+            "size, four times `rotate_len` to 1024G",
+            "\"1G\"",
+            "All files together, the current one counted as full. The oldest are deleted.",
+        )
+        .only_with(&["format = \"binary\""]),
         KeyReference::with_default(
             "error",
             "`\"stdout\"`, `\"stderr\"` or a path",

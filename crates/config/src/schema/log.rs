@@ -26,10 +26,36 @@ impl Default for LogConfig {
 /// An enabled access log. Keys `log.access` and `log.format`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AccessLogConfig {
-    /// The target of the lines.
+    /// The target of the lines; a file, if the format is `AccessLogFormat::Binary`.
     pub path: LogTarget,
     /// The format of the lines. Default `AccessLogFormat::Combined`.
     pub format: AccessLogFormat,
+    /// Blocks and files of `AccessLogFormat::Binary`.
+    pub binary: BinaryLogConfig,
+}
+
+/// Blocks and files of a binary access log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BinaryLogConfig {
+    /// The maximum time that a record waits to be written with others. Default 2,000.
+    pub block_age_max_ms: u64,
+    /// A file is rotated at this length. Default 64 MiB.
+    pub file_len_max: u64,
+    /// A file is rotated at this age. Default a day.
+    pub file_age_max_ms: u64,
+    /// The length of all files; the oldest are deleted. Default 1 GiB.
+    pub total_len_max: u64,
+}
+
+impl Default for BinaryLogConfig {
+    fn default() -> BinaryLogConfig {
+        BinaryLogConfig {
+            block_age_max_ms: 2000,
+            file_len_max: 64 << 20,
+            file_age_max_ms: 86_400_000,
+            total_len_max: 1 << 30,
+        }
+    }
 }
 
 /// The target of log lines.
@@ -53,6 +79,8 @@ pub enum AccessLogFormat {
     Extended,
     /// One JSON object a line. `"json"`
     Json,
+    /// Compressed columns. `"binary"`
+    Binary,
 }
 
 /// The severity of a line in the error log, the most severe first (a line is written if `line <= level`).

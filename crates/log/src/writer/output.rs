@@ -5,10 +5,51 @@ use std::io::{self, ErrorKind, Write};
 use std::os::fd::AsFd;
 use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
-use super::LogDestination;
+use super::{EntryOutput, LogDestination, OpenOtherwise};
 
 /// Bytes of one write, unless a line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
+
+/// Lines in a file.
+pub struct LineOutput {
+    target: LogDestination,
+    output: LogOutput<File>,
+}
+
+impl LineOutput {
+    /// Writes to the target's file, which is open.
+    pub fn new(target: LogDestination, file: File) -> LineOutput {
+        LineOutput {
+            target,
+            output: LogOutput::new(file),
+        }
+    }
+}
+
+impl EntryOutput for LineOutput {
+    const IS_GATHERING: bool = false;
+
+    fn part_len(&self, entries: &[u8]) -> usize {
+        chunk_len(entries)
+    }
+
+    fn write(&mut self, entries: &[u8]) -> u64 {
+        self.output.write(entries)
+    }
+
+    fn end_round(&mut self) -> u64 {
+        0
+    }
+
+    fn reopen(&mut self, open_otherwise: OpenOtherwise) -> io::Result<()> {
+        let opened = open(&self.target).or_else(|error| match &self.target {
+            LogDestination::File(path) => open_otherwise(path, error),
+            LogDestination::Stdout | LogDestination::Stderr => Err(error),
+        });
+        self.output = LogOutput::new(opened?);
+        Ok(())
+    }
+}
 
 /// Opens a log's target. Standard output and error become separate files: their usual handles have locks, which the
 /// rest of the program would wait for while this thread blocks in a write.
@@ -46,11 +87,6 @@ impl<W: Write> LogOutput<W> {
         }
     }
 
-    /// The file.
-    pub fn file(&self) -> &W {
-        &self.file
-    }
-
     /// Writes whole lines; returns the number of lost ones. A line cut by a full disk is terminated before the next
     /// one, so that the two do not merge.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
@@ -78,18 +114,7 @@ impl<W: Write> LogOutput<W> {
     }
 }
 
-/// Splits lines into chunks for one write each: whole lines, as many as fit into [`WRITE_LEN_MAX`].
-pub fn chunks(mut lines: &[u8]) -> impl Iterator<Item = &[u8]> {
-    std::iter::from_fn(move || {
-        if lines.is_empty() {
-            return None;
-        }
-        let (chunk, rest) = lines.split_at(chunk_len(lines));
-        lines = rest;
-        Some(chunk)
-    })
-}
-
+/// The length of the lines for one write: whole lines, as many as fit into [`WRITE_LEN_MAX`].
 fn chunk_len(lines: &[u8]) -> usize {
     let Some(first) = lines.get(..WRITE_LEN_MAX) else {
         return lines.len();
@@ -161,8 +186,13 @@ mod tests {
     fn chunks_end_where_lines_end() {
         let line = |len: usize| [&vec![b'x'; len - 1][..], b"\n"].concat();
         let lens = |lines: &[usize]| -> Vec<usize> {
-            let lines: Vec<u8> = lines.iter().flat_map(|len| line(*len)).collect();
-            chunks(&lines).map(<[u8]>::len).collect()
+            let mut rest: Vec<u8> = lines.iter().flat_map(|len| line(*len)).collect();
+            let mut lens = Vec::new();
+            while !rest.is_empty() {
+                lens.push(chunk_len(&rest));
+                rest.drain(..chunk_len(&rest));
+            }
+            lens
         };
         assert_eq!(lens(&[]), []);
         assert_eq!(lens(&[10, 20]), [30]);

@@ -136,8 +136,8 @@ impl AdminToken {
 pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
     let mut difference = u8::from(secret.len() != other.len());
     for (index, byte) in other.iter().enumerate() {
-            // The known bytes repeat, so that the length of the loop depends on the other token alone.
-            let known = secret[index % secret.len()];
+        // The known bytes repeat, so that the length of the loop depends on the other token alone.
+        let known = secret[index % secret.len()];
         // Keeps the compiler from ending the loop at the first difference.
         difference = std::hint::black_box(difference | (known ^ byte));
     }

@@ -233,6 +233,7 @@ impl ListenArgs {
                 "extended" => config::AccessLogFormat::Extended,
                 _ => config::AccessLogFormat::Combined,
             },
+            binary: config::BinaryLogConfig::default(),
         });
         Ok(config)
     }

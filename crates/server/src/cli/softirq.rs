@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use clap::builder::PossibleValue;
 use clap::{Args, ValueEnum};
 use lowroad_config::value;
 use lowroad_softirq::programs::sizes::{MEMORY_MAX, MEMORY_MIN, MapSizes};
@@ -108,7 +109,7 @@ pub struct AttachArgs {
     pub keep: bool,
     /// Write an access log of these responses to standard output: combined, extended (with the cache status) or json
     #[arg(long, value_name = "FORMAT", num_args = 0..=1, default_missing_value = "combined",
-          value_parser = ["combined", "extended", "json"])]
+          value_parser = log_formats())]
     pub log: Option<String>,
     /// Also intercept new connections to the port with workers, which store larger responses; the server that
     /// listens there is their origin, unchanged, and gets its port back at once if they die
@@ -171,6 +172,14 @@ pub struct TopArgs {
     /// The network namespace: a path, a process ID, or a name of `ip netns`
     #[arg(long, value_name = "NAMESPACE")]
     pub netns: Option<String>,
+}
+
+/// The last one is for the server that starts this.
+fn log_formats() -> [PossibleValue; 4] {
+    let binary = PossibleValue::new("binary").hide(true);
+    let formats = ["combined", "extended", "json"].map(PossibleValue::new);
+    let [combined, extended, json] = formats;
+    [combined, extended, json, binary]
 }
 
 fn size(text: &str) -> Result<u64, String> {

@@ -213,6 +213,54 @@ const EXAMPLES: &[PageExamples] = &[
         ],
     ),
     (
+        "lowroad-log-cat",
+        &[
+            (
+                "lowroad log cat /var/log/lowroad/access.lrlog --since 1h --status 5xx",
+                "Prints the server errors of the last hour, rotated files included.",
+            ),
+            (
+                "lowroad log cat --format json --site example.com",
+                "Prints the records of a site from the log that the configuration names.",
+            ),
+        ],
+    ),
+    (
+        "lowroad-log-tail",
+        &[(
+            "lowroad log tail -f /var/log/lowroad/access.lrlog",
+            "Follows a log through rotation.",
+        )],
+    ),
+    (
+        "lowroad-log-grep",
+        &[(
+            "lowroad log grep bot /var/log/lowroad/access.lrlog",
+            "Prints the records whose line contains a text.",
+        )],
+    ),
+    (
+        "lowroad-log-stats",
+        &[(
+            "lowroad log stats --since 1d",
+            "Prints a report of the last day.",
+        )],
+    ),
+    (
+        "lowroad-log-top",
+        &[(
+            "lowroad log top --by client --status 404",
+            "Prints the clients with most requests for missing files.",
+        )],
+    ),
+    (
+        "lowroad-log-export",
+        &[(
+            "lowroad log export --format w3c -o access.w3c",
+            "Writes the log in the format of the W3C.",
+        )],
+    ),
+    (
         "lowroad-attach",
         &[
             (

@@ -121,7 +121,10 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     // are in progress, those of the configuration before a reload.
     let mut servers: BTreeMap<ServerLabels<'_>, Vec<&UpstreamStatus>> = BTreeMap::new();
     for server in &report.servers {
-        servers.entry(ServerLabels::new(server)).or_default().push(server);
+        servers
+            .entry(ServerLabels::new(server))
+            .or_default()
+            .push(server);
     }
     for (kind, name, help, number) in STATES {
         let family = out.family(kind, name, help);

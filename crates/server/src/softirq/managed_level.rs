@@ -179,6 +179,7 @@ fn command(
         Some(AccessLogFormat::Combined) => command.arg("--log=combined"),
         Some(AccessLogFormat::Extended) => command.arg("--log=extended"),
         Some(AccessLogFormat::Json) => command.arg("--log=json"),
+        Some(AccessLogFormat::Binary) => command.arg("--log=binary"),
         None => &mut command,
     };
     command.args(ports.iter().map(ToString::to_string));

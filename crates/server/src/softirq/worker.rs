@@ -154,6 +154,7 @@ fn config(args: &AttachArgs, policy: &AttachPolicy, addresses: &[FrontAddress]) 
             "extended" => AccessLogFormat::Extended,
             _ => AccessLogFormat::Combined,
         },
+        binary: config::BinaryLogConfig::default(),
     });
     config
 }

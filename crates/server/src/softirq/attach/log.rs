@@ -1,16 +1,26 @@
 //! Access log lines of responses from the level, written to standard output by a log thread. If the thread can't keep
-//! up, lines are dropped and counted; the daemon does not wait.
+//! up, lines are dropped and counted; the daemon does not wait. For the binary log of a server in front, a line has a
+//! record.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use lowroad_binary_log::batch_line;
 use lowroad_http::h1::{first_line, parse};
 use lowroad_http::limits::RequestLimits;
 use lowroad_log::{AccessEntry, LineFormat, LineFormatter, LineSink};
 use lowroad_softirq::level::events::LevelEvent;
 
+/// The form of a line.
+enum LineForm {
+    /// A line of an access log.
+    Text(LineFormatter),
+    /// A record of the binary log.
+    Record,
+}
+
 /// Writes access log lines, if logging is on.
 pub struct LineWriter {
-    formatter: Option<LineFormatter>,
+    form: Option<LineForm>,
     sink: Option<LineSink>,
     line: Vec<u8>,
 }
@@ -19,12 +29,11 @@ impl LineWriter {
     /// Creates a writer with the format of that name.
     pub fn new(format: Option<&str>, sink: Option<LineSink>) -> LineWriter {
         LineWriter {
-            formatter: format.map(|format| {
-                LineFormatter::new(match format {
-                    "json" => LineFormat::Json,
-                    "extended" => LineFormat::Extended,
-                    _ => LineFormat::Combined,
-                })
+            form: format.map(|format| match format {
+                "json" => LineForm::Text(LineFormatter::new(LineFormat::Json)),
+                "extended" => LineForm::Text(LineFormatter::new(LineFormat::Extended)),
+                "binary" => LineForm::Record,
+                _ => LineForm::Text(LineFormatter::new(LineFormat::Combined)),
             }),
             sink,
             line: Vec::new(),
@@ -44,7 +53,7 @@ impl LineWriter {
         else {
             return;
         };
-        let Some(formatter) = &mut self.formatter else {
+        let Some(form) = &mut self.form else {
             return;
         };
         let request = match parse(head, &RequestLimits::default()) {
@@ -77,7 +86,10 @@ impl LineWriter {
             tls: "",
         };
         self.line.clear();
-        formatter.append(&entry, &mut self.line);
+        match form {
+            LineForm::Text(formatter) => formatter.append(&entry, &mut self.line),
+            LineForm::Record => batch_line::append_line(&entry, &mut self.line),
+        }
         if let Some(sink) = &self.sink {
             // The log counts lost lines.
             let _ = sink.push(&self.line);

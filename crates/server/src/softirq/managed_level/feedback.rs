@@ -4,6 +4,7 @@
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
 
+use lowroad_binary_log::batch_line;
 use lowroad_config::AccessLogFormat;
 use lowroad_log::{ErrorLogger, LineSink};
 
@@ -48,9 +49,7 @@ impl<R: Read> LevelFeedback<R> {
         while self.next(&mut line) {
             match (line.first(), &self.access) {
                 (Some(b'='), _) => self.apply_report(&line),
-                (Some(_), Some((_, format))) if is_complete(&line, *format) => {
-                    batch.extend_from_slice(&line);
-                }
+                (Some(_), Some((_, format))) => append_entry(&line, *format, &mut batch),
                 _ => {}
             }
             // Lines are batched while more are buffered, and passed on before the next read may block.
@@ -100,12 +99,19 @@ impl<R: Read> LevelFeedback<R> {
     }
 }
 
-/// Whether a line is complete: the last one of a killed writer may be cut.
-fn is_complete(line: &[u8], format: AccessLogFormat) -> bool {
-    line.ends_with(match format {
+/// Appends the entry of a line, if the line is complete: the last one of a killed writer may be cut.
+fn append_entry(line: &[u8], format: AccessLogFormat, batch: &mut Vec<u8>) {
+    let end: &[u8] = match format {
         AccessLogFormat::Combined | AccessLogFormat::Extended => b"\"\n",
         AccessLogFormat::Json => b"}\n",
-    })
+        AccessLogFormat::Binary => {
+            batch_line::append_record_of_line(line, batch);
+            return;
+        }
+    };
+    if line.ends_with(end) {
+        batch.extend_from_slice(line);
+    }
 }
 
 #[cfg(test)]

@@ -1,0 +1,62 @@
+//! Random numbers by seed.
+
+/// SplitMix64.
+pub struct RandomDraws {
+    state: u64,
+}
+
+impl RandomDraws {
+    /// Begins with a seed.
+    pub fn new(seed: u64) -> RandomDraws {
+        RandomDraws { state: seed }
+    }
+
+    /// 64 random bits.
+    pub fn next(&mut self) -> u64 {
+        self.state = self.state.wrapping_add(0x9E37_79B9_7F4A_7C15);
+        let mut bits = self.state;
+        bits = (bits ^ bits >> 30).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+        bits = (bits ^ bits >> 27).wrapping_mul(0x94D0_49BB_1331_11EB);
+        bits ^ bits >> 31
+    }
+
+    /// A number below `end`.
+    pub fn below(&mut self, end: u64) -> u64 {
+        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+    }
+
+    /// Above 0, at most 1.
+    pub fn unit(&mut self) -> f64 {
+        ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// One of `0..weights.len()`.
+    pub fn weighted(&mut self, weights: &[f64]) -> usize {
+        let sum: f64 = weights.iter().sum();
+        let mut left = self.unit() * sum;
+        for (number, weight) in weights.iter().enumerate() {
+            left -= weight;
+            if left <= 0.0 {
+                return number;
+            }
+        }
+        weights.len() - 1
+    }
+
+    /// A rank of Zipf's law with exponent 1 over `0..ranks`, by its continuous form.
+    pub fn zipf(&mut self, ranks: u64) -> u64 {
+        let rank = ((ranks as f64 + 1.0).ln() * self.unit()).exp() - 1.0;
+        (rank as u64).min(ranks - 1)
+    }
+
+    /// A duration: most requests are hits of tens of µs, one of ten takes ms.
+    pub fn duration_us(&mut self) -> u64 {
+        let median = match self.below(10) {
+            0 => 4000.0,
+            _ => 40.0,
+        };
+        // Log-normal by the sum of uniform draws.
+        let normal: f64 = (0..6).map(|_| self.unit()).sum::<f64>() - 3.0;
+        (median * (normal * 0.7).exp()) as u64
+    }
+}

@@ -1,0 +1,200 @@
+//! Records on their way from a worker to the log's thread: a header of fixed length, then the texts. A worker pays for
+//! each record, so this is a plain copy; columns, dictionaries and compression are work of the thread. Both ends are in
+//! one program, so the layout is no part of the file format.
+//!
+//! ```text
+//! length 4 | time 8 | duration 8 | body 8 | address 16 | status 2 | flags 1 | words 3 × 1 | texts 5 × 2 | words, texts
+//! ```
+
+use std::net::{IpAddr, Ipv6Addr};
+
+use lowroad_log::AccessEntry;
+
+use crate::limits::{TEXT_LEN_MAX, WORD_LEN_MAX};
+
+/// The length of a record's header.
+const HEADER_LEN: usize = 60;
+/// The first byte of the lengths of words and texts.
+const WORD_LENS: usize = 47;
+const TEXT_LENS: usize = 50;
+/// The response was sent completely.
+const WHOLE: u8 = 1;
+
+/// Appends a record to a batch.
+pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
+    let words =
+        [entry.outcome, entry.level, entry.tls].map(|word| cut(word.as_bytes(), WORD_LEN_MAX));
+    let texts = [
+        entry.user,
+        entry.line,
+        entry.host,
+        entry.referer,
+        entry.user_agent,
+    ]
+    .map(|text| cut(text, TEXT_LEN_MAX));
+    let mut header = [0; HEADER_LEN];
+    let mut len = HEADER_LEN;
+    for (number, word) in words.iter().enumerate() {
+        header[WORD_LENS + number] = word.len() as u8;
+        len += word.len();
+    }
+    for (number, text) in texts.iter().enumerate() {
+        let at = TEXT_LENS + 2 * number;
+        header[at..at + 2].copy_from_slice(&(text.len() as u16).to_le_bytes());
+        len += text.len();
+    }
+    header[..4].copy_from_slice(&(len as u32).to_le_bytes());
+    header[4..12].copy_from_slice(&entry.unix_ms.to_le_bytes());
+    header[12..20].copy_from_slice(&entry.duration_us.to_le_bytes());
+    header[20..28].copy_from_slice(&entry.body_bytes.to_le_bytes());
+    header[28..44].copy_from_slice(&mapped(entry.peer));
+    header[44..46].copy_from_slice(&entry.status.to_le_bytes());
+    header[46] = if entry.whole { WHOLE } else { 0 };
+    out.reserve(len);
+    out.extend_from_slice(&header);
+    for part in words.into_iter().chain(texts) {
+        out.extend_from_slice(part);
+    }
+}
+
+/// The records of a batch. Ends at an incomplete record.
+pub fn records(batch: &[u8]) -> BatchRecords<'_> {
+    BatchRecords { rest: batch }
+}
+
+/// The number of records in a batch.
+pub fn record_count(batch: &[u8]) -> u64 {
+    let (mut rest, mut count) = (batch, 0);
+    while let Some(record) = take_record(&mut rest) {
+        count += u64::from(!record.is_empty());
+    }
+    count
+}
+
+/// An iterator over the records of a batch.
+pub struct BatchRecords<'b> {
+    rest: &'b [u8],
+}
+
+impl<'b> BatchRecords<'b> {
+    /// The bytes after the last record that was read.
+    pub fn rest(&self) -> &'b [u8] {
+        self.rest
+    }
+}
+
+impl<'b> Iterator for BatchRecords<'b> {
+    type Item = AccessEntry<'b>;
+
+    fn next(&mut self) -> Option<AccessEntry<'b>> {
+        take_record(&mut self.rest).and_then(entry)
+    }
+}
+
+fn take_record<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
+    let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+    let (record, after) = rest.split_at_checked(len.max(HEADER_LEN))?;
+    *rest = after;
+    Some(record)
+}
+
+fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
+    let (header, mut rest) = record.split_first_chunk::<HEADER_LEN>()?;
+    let number = |at: usize| {
+        let bytes = header[at..].first_chunk().expect("8 bytes follow");
+        u64::from_le_bytes(*bytes)
+    };
+    let mut take = |len: usize| -> Option<&[u8]> {
+        let (part, after) = rest.split_at_checked(len)?;
+        rest = after;
+        Some(part)
+    };
+    let mut words = [""; 3];
+    for (number, word) in words.iter_mut().enumerate() {
+        *word = std::str::from_utf8(take(header[WORD_LENS + number].into())?).ok()?;
+    }
+    let mut texts = [&b""[..]; 5];
+    for (number, text) in texts.iter_mut().enumerate() {
+        let at = TEXT_LENS + 2 * number;
+        *text = take(u16::from_le_bytes([header[at], header[at + 1]]).into())?;
+    }
+    let [outcome, level, tls] = words;
+    let [user, line, host, referer, user_agent] = texts;
+    let address: [u8; 16] = *header[28..].first_chunk()?;
+    Some(AccessEntry {
+        peer: Ipv6Addr::from(address).to_canonical(),
+        user,
+        unix_ms: number(4),
+        line,
+        host,
+        status: u16::from_le_bytes([header[44], header[45]]),
+        body_bytes: number(20),
+        whole: header[46] & WHOLE != 0,
+        referer,
+        user_agent,
+        duration_us: number(12),
+        outcome,
+        level,
+        tls,
+    })
+}
+
+fn cut(text: &[u8], len_max: usize) -> &[u8] {
+    text.get(..len_max).unwrap_or(text)
+}
+
+/// The 16 bytes of an address; an IPv4 address is mapped.
+fn mapped(address: IpAddr) -> [u8; 16] {
+    match address {
+        IpAddr::V4(address) => address.to_ipv6_mapped().octets(),
+        IpAddr::V6(address) => address.octets(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn entry(line: &[u8]) -> AccessEntry<'_> {
+        AccessEntry {
+            peer: IpAddr::from([192, 0, 2, 7]),
+            user: b"ann",
+            unix_ms: 784_111_777_042,
+            line,
+            host: b"example.com",
+            status: 200,
+            body_bytes: 5,
+            whole: true,
+            referer: b"http://x/",
+            user_agent: b"curl/8",
+            duration_us: 17,
+            outcome: "hit",
+            level: "worker",
+            tls: "TLSv1.3",
+        }
+    }
+
+    #[test]
+    fn records_return() {
+        let (mut batch, mut again) = (Vec::new(), Vec::new());
+        for line in [&b"GET / HTTP/1.1"[..], b"", b"\n\xFF\0"] {
+            append_record(&entry(line), &mut batch);
+        }
+        assert_eq!(record_count(&batch), 3);
+        for record in records(&batch) {
+            append_record(&record, &mut again);
+        }
+        assert_eq!(again, batch);
+        // A cut record is not read.
+        assert_eq!(records(&batch[..batch.len() - 1]).count(), 2);
+    }
+
+    #[test]
+    fn long_texts_are_truncated() {
+        let (line, mut batch) = (vec![b'x'; 2 * TEXT_LEN_MAX], Vec::new());
+        append_record(&entry(&line), &mut batch);
+        let record = records(&batch).next().expect("a record");
+        assert_eq!(record.line.len(), TEXT_LEN_MAX);
+        assert_eq!(record.user_agent, b"curl/8");
+    }
+}

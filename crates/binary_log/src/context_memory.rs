@@ -1,0 +1,114 @@
+//! The last value of a column for each value of its context column. Blocks begin with the memory of their dictionary, so
+//! changes are undone at the end of a block.
+
+use crate::schema::COLUMNS;
+
+/// The last values by the place of their context.
+#[derive(Clone, Debug)]
+pub struct ContextMemory<T> {
+    /// The last values; None before there is one.
+    values: Vec<Option<T>>,
+    /// The last value of all.
+    latest: Option<T>,
+    base_latest: Option<T>,
+    /// The number of contexts of the dictionary.
+    base_len: usize,
+    /// Values of the dictionary that were replaced, in order.
+    replaced: Vec<(u32, Option<T>)>,
+}
+
+impl<T> Default for ContextMemory<T> {
+    fn default() -> ContextMemory<T> {
+        ContextMemory {
+            values: Vec::new(),
+            latest: None,
+            base_latest: None,
+            base_len: 0,
+            replaced: Vec::new(),
+        }
+    }
+}
+
+impl<T: Copy + PartialEq> ContextMemory<T> {
+    /// The last value that came with a context; for a new one the last value of all.
+    pub fn last(&self, context: u32) -> Option<T> {
+        let value = self.values.get(context as usize).copied().flatten();
+        value.or(self.latest)
+    }
+
+    /// Notes a value. The caller bounds contexts by the number of values of their column.
+    pub fn note(&mut self, context: u32, value: T) {
+        let place = context as usize;
+        if self.values.len() <= place {
+            self.values.resize(place + 1, None);
+        }
+        self.latest = Some(value);
+        let before = self.values[place].replace(value);
+        if place < self.base_len && before != Some(value) {
+            self.replaced.push((context, before));
+        }
+    }
+
+    /// Makes the current values those that each block begins with.
+    pub fn freeze(&mut self) {
+        self.base_len = self.values.len();
+        self.base_latest = self.latest;
+        self.replaced.clear();
+    }
+
+    /// Returns to the values at the last [`ContextMemory::freeze`].
+    pub fn restore(&mut self) {
+        self.values.truncate(self.base_len);
+        self.latest = self.base_latest;
+        while let Some((context, value)) = self.replaced.pop() {
+            self.values[context as usize] = value;
+        }
+    }
+}
+
+/// The memory of all columns, for a decoder. A column uses one of the two.
+#[derive(Default)]
+pub struct BlockMemory {
+    /// The last numbers, by the place of the column.
+    pub numbers: [ContextMemory<u64>; COLUMNS.len()],
+    /// The last places of values, by the place of the column.
+    pub places: [ContextMemory<u32>; COLUMNS.len()],
+}
+
+impl BlockMemory {
+    /// Makes the current values those that each block begins with.
+    pub fn freeze(&mut self) {
+        self.numbers.iter_mut().for_each(ContextMemory::freeze);
+        self.places.iter_mut().for_each(ContextMemory::freeze);
+    }
+
+    /// Returns to the values at the last [`BlockMemory::freeze`].
+    pub fn restore(&mut self) {
+        self.numbers.iter_mut().for_each(ContextMemory::restore);
+        self.places.iter_mut().for_each(ContextMemory::restore);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_block_begins_with_the_frozen_values() {
+        let mut memory = ContextMemory::default();
+        memory.note(1, 10);
+        memory.freeze();
+        for _ in 0..2 {
+            assert_eq!([0, 1, 2].map(|it| memory.last(it)), [Some(10); 3]);
+            memory.note(1, 11);
+            memory.note(1, 12);
+            memory.note(0, 13);
+            memory.note(2, 14);
+            assert_eq!(
+                [0, 1, 2].map(|it| memory.last(it)),
+                [Some(13), Some(12), Some(14)]
+            );
+            memory.restore();
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The columns of an open block.
+
+mod table;
+
+use std::net::IpAddr;
+
+use lowroad_log::AccessEntry;
+
+use self::table::TableColumn;
+use crate::context_memory::ContextMemory;
+use crate::limits::{TEXT_LEN_MAX, WORD_LEN_MAX};
+use crate::line::RequestWords;
+use crate::schema::{COLUMNS, LogColumn};
+use crate::varint::{put_number, zigzag};
+
+/// The most that a record adds to all columns beside its texts: ten bytes for each.
+const NUMBERS_LEN_MAX: usize = 10 * COLUMNS.len();
+
+/// The columns of the records of an open block, and the state of its dictionary.
+#[derive(Default)]
+pub struct ColumnWriter {
+    times_ms: Vec<u64>,
+    durations_us: Vec<u64>,
+    tables: [TableColumn; COLUMNS.len()],
+    status: PredictedColumn,
+    whole: PredictedColumn,
+    body_bytes: PredictedColumn,
+}
+
+impl ColumnWriter {
+    /// Adds a record.
+    pub fn push(&mut self, entry: &AccessEntry<'_>) {
+        self.times_ms.push(entry.unix_ms);
+        self.durations_us.push(entry.duration_us);
+        let peer = match entry.peer.to_canonical() {
+            IpAddr::V4(address) => self.put_value(LogColumn::Peer, &address.octets(), 0),
+            IpAddr::V6(address) => self.put_value(LogColumn::Peer, &address.octets(), 0),
+        };
+        let words = RequestWords::from_line(cut(entry.line, TEXT_LEN_MAX));
+        let target = self.put_value(LogColumn::Target, words.target, 0);
+        for (column, text) in [
+            (LogColumn::Method, words.method),
+            (LogColumn::Protocol, words.protocol),
+            (LogColumn::Host, entry.host),
+            (LogColumn::User, entry.user),
+            (LogColumn::Referer, entry.referer),
+            (LogColumn::UserAgent, entry.user_agent),
+            (LogColumn::Tls, cut(entry.tls.as_bytes(), WORD_LEN_MAX)),
+        ] {
+            self.put_value(column, cut(text, TEXT_LEN_MAX), peer);
+        }
+        let outcome = cut(entry.outcome.as_bytes(), WORD_LEN_MAX);
+        let outcome = self.put_value(LogColumn::Outcome, outcome, target);
+        let level = cut(entry.level.as_bytes(), WORD_LEN_MAX);
+        self.put_value(LogColumn::Level, level, outcome);
+        self.status.push(entry.status.into(), target);
+        self.whole.push(entry.whole.into(), target);
+        self.body_bytes.push(entry.body_bytes, target);
+    }
+
+    /// The number of records.
+    pub fn record_count(&self) -> usize {
+        self.times_ms.len()
+    }
+
+    /// At least the length of the columns.
+    pub fn raw_len_max(&self) -> usize {
+        let texts: usize = self.tables.iter().map(TableColumn::texts_len).sum();
+        texts + self.record_count() * NUMBERS_LEN_MAX
+    }
+
+    /// The earliest and the latest time, ms since 1970.
+    pub fn period(&self) -> (u64, u64) {
+        let times = || self.times_ms.iter().copied();
+        let (first, last) = (times().min(), times().max());
+        (first.unwrap_or_default(), last.unwrap_or_default())
+    }
+
+    /// Appends all columns, each behind its length.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        let mut bytes = Vec::new();
+        for column in COLUMNS {
+            bytes.clear();
+            match column {
+                LogColumn::Time => put_deltas(&self.times_ms, self.period().0, &mut bytes),
+                LogColumn::Duration => put_numbers(&self.durations_us, &mut bytes),
+                LogColumn::Status => self.status.put(&mut bytes),
+                LogColumn::Whole => self.whole.put(&mut bytes),
+                LogColumn::BodyBytes => self.body_bytes.put(&mut bytes),
+                _ => self.tables[column.place()].put(&mut bytes),
+            }
+            put_number(bytes.len() as u64, out);
+            out.extend_from_slice(&bytes);
+        }
+    }
+
+    /// Removes all records, and keeps their values as those of a dictionary that the following blocks begin with.
+    pub fn freeze(&mut self) {
+        self.times_ms.clear();
+        self.durations_us.clear();
+        self.tables.iter_mut().for_each(TableColumn::freeze);
+        for column in self.predicted() {
+            column.bytes.clear();
+            column.memory.freeze();
+        }
+    }
+
+    /// Removes all records.
+    pub fn clear(&mut self) {
+        self.times_ms.clear();
+        self.durations_us.clear();
+        self.tables.iter_mut().for_each(TableColumn::clear);
+        for column in self.predicted() {
+            column.bytes.clear();
+            column.memory.restore();
+        }
+    }
+
+    fn predicted(&mut self) -> [&mut PredictedColumn; 3] {
+        [&mut self.status, &mut self.whole, &mut self.body_bytes]
+    }
+
+    fn put_value(&mut self, column: LogColumn, value: &[u8], context: u32) -> u32 {
+        self.tables[column.place()].push(value, context)
+    }
+}
+
+/// A column of numbers that another column predicts.
+#[derive(Default)]
+struct PredictedColumn {
+    bytes: Vec<u8>,
+    memory: ContextMemory<u64>,
+}
+
+impl PredictedColumn {
+    fn push(&mut self, value: u64, context: u32) {
+        let symbol = match self.memory.last(context) == Some(value) {
+            true => 0,
+            // A count of bytes never reaches the largest number.
+            false => value.saturating_add(1),
+        };
+        put_number(symbol, &mut self.bytes);
+        self.memory.note(context, value);
+    }
+
+    /// Appends nothing if all values are as predicted.
+    fn put(&self, out: &mut Vec<u8>) {
+        if self.bytes.iter().any(|byte| *byte != 0) {
+            out.extend_from_slice(&self.bytes);
+        }
+    }
+}
+
+fn put_deltas(values: &[u64], first: u64, out: &mut Vec<u8>) {
+    let mut before = first;
+    for value in values {
+        put_number(zigzag(value.wrapping_sub(before) as i64), out);
+        before = *value;
+    }
+}
+
+fn put_numbers(values: &[u64], out: &mut Vec<u8>) {
+    let len = |value: &u64| (u64::BITS - value.leading_zeros()).div_ceil(8);
+    out.extend(values.iter().map(|value| len(value) as u8));
+    for plane in 0..8 {
+        let values = values.iter().filter(|value| len(value) > plane);
+        out.extend(values.map(|value| (value >> (8 * plane)) as u8));
+    }
+}
+
+fn cut(text: &[u8], len_max: usize) -> &[u8] {
+    text.get(..len_max).unwrap_or(text)
+}

@@ -1,0 +1,102 @@
+//! A column of values that repeat.
+
+use std::collections::HashMap;
+
+use foldhash::fast::RandomState;
+
+use crate::context_memory::ContextMemory;
+use crate::symbols::{NEW, PLACE, SAME, put_symbols};
+use crate::varint::put_number;
+
+/// The distinct values of a block and of its dictionary, and a symbol for each record.
+#[derive(Default)]
+pub struct TableColumn {
+    places: HashMap<Box<[u8]>, u32, RandomState>,
+    /// The values one after another, and the end of each. Those of the dictionary come first.
+    bytes: Vec<u8>,
+    ends: Vec<u32>,
+    /// The number of values of the dictionary.
+    base_len: usize,
+    symbols: Vec<u32>,
+    /// The place of the last value for each context.
+    memory: ContextMemory<u32>,
+}
+
+impl TableColumn {
+    /// Adds a value. Returns its place.
+    pub fn push(&mut self, value: &[u8], context: u32) -> u32 {
+        // Most values are those of the context: this saves the hash.
+        let last = self.memory.last(context);
+        let place = match last.filter(|last| self.value(*last as usize) == value) {
+            Some(last) => {
+                self.symbols.push(SAME);
+                last
+            }
+            None => self.push_other(value),
+        };
+        self.memory.note(context, place);
+        place
+    }
+
+    /// The length of the values that [`TableColumn::put`] appends.
+    pub fn texts_len(&self) -> usize {
+        self.bytes.len() - self.start(self.base_len)
+    }
+
+    /// Appends the number of values that the dictionary lacks, their lengths, these values, and the symbols. Nothing, if
+    /// each value is that of its context.
+    pub fn put(&self, out: &mut Vec<u8>) {
+        if self.symbols.iter().all(|symbol| *symbol == SAME) {
+            return;
+        }
+        put_number((self.ends.len() - self.base_len) as u64, out);
+        for place in self.base_len..self.ends.len() {
+            put_number(self.value(place).len() as u64, out);
+        }
+        out.extend_from_slice(&self.bytes[self.start(self.base_len)..]);
+        put_symbols(&self.symbols, out);
+    }
+
+    /// Removes the records, and keeps all values as those of a dictionary.
+    pub fn freeze(&mut self) {
+        self.base_len = self.ends.len();
+        self.symbols.clear();
+        self.memory.freeze();
+    }
+
+    /// Removes the records, and the values that the dictionary lacks.
+    pub fn clear(&mut self) {
+        for place in self.base_len..self.ends.len() {
+            let value = self.start(place)..self.ends[place] as usize;
+            self.places.remove(&self.bytes[value]);
+        }
+        self.bytes.truncate(self.start(self.base_len));
+        self.ends.truncate(self.base_len);
+        self.symbols.clear();
+        self.memory.restore();
+    }
+
+    fn push_other(&mut self, value: &[u8]) -> u32 {
+        if let Some(place) = self.places.get(value) {
+            self.symbols.push(PLACE + place);
+            return *place;
+        }
+        let place = self.ends.len() as u32;
+        self.places.insert(value.into(), place);
+        self.bytes.extend_from_slice(value);
+        self.ends.push(self.bytes.len() as u32);
+        self.symbols.push(NEW);
+        place
+    }
+
+    fn value(&self, place: usize) -> &[u8] {
+        &self.bytes[self.start(place)..self.ends[place] as usize]
+    }
+
+    fn start(&self, place: usize) -> usize {
+        match place.checked_sub(1) {
+            Some(before) => self.ends[before] as usize,
+            None => 0,
+        }
+    }
+}

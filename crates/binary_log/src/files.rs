@@ -1,0 +1,307 @@
+//! The files of a binary log: written by the log's thread, rotated by size and age, bounded in total.
+//!
+//! The records of a round, those of all workers, are sorted by time and become blocks. A block that a full disk does not
+//! take is removed again and its records are lost, so that the file has whole blocks only.
+
+pub mod names;
+
+use std::fs::File;
+use std::io::{self, ErrorKind, Read, Write};
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use lowroad_log::writer::{self, EntryOutput, OpenOtherwise};
+use lowroad_log::{AccessEntry, LogDestination};
+
+use crate::batch::{self, record_count};
+use crate::encoder::BlockEncoder;
+use crate::frame::MAGIC;
+
+/// Gathered memory beyond this is freed after a round.
+const CAPACITY_KEPT_MAX: usize = 1 << 20;
+/// After a rotation that failed the next one is tried this much later.
+const RETRY_MS: u64 = 60_000;
+
+/// The bounds of a log's files.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FileLimits {
+    /// A file is rotated before it exceeds this.
+    pub file_len_max: u64,
+    /// A file is rotated at this age, ms.
+    pub file_age_max_ms: u64,
+    /// All files together. The oldest are deleted.
+    pub total_len_max: u64,
+}
+
+/// A message for the error log. Each is reported once, until its opposite.
+#[derive(Debug)]
+pub enum FileEvent {
+    /// Blocks are dropped: the file can't be written, or may not grow.
+    Dropping(io::Error),
+    /// Blocks are written again, after so many records were lost.
+    WrittenAgain {
+        /// The lost records.
+        lost: u64,
+    },
+    /// The file can't be rotated, and grows.
+    NotRotated(io::Error),
+    /// An old file can't be deleted.
+    NotDeleted(PathBuf, io::Error),
+}
+
+/// Receives events, on the log's thread.
+pub type OnFileEvent = Box<dyn FnMut(FileEvent) + Send>;
+
+/// The files of a binary log.
+pub struct LogFiles {
+    path: PathBuf,
+    file: File,
+    len: u64,
+    created_ms: u64,
+    limits: FileLimits,
+    encoder: BlockEncoder,
+    /// Whether the file needs the blocks at its beginning, before others.
+    is_begun: bool,
+    /// The batches of a round.
+    gathered: Vec<u8>,
+    /// Records lost since blocks are dropped.
+    dropped: Option<u64>,
+    /// The time before which no rotation is tried.
+    rotate_after_ms: u64,
+    on_event: OnFileEvent,
+}
+
+impl LogFiles {
+    /// Continues the log at a path with its open file. The session is a random number.
+    ///
+    /// # Errors
+    /// The file's length is not available, or zstd has no memory.
+    pub fn new(
+        path: PathBuf,
+        file: File,
+        limits: FileLimits,
+        session: u32,
+        on_event: OnFileEvent,
+    ) -> io::Result<LogFiles> {
+        let mut files = LogFiles {
+            len: 0,
+            created_ms: 0,
+            path,
+            file,
+            limits,
+            encoder: BlockEncoder::new(session)?,
+            is_begun: false,
+            gathered: Vec::new(),
+            dropped: None,
+            rotate_after_ms: 0,
+            on_event,
+        };
+        files.note_file()?;
+        Ok(files)
+    }
+
+    /// Takes over length and age of the open file.
+    fn note_file(&mut self) -> io::Result<()> {
+        let meta = self.file.metadata()?;
+        self.len = meta.len();
+        // Not all file systems have a time of creation.
+        let created = meta.created().or_else(|_| meta.modified());
+        self.created_ms = created.map_or_else(|_| now_ms(), unix_ms);
+        self.is_begun = false;
+        Ok(())
+    }
+
+    /// Whether the file begins with something else. Its content could not be told from damage.
+    fn is_foreign(&self) -> bool {
+        let mut start = [0; MAGIC.len()];
+        // Another handle, since the log's is for appending only. A file that can't be read is taken as it is.
+        let Ok(mut file) = File::open(&self.path) else {
+            return false;
+        };
+        self.len > 0 && (file.read_exact(&mut start).is_err() || start != MAGIC)
+    }
+
+    fn write_records(&mut self, records: &[AccessEntry<'_>]) -> u64 {
+        let mut lost = 0;
+        let mut blocks = Vec::new();
+        let mut rest = records.iter().peekable();
+        while rest.peek().is_some() {
+            self.rotate_if_due();
+            blocks.clear();
+            let begun = match self.is_begun {
+                true => Ok(()),
+                false => self.encoder.begin_file(&mut blocks),
+            };
+            let mut count = 0;
+            while !self.encoder.is_full()
+                && let Some(record) = rest.next()
+            {
+                self.encoder.push(record);
+                count += 1;
+            }
+            let finished = self.encoder.finish_block(&mut blocks);
+            let written = begun.and(finished).and_then(|_| self.append(&blocks));
+            lost += self.note_outcome(written, count);
+        }
+        lost
+    }
+
+    /// Appends blocks, or nothing.
+    fn append(&mut self, blocks: &[u8]) -> io::Result<()> {
+        let len = blocks.len() as u64;
+        // A log that can't be rotated must not fill the disk.
+        if self.len + len > self.limits.total_len_max {
+            let text = "it has the length of all files together, and can't be rotated";
+            return Err(io::Error::new(ErrorKind::StorageFull, text));
+        }
+        match self.file.write_all(blocks) {
+            Ok(()) => {
+                self.len += len;
+                Ok(())
+            }
+            Err(error) => {
+                // A part may have been written. If it can't be removed, a reader finds the next block behind it.
+                let _ = self.file.set_len(self.len);
+                self.len = self.file.metadata().map_or(self.len, |meta| meta.len());
+                Err(error)
+            }
+        }
+    }
+
+    /// Counts the records of a block. Returns the number of lost ones.
+    fn note_outcome(&mut self, written: io::Result<()>, count: u64) -> u64 {
+        match written {
+            Ok(()) => {
+                self.is_begun = true;
+                if let Some(lost) = self.dropped.take() {
+                    (self.on_event)(FileEvent::WrittenAgain { lost });
+                }
+                0
+            }
+            Err(error) => {
+                // The next block must not need a dictionary that was dropped with this one.
+                self.is_begun = false;
+                if self.dropped.is_none() {
+                    (self.on_event)(FileEvent::Dropping(error));
+                }
+                *self.dropped.get_or_insert(0) += count;
+                count
+            }
+        }
+    }
+
+    fn rotate_if_due(&mut self) {
+        let now_ms = now_ms();
+        let age_ms = now_ms.saturating_sub(self.created_ms);
+        let is_due = self.len >= self.limits.file_len_max
+            || (self.len > 0 && age_ms >= self.limits.file_age_max_ms)
+            || (!self.is_begun && self.is_foreign());
+        if is_due && now_ms >= self.rotate_after_ms {
+            if let Err(error) = self.rotate(now_ms) {
+                self.rotate_after_ms = now_ms + RETRY_MS;
+                (self.on_event)(FileEvent::NotRotated(error));
+            }
+            self.delete_oldest();
+        }
+    }
+
+    /// Renames the file, and opens a new one.
+    fn rotate(&mut self, now_ms: u64) -> io::Result<()> {
+        let rotated = names::unused(&self.path, now_ms);
+        std::fs::rename(&self.path, &rotated)?;
+        match writer::open(&LogDestination::File(self.path.clone())) {
+            Ok(file) => {
+                self.file = file;
+                self.note_file()
+            }
+            Err(error) => {
+                // Without a new file the log goes on in the old one, under its name.
+                let _ = std::fs::rename(&rotated, &self.path);
+                Err(error)
+            }
+        }
+    }
+
+    /// Deletes the oldest files until all fit, with a new file of full length.
+    fn delete_oldest(&mut self) {
+        let rotated = names::rotated(&self.path);
+        let mut total: u64 = rotated.iter().map(|file| file.len).sum();
+        let room = self
+            .limits
+            .total_len_max
+            .saturating_sub(self.limits.file_len_max.max(self.len));
+        for file in rotated {
+            if total <= room {
+                return;
+            }
+            match std::fs::remove_file(&file.path) {
+                Ok(()) => total -= file.len,
+                Err(error) => (self.on_event)(FileEvent::NotDeleted(file.path, error)),
+            }
+        }
+    }
+}
+
+impl EntryOutput for LogFiles {
+    const IS_GATHERING: bool = true;
+
+    fn part_len(&self, entries: &[u8]) -> usize {
+        entries.len()
+    }
+
+    fn write(&mut self, entries: &[u8]) -> u64 {
+        self.gathered.extend_from_slice(entries);
+        0
+    }
+
+    fn end_round(&mut self) -> u64 {
+        let gathered = std::mem::take(&mut self.gathered);
+        let mut records: Vec<_> = batch::records(&gathered).collect();
+        // A record is written when its response ends; its time is the response's beginning. The runs of workers are
+        // nearly sorted, which this sort is fast for.
+        records.sort_by_key(|record| record.unix_ms);
+        let lost = self.write_records(&records);
+        drop(records);
+        self.gathered = gathered;
+        self.gathered.clear();
+        if self.gathered.capacity() > CAPACITY_KEPT_MAX {
+            self.gathered = Vec::new();
+        }
+        lost
+    }
+
+    fn reopen(&mut self, open_otherwise: OpenOtherwise) -> io::Result<()> {
+        let target = LogDestination::File(self.path.clone());
+        let opened = writer::open(&target).or_else(|error| open_otherwise(&self.path, error));
+        self.file = opened?;
+        self.note_file()
+    }
+}
+
+/// Counts the records of a batch, for [`lowroad_log::WriterLimits`].
+pub fn count_records(batch: &[u8]) -> u64 {
+    record_count(batch)
+}
+
+fn now_ms() -> u64 {
+    unix_ms(SystemTime::now())
+}
+
+fn unix_ms(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH);
+    since.map_or(0, |since| {
+        u64::try_from(since.as_millis()).unwrap_or(u64::MAX)
+    })
+}
+
+/// The files of a log that are there, the oldest first, the current one last.
+pub fn log_files(path: &Path) -> Vec<PathBuf> {
+    let mut files: Vec<_> = names::rotated(path)
+        .into_iter()
+        .map(|file| file.path)
+        .collect();
+    if path.exists() {
+        files.push(path.to_owned());
+    }
+    files
+}

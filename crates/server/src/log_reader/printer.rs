@@ -1,0 +1,142 @@
+//! Prints records.
+
+use std::fs::File;
+use std::io::{self, BufWriter, ErrorKind, Write};
+use std::path::Path;
+
+use lowroad_binary_log::export::RecordExporter;
+use lowroad_log::AccessEntry;
+use regex::bytes::{Regex, RegexBuilder};
+
+use super::source::ReadFlow;
+
+/// Chooses lines by a regular expression.
+pub struct LineMatcher {
+    expression: Regex,
+    is_inverted: bool,
+}
+
+impl LineMatcher {
+    /// Reads the expression.
+    ///
+    /// # Errors
+    /// It is none.
+    pub fn new(
+        pattern: &str,
+        ignores_case: bool,
+        is_inverted: bool,
+    ) -> Result<LineMatcher, String> {
+        let expression = RegexBuilder::new(pattern)
+            .unicode(false)
+            .case_insensitive(ignores_case)
+            .build()
+            .map_err(|error| error.to_string())?;
+        Ok(LineMatcher {
+            expression,
+            is_inverted,
+        })
+    }
+
+    fn matches(&self, line: &[u8]) -> bool {
+        self.expression.is_match(line) != self.is_inverted
+    }
+}
+
+/// Writes records as lines. A closed pipe is no error, and ends the reading.
+pub struct RecordPrinter {
+    exporter: RecordExporter,
+    out: BufWriter<Box<dyn Write>>,
+    line: Vec<u8>,
+}
+
+impl RecordPrinter {
+    /// Prints to standard output.
+    pub fn to_stdout(exporter: RecordExporter) -> RecordPrinter {
+        RecordPrinter::new(Box::new(io::stdout()), exporter)
+    }
+
+    /// Prints into a new file.
+    ///
+    /// # Errors
+    /// It exists, or can't be created.
+    pub fn to_file(path: &Path, exporter: RecordExporter) -> Result<RecordPrinter, String> {
+        let file = File::create_new(path);
+        let file = file.map_err(|error| format!("{}: {error}", path.display()))?;
+        Ok(RecordPrinter::new(Box::new(file), exporter))
+    }
+
+    fn new(out: Box<dyn Write>, exporter: RecordExporter) -> RecordPrinter {
+        RecordPrinter {
+            exporter,
+            out: BufWriter::with_capacity(64 * 1024, out),
+            line: Vec::new(),
+        }
+    }
+
+    /// Prints the lines before the first record.
+    ///
+    /// # Errors
+    /// The output can't be written.
+    pub fn begin(&mut self) -> Result<(), String> {
+        let mut line = Vec::new();
+        self.exporter.begin(&mut line);
+        self.print_line(&line).map(|_| ())
+    }
+
+    /// The line of a record.
+    pub fn line(&mut self, entry: &AccessEntry<'_>) -> Vec<u8> {
+        let mut line = Vec::new();
+        self.exporter.append(entry, &mut line);
+        line
+    }
+
+    /// Prints a record, if its line matches.
+    ///
+    /// # Errors
+    /// The output can't be written.
+    pub fn print(
+        &mut self,
+        entry: &AccessEntry<'_>,
+        matcher: Option<&LineMatcher>,
+    ) -> Result<ReadFlow, String> {
+        self.line.clear();
+        self.exporter.append(entry, &mut self.line);
+        let text = self.line.strip_suffix(b"\n").unwrap_or(&self.line);
+        if matcher.is_some_and(|matcher| !matcher.matches(text)) {
+            return Ok(ReadFlow::Continue);
+        }
+        flow(self.out.write_all(&self.line))
+    }
+
+    /// Prints a line.
+    ///
+    /// # Errors
+    /// The output can't be written.
+    pub fn print_line(&mut self, line: &[u8]) -> Result<ReadFlow, String> {
+        flow(self.out.write_all(line))
+    }
+
+    /// Writes all that was printed.
+    ///
+    /// # Errors
+    /// The output can't be written.
+    pub fn finish(&mut self) -> Result<(), String> {
+        self.flush().map(|_| ())
+    }
+
+    /// Writes all that was printed, and tells whether more is wanted.
+    ///
+    /// # Errors
+    /// The output can't be written.
+    pub fn flush(&mut self) -> Result<ReadFlow, String> {
+        flow(self.out.flush())
+    }
+}
+
+fn flow(written: io::Result<()>) -> Result<ReadFlow, String> {
+    match written {
+        Ok(()) => Ok(ReadFlow::Continue),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(ReadFlow::Stop),
+        Err(error) => Err(format!("the output: {error}")),
+    }
+}
