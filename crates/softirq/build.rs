@@ -1,5 +1,5 @@
-//! Builds the eBPF programs with clang, and generates the types of their maps from the same headers. The objects are
-//! embedded in the program, so that running it needs neither clang nor headers.
+//! Builds the eBPF programs with clang, and generates Rust types of their maps from the same headers. The object files
+//! are embedded in the crate, so neither clang nor headers are needed at run time.
 
 use std::env;
 use std::error::Error;
@@ -32,7 +32,7 @@ fn main() -> BuildResult<()> {
     Ok(())
 }
 
-/// Writes libbpf's headers, which come with its crate: no package of the distribution is needed.
+/// Writes the headers of libbpf, which are part of its crate, so that no package of the distribution is needed.
 fn write_headers(folder: &Path) -> BuildResult<()> {
     fs::create_dir_all(folder.join("bpf"))?;
     for (name, text) in libbpf_sys::API_HEADERS {
@@ -64,8 +64,8 @@ fn compile(source: &Path, headers: &Path, object: &Path, extra_args: &[&str]) ->
     Ok(())
 }
 
-/// Removes debug information, a third of an object: the kernel reads only BTF. Without llvm-strip the program is
-/// larger, and works as well.
+/// Removes debug information, a third of an object file; the kernel needs only BTF. Without llvm-strip the object files
+/// are larger but work as well.
 fn strip(clang: &str, object: &Path) {
     let tool = clang.replace("clang", "llvm-strip");
     let _ = Command::new(tool).arg("--strip-debug").arg(object).status();
@@ -74,19 +74,19 @@ fn strip(clang: &str, object: &Path) {
 fn types(header: &Path, to: &Path) -> BuildResult<()> {
     let bindings = bindgen::Builder::default()
         .header(header.display().to_string())
-        // Without the types of the kernel's headers that it includes.
+        // Excludes the types of the included kernel headers.
         .allowlist_file(header.display().to_string())
         .derive_default(true)
         .prepend_enum_name(false)
         .layout_tests(true)
         .generate()?;
-    // The linter demands a reason for each unsafe block, even in generated code.
+    // The linter requires a reason for each unsafe block, also in generated code.
     let reason = "// SAFETY: plain integers, for which zeros are a value.\n        unsafe {";
     fs::write(to, bindings.to_string().replace("unsafe {", reason))?;
     Ok(())
 }
 
-/// Extracts names and texts of the reasons, in their order, from `X(name, "text")`.
+/// Extracts the names and texts of the reasons from lines with `X(name, "text")`, in their order.
 fn reasons(header: &str) -> BuildResult<String> {
     let mut table = String::from("&[\n");
     for line in header.lines() {

@@ -108,24 +108,24 @@ fn visit(input: &[u8], read_len: usize) -> Heard {
         assert!(used <= come);
         let is_idle = step.used == 0 && step.event.is_none();
         match step.event {
-            Some(H1ClientEvent::Irregular) => {
+            Some(H1ClientEvent::RepairableHead) => {
                 let mended = h1::repair_head(&input[used..come]).expect("the head is whole");
                 assert_eq!(h1::repair_head(&mended).as_ref(), Some(&mended));
                 let mut client = H1Client::default();
                 ask(&mut client);
                 let step = client.next(&mended, &limits);
                 let is_irregular =
-                    |step: &InputStep<_>| matches!(step.event, Some(H1ClientEvent::Irregular));
+                    |step: &InputStep<_>| matches!(step.event, Some(H1ClientEvent::RepairableHead));
                 assert!(!step.is_ok_and(|step| is_irregular(&step)), "it was mended");
                 words.push("irregular".into());
                 return (words, 0);
             }
-            Some(H1ClientEvent::IrregularTrailers) => {
+            Some(H1ClientEvent::RepairableTrailers) => {
                 let mended = h1::repair_trailers(&input[used..come]).expect("they are whole");
                 assert_eq!(h1::repair_trailers(&mended).as_ref(), Some(&mended));
                 let step = client.next(&mended, &limits);
                 let is_irregular = |step: &InputStep<_>| {
-                    matches!(step.event, Some(H1ClientEvent::IrregularTrailers))
+                    matches!(step.event, Some(H1ClientEvent::RepairableTrailers))
                 };
                 assert!(
                     !step.is_ok_and(|step| is_irregular(&step)),

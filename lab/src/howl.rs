@@ -1,9 +1,9 @@
-//! Howl: the server of paper `002` with four system calls per request, the bound for user space.
+//! Howl: the server of paper `002` with four system calls per request, an upper bound for servers in user space.
 //!
 //! Files are read into memory once, with their heads in front, and each worker serves one request at a time:
-//! `accept4`, `read`, `write`, `close` on blocking sockets ([`run_load`]). With `--keep-alive` connections stay open and a
+//! `accept4`, `read`, `write`, `close` on blocking sockets ([`one`]). With `--keep-alive` connections stay open and a
 //! request costs `epoll_wait`, `read`, `write` ([`many`]). It supports only GET and HEAD, and a request must arrive in
-//! one piece. It has no limits, conditions, ranges or changing files: it is a yardstick, not a server.
+//! one piece. It has no limits, conditions, ranges or changing files: it is a measuring aid, not a real server.
 
 mod many;
 mod one;
@@ -21,11 +21,11 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use site::HowlSite;
 
-/// Length of the accept queue; the system caps it.
+/// Length of the accept queue; the kernel caps it (`somaxconn`).
 const BACKLOG: i32 = 4096;
 
-/// A client that neither sends nor reads for this long is dropped, because it would block a worker for ever. Accepted
-/// sockets inherit the limit from the listener, so it costs no system call.
+/// Time limit of a socket: a client that neither sends nor reads for this long is dropped, because it would block a
+/// worker for ever. Accepted sockets inherit the limit from the listener, so setting it costs no system call.
 const SILENCE_MAX: Duration = Duration::from_secs(10);
 
 /// Maximum length of a request.
@@ -59,7 +59,7 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
     let site = HowlSite::load(&args.root, args.keep_alive)?;
     let first = listen(args.listen)
         .with_context(|| format!("cannot listen on {}; is it in use?", args.listen))?;
-    // With port 0 the first socket decides the port of the others.
+    // With port 0, the kernel chooses the port of the first socket, and the other sockets use the same port.
     let address = SocketAddr::try_from(rustix::net::getsockname(&first)?)?;
     let mut other_listeners = Vec::new();
     for _ in 1..args.workers {
@@ -76,8 +76,8 @@ pub fn run(args: &HowlArgs) -> anyhow::Result<ExitCode> {
     run_worker(first, other_listeners, Arc::new(site), args.keep_alive)
 }
 
-/// Runs the workers. The first worker is the main thread: the kernel skips the locking of the descriptor table for a
-/// process with one thread, and the bound includes this gain.
+/// Runs the workers; the first one runs on the main thread. In a process with a single thread the kernel skips the
+/// locking of the descriptor table, and the bound includes this gain.
 fn run_worker(
     first: OwnedFd,
     other_listeners: Vec<OwnedFd>,
@@ -92,7 +92,7 @@ fn run_worker(
             .spawn(move || {
                 if let Err(error) = serve(&listener, &site) {
                     eprintln!("howl: a worker ended: {error}");
-                    // With a worker less, the measurement would be wrong.
+                    // Measurements with one worker fewer would be wrong.
                     std::process::exit(1);
                 }
             })?;
@@ -119,7 +119,7 @@ fn listen(address: SocketAddr) -> std::io::Result<OwnedFd> {
     Ok(socket)
 }
 
-/// Writes the port to a new file and renames it, so that a reader never sees a partial file.
+/// Writes the port to a new file and renames it, so that readers never see an incomplete file.
 fn write_port(file: &std::path::Path, port: u16) -> anyhow::Result<()> {
     let temp_path = file.with_extension("new");
     std::fs::write(&temp_path, format!("{port}\n"))

@@ -1,8 +1,8 @@
-//! The lab repeats the experiments of published papers on today's servers.
+//! The lab repeats the experiments of published papers with today's servers.
 //!
-//! `load` generates and measures requests, `workload` defines their content, `peers` starts the servers, `experiment`
-//! combines these, `icount` counts instructions in a guest, `howl` is a minimal server as a bound, and `report` draws
-//! the figures. The lab knows the measured quantities and treats Lowroad as a black box.
+//! `load` generates requests and measures responses, `workload` defines the content of the requests, `peers` starts the
+//! servers, `experiment` combines these, `icount` counts instructions in a guest, `howl` is a minimal server that
+//! serves as a bound, and `report` draws the figures. The lab treats Lowroad as a black box.
 
 #![forbid(unsafe_code)]
 

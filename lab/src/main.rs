@@ -53,16 +53,16 @@ mod tests {
 
     /// A `{n}` in a help text would be printed as a line break by clap, so no help text may contain one.
     #[test]
-    fn no_help_is_broken_by_a_placeholder() {
-        fn assert_whole(command: &Command) {
+    fn help_texts_contain_no_line_break_placeholder() {
+        fn assert_no_placeholder(command: &Command) {
             for option in command.get_arguments() {
                 for help in [option.get_help(), option.get_long_help()] {
                     let help = help.map(ToString::to_string).unwrap_or_default();
                     assert!(!help.contains("{n}"), "{}: {help}", option.get_id());
                 }
             }
-            command.get_subcommands().for_each(assert_whole);
+            command.get_subcommands().for_each(assert_no_placeholder);
         }
-        assert_whole(&LabArgs::command());
+        assert_no_placeholder(&LabArgs::command());
     }
 }

@@ -1,5 +1,5 @@
-//! Random numbers that are equal in every run and version. File sets and traffic are drawn from them, so a library
-//! that may change its generator is unsuitable.
+//! Random numbers that are equal in every run and version of the lab. File sets and traffic depend on them, so a
+//! library that may change its generator is unsuitable.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014).
 #[derive(Clone, Debug)]
@@ -11,7 +11,7 @@ impl SplitMix {
         SplitMix(seed)
     }
 
-    /// Creates one of many generators of a seed. Similar start values would give the same sequence, shifted, so both
+    /// Creates one of many generators for a seed. Similar initial states would give the same sequence, shifted, so both
     /// numbers pass through the generator first.
     pub fn stream(seed: u64, number: u64) -> SplitMix {
         let start = SplitMix(seed).next_u64() ^ number;
@@ -27,7 +27,7 @@ impl SplitMix {
         mixed ^ (mixed >> 31)
     }
 
-    /// Uniform over `0..end`; `end` must not be 0. Its bias is below 2^-32 for what the lab draws.
+    /// Uniform over `0..end`; `end` must not be 0. The bias is below 2^-32 for the values of `end` that the lab uses.
     pub fn below(&mut self, end: u64) -> u64 {
         ((u128::from(self.next_u64()) * u128::from(end)) >> 64) as u64
     }
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn draws_what_the_paper_s_code_draws() {
+    fn output_matches_the_reference_implementation() {
         // The first outputs of the reference implementation for the seed 1234567.
         let mut random = SplitMix::new(1_234_567);
         assert_eq!(random.next_u64(), 6_457_827_717_110_365_317);
@@ -51,7 +51,7 @@ mod tests {
     }
 
     #[test]
-    fn neighbouring_streams_have_nothing_in_common() {
+    fn neighbouring_generators_are_disjoint() {
         let draw = |seed, number| {
             let mut random = SplitMix::stream(seed, number);
             (0..1000)

@@ -1,4 +1,4 @@
-//! The program from the user's side: exit status, output, Ctrl-C.
+//! The command line of the lab: exit status, output, Ctrl-C.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -48,7 +48,7 @@ fn errors_of(output: &Output) -> String {
 }
 
 #[test]
-fn figures_are_on_standard_output_as_text_or_json() {
+fn load_prints_figures_as_text_or_json() {
     let address = server(HELLO);
     let text = load(address, &["-n", "50", "-q"]);
     assert!(text.status.success(), "{text:?}");
@@ -64,7 +64,7 @@ fn figures_are_on_standard_output_as_text_or_json() {
 }
 
 #[test]
-fn what_failed_is_explained_and_the_status_tells() {
+fn errors_are_explained_and_set_the_exit_status() {
     let missing = server(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n");
     let output = load(missing, &["-n", "10", "-q"]);
     assert_eq!(output.status.code(), Some(1));
@@ -87,7 +87,7 @@ fn what_failed_is_explained_and_the_status_tells() {
 }
 
 #[test]
-fn known_files_are_compared() {
+fn responses_are_compared_with_files_under_root() {
     let folder = TempFolder::new();
     folder.file("right/index.html", "hello");
     folder.file("wrong/index.html", "jello");
@@ -106,7 +106,7 @@ fn known_files_are_compared() {
 }
 
 #[test]
-fn bad_arguments_are_explained() {
+fn invalid_arguments_are_explained() {
     for (arguments, says) in [
         (vec!["load", "localhost"], "begins with http://"),
         (
@@ -148,7 +148,7 @@ fn bad_arguments_are_explained() {
 }
 
 #[test]
-fn too_few_descriptors_are_said_before_it_begins() {
+fn low_descriptor_limit_is_reported_before_the_run() {
     let script = format!("ulimit -n 100 && exec {LAB} load http://127.0.0.1:1/ -c 500");
     let output = Command::new("sh").args(["-c", &script]).output();
     let said = errors_of(&output.expect("a shell"));
@@ -159,7 +159,7 @@ fn too_few_descriptors_are_said_before_it_begins() {
 }
 
 #[test]
-fn ctrl_c_ends_it_with_the_figures_so_far() {
+fn sigint_ends_the_run_with_partial_figures() {
     let url = format!("http://{}/", server(HELLO));
     let mut child: Child = Command::new(LAB)
         .args(["load", &url, "-c", "2", "-d", "60s"])
@@ -181,7 +181,7 @@ fn ctrl_c_ends_it_with_the_figures_so_far() {
     assert!(figures.contains("right answers in"), "{figures}");
 }
 
-/// Rehearses two counted experiments, with several servers at a time.
+/// Runs a rehearsal of two counted experiments, with several measurements in parallel.
 fn rehearse(folder: &TempFolder, results: &str) -> Output {
     let path = |name: &str| folder.path().join(name).display().to_string();
     let experiments = concat!(env!("CARGO_MANIFEST_DIR"), "/../experiments");
@@ -204,7 +204,7 @@ fn rehearse(folder: &TempFolder, results: &str) -> Output {
 }
 
 #[test]
-fn servers_that_are_counted_side_by_side_share_their_results() {
+fn parallel_measurements_share_stored_results() {
     let folder = TempFolder::new();
     let first = rehearse(&folder, "results");
     assert!(first.status.success(), "{}", errors_of(&first));
@@ -237,7 +237,7 @@ fn servers_that_are_counted_side_by_side_share_their_results() {
 }
 
 #[test]
-fn two_runs_are_compared_point_by_point() {
+fn report_against_compares_two_runs_by_point() {
     let folder = TempFolder::new();
     for results in ["one", "other"] {
         assert!(rehearse(&folder, results).status.success());

@@ -1,5 +1,4 @@
-//! A small real experiment by instructions: two servers in guests, which must get the same traffic and rank as
-//! expected.
+//! A small counted experiment with real guests: two servers must get the same traffic and rank as expected.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -8,7 +7,7 @@ use std::process::Command;
 use lowroad_lab::experiment::results;
 use lowroad_testkit::{TempFolder, skip};
 
-/// One process per connection costs more than an event loop, on any machine and with any version.
+/// One process per connection costs more instructions than an event loop, on any machine and with any version.
 const FILE: &str = r#"
 title = "Static files: an event loop and processes"
 paper = "000"
@@ -23,8 +22,8 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s", subject 
 "#;
 
 #[test]
-fn two_servers_get_the_same_work_and_come_out_in_the_right_order() {
-    let test = "counted: two servers get the same work and come out in the right order";
+fn counted_experiment_sends_equal_work_and_ranks_servers() {
+    let test = "counted: experiment sends equal work and ranks servers";
     if let Err(why) = lowroad_lab::icount::needs::check() {
         return skip(test, &why);
     }

@@ -1,5 +1,5 @@
-//! The dynamic set of `examples/specweb99` compared with the lab's PHP program: every front returns the same bytes,
-//! and a log of forms with several writers stays consistent.
+//! Compares the dynamic set of `examples/specweb99` with the lab's PHP program: every front must return the same bytes,
+//! and a log of forms with several writers must stay consistent.
 
 #[path = "dynamic_set/fastcgi.rs"]
 mod fastcgi;
@@ -11,7 +11,7 @@ mod modules;
 use std::sync::Arc;
 use std::thread;
 
-use fronts::{Answer, Ask, Built, Data, FastCgi, form, get};
+use fronts::{BuiltFronts, ComparedResponse, FastCgi, TestFileSet, TestRequest, form, get};
 use lowroad_lab::workload::specweb99::{PostLog, fetch_target, reset_target};
 use lowroad_testkit::skip;
 use modules::{Host, serve_cgi};
@@ -22,7 +22,7 @@ const BEFORE: &str = "<html>\n<head><title>SPECweb99 Dynamic GET & POST Test</ti
 const AFTER: &str = "\n</pre>\n</body></html>\n";
 
 /// All kinds of requests in the rules, and requests that must be rejected.
-fn asks() -> Vec<Ask> {
+fn asks() -> Vec<TestRequest> {
     let file = "/file_set/dir00000/";
     let cookie = "my_cookie=user_id=10001&last_ad=20";
     vec![
@@ -78,11 +78,11 @@ fn asks() -> Vec<Ask> {
 }
 
 #[test]
-fn every_front_gives_the_same_bytes() {
-    let Some(built) = Built::new("every_front_gives_the_same_bytes") else {
+fn cgi_fastcgi_and_modules_give_identical_responses() {
+    let Some(built) = BuiltFronts::new("cgi_fastcgi_and_modules_give_identical_responses") else {
         return;
     };
-    let data = Data::new(50);
+    let data = TestFileSet::new(50);
     let fastcgi = FastCgi::start(&built, &data, 1);
     for ask in asks() {
         let expected = built.cgi(&data, &ask);
@@ -94,7 +94,7 @@ fn every_front_gives_the_same_bytes() {
             assert_eq!(answer, expected, "PHP: {ask:?}");
         }
     }
-    // Two of the forms were valid; each front logged them.
+    // Two of the forms are valid, and each front has logged them.
     let log = PostLog::parse(&data.log()).expect("a log in order");
     let fronts = 2 + u64::from(fastcgi.is_some()) + u64::from(built.has_php());
     assert_eq!(log.by_class, [0, fronts, fronts, 0]);
@@ -105,11 +105,11 @@ fn every_front_gives_the_same_bytes() {
 }
 
 #[test]
-fn a_page_is_its_file_in_the_wrapper() {
-    let Some(built) = Built::new("a_page_is_its_file_in_the_wrapper") else {
+fn page_contains_its_file_between_header_and_footer() {
+    let Some(built) = BuiltFronts::new("page_contains_its_file_between_header_and_footer") else {
         return;
     };
-    let data = Data::new(50);
+    let data = TestFileSet::new(50);
     let path = "/file_set/dir00000/class2_5";
     let file = String::from_utf8(data.site_file(path)).expect("text");
     let page = |file: &str| format!("{BEFORE}{path}\n<pre>\n{file}{AFTER}").into_bytes();
@@ -119,7 +119,7 @@ fn a_page_is_its_file_in_the_wrapper() {
 
     let answer = built.cgi(&data, &get(path, "my_cookie=user_id=10001&last_ad=20"));
     let cookie = answer.set_cookie.as_deref().unwrap_or_default();
-    // With the 50 clients of the set, every 24th ad from 2 on fits.
+    // With the set's 50 clients, every 24th ad, beginning with ad 2, fits.
     assert_eq!(cookie, "found_cookie=Ad_id=26&Ad_weight=15&Expired=0");
     let open = "dirNNNNN/classX_Y";
     assert_eq!(file.matches(open).count(), 2);
@@ -131,11 +131,11 @@ fn a_page_is_its_file_in_the_wrapper() {
 }
 
 #[test]
-fn a_reset_makes_what_the_lab_makes() {
-    let Some(built) = Built::new("a_reset_makes_what_the_lab_makes") else {
+fn reset_creates_the_same_files_as_the_lab() {
+    let Some(built) = BuiltFronts::new("reset_creates_the_same_files_as_the_lab") else {
         return;
     };
-    let data = Data::new(50);
+    let data = TestFileSet::new(50);
     let (users, ads) = (data.file("User.Personality"), data.file("Custom.Ads"));
     let posted = form("urlroot=/file_set/&dir=0&class=2&num=3&client=7", "");
     assert_eq!(built.cgi(&data, &posted).status, 200);
@@ -168,13 +168,13 @@ fn a_reset_makes_what_the_lab_makes() {
     assert_eq!(PostLog::parse(&page.body).map(|log| log.records()), Ok(0));
 }
 
-/// The requests of the original's manager before a run.
+/// The requests of SPECweb99's manager before a run.
 #[test]
-fn the_questions_before_a_run() {
-    let Some(built) = Built::new("the_questions_before_a_run") else {
+fn manager_commands_before_a_run_are_answered() {
+    let Some(built) = BuiltFronts::new("manager_commands_before_a_run_are_answered") else {
         return;
     };
-    let data = Data::new(100);
+    let data = TestFileSet::new(100);
     let ask = |query: &str, cookie: &str| built.library(&data, &get(query, cookie), 1);
     let reset = "command/Reset&maxload=100&pttime=100&maxthread=100&exp=1,100&urlroot=/file_set/";
     assert_eq!(ask(reset, "").status, 200);
@@ -202,16 +202,16 @@ fn the_questions_before_a_run() {
 }
 
 #[test]
-fn many_writers_of_a_log_do_not_lose_a_form() {
+fn concurrent_posts_are_all_logged() {
     const WRITERS: usize = 8;
     const FORMS: usize = 1000;
-    let Some(built) = Built::new("many_writers_of_a_log_do_not_lose_a_form") else {
+    let Some(built) = BuiltFronts::new("concurrent_posts_are_all_logged") else {
         return;
     };
-    let data = Data::new(50);
+    let data = TestFileSet::new(50);
     let fastcgi = FastCgi::start(&built, &data, WRITERS);
     let ask = form("urlroot=/file_set/&dir=0&class=0&num=3&client=7", "");
-    let good = |answer: Answer| assert_eq!(answer.status, 200);
+    let good = |answer: ComparedResponse| assert_eq!(answer.status, 200);
     thread::scope(|scope| {
         for _ in 0..WRITERS {
             scope.spawn(|| good(built.library(&data, &ask, FORMS)));
@@ -228,18 +228,18 @@ fn many_writers_of_a_log_do_not_lose_a_form() {
     assert_eq!(log.records() as usize, WRITERS * FORMS * fronts);
 }
 
-/// Whether a host must answer it: a missing stored object is handled by the server.
-fn is_for_hosts(ask: &Ask) -> bool {
+/// Whether the test host must answer the request. A missing stored object is handled by the server, not by the host.
+fn is_for_hosts(ask: &TestRequest) -> bool {
     !ask.query.contains("dir00077")
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn the_module_gives_the_same_bytes_in_its_host() {
-    let test = "the_module_gives_the_same_bytes_in_its_host";
-    let Some(built) = Built::new(test) else {
+async fn module_in_lowroad_gives_the_same_responses() {
+    let test = "module_in_lowroad_gives_the_same_responses";
+    let Some(built) = BuiltFronts::new(test) else {
         return;
     };
-    let (built, data) = (Arc::new(built), Arc::new(Data::new(50)));
+    let (built, data) = (Arc::new(built), Arc::new(TestFileSet::new(50)));
     let log = serve_cgi(&built, &data);
     let wasm = Host::wasm(&built, &data, log);
     if wasm.is_none() {
@@ -253,7 +253,7 @@ async fn the_module_gives_the_same_bytes_in_its_host() {
         let expected = built.cgi(&data, ask);
         let (answer, at_once) = library.ask(ask).await;
         assert_eq!(answer, expected, "library: {ask:?}");
-        // Only files that must be loaded cause a wait.
+        // Only files that must be loaded make the call wait.
         let is_loaded = !ask.cookie.is_empty() && expected.body.len() > 4096;
         assert!(at_once || is_loaded, "library: {ask:?} has waited");
         if let Some(wasm) = &wasm {

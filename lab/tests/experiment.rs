@@ -1,5 +1,5 @@
-//! Experiment files, and the runner with a computing bench: order, resuming, partial lines, Ctrl-C, capacity. No
-//! server runs and no time is measured.
+//! Experiment files, and the runner with a bench that computes figures: order, resuming, incomplete lines, Ctrl-C,
+//! capacity. No server runs, and no time is measured.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -8,10 +8,10 @@ use std::sync::atomic::AtomicBool;
 
 use lowroad_lab::experiment::counting::CountUnit;
 use lowroad_lab::experiment::fake::FakeBench;
-use lowroad_lab::experiment::plan::{self, RunExtent};
+use lowroad_lab::experiment::plan::{self, RunSelection};
 use lowroad_lab::experiment::progress::ProgressSink;
 use lowroad_lab::experiment::results::{self, MeasurementRole, PointResult, StoredResults};
-use lowroad_lab::experiment::runner::{self, RunEnd, RunSetting};
+use lowroad_lab::experiment::runner::{self, RunOutcome, RunSetting};
 use lowroad_lab::experiment::schema::{AxisValue, ExperimentConfig};
 use lowroad_lab::load::RequestPace;
 
@@ -68,10 +68,10 @@ impl ProgressSink for Lines {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// A folder of results and the settings of a run.
+/// A folder of results, and the settings of a run.
 struct Place {
     folder: PathBuf,
-    extent: RunExtent,
+    extent: RunSelection,
     fresh: bool,
     lines: Lines,
 }
@@ -82,7 +82,7 @@ impl Place {
         let _ = std::fs::remove_dir_all(&folder);
         Self {
             folder,
-            extent: RunExtent::default(),
+            extent: RunSelection::default(),
             fresh: false,
             lines: Lines::default(),
         }
@@ -92,11 +92,11 @@ impl Place {
         &mut self,
         experiment: &ExperimentConfig,
         bench: &mut FakeBench,
-    ) -> Result<RunEnd, String> {
+    ) -> Result<RunOutcome, String> {
         let stop = AtomicBool::new(false);
         let setting = RunSetting {
             results: &self.folder,
-            extent: &self.extent,
+            selection: &self.extent,
             fresh: self.fresh,
             stop: &stop,
         };
@@ -117,7 +117,7 @@ fn problem(change: impl Fn(&str) -> String) -> String {
 }
 
 #[test]
-fn errors_name_line_and_key() {
+fn schema_errors_name_line_and_key() {
     let of = |from: &str, to: &str| problem(|text| text.replace(from, to));
     let unknown_key = of("pace = \"closed\"", "pace = \"closed\"\nthreds = 2");
     assert!(
@@ -205,7 +205,7 @@ fn errors_name_line_and_key() {
 }
 
 #[test]
-fn a_file_that_is_not_there_is_named() {
+fn missing_experiment_file_is_named() {
     let error = ExperimentConfig::read(Path::new("nowhere/x.toml")).expect_err("no file");
     assert!(error.starts_with("nowhere/x.toml:"), "{error}");
 }
@@ -220,7 +220,7 @@ fn shipped() -> Vec<ExperimentConfig> {
 }
 
 #[test]
-fn shipped_experiments_are_right() {
+fn shipped_experiments_are_valid() {
     const PEERS: &[&str] = &[
         "nginx",
         "apache-prefork",
@@ -287,23 +287,23 @@ fn shipped_experiments_are_right() {
 }
 
 #[test]
-fn a_repeat_of_a_shipped_experiment_takes_minutes() {
+fn repeat_of_a_shipped_experiment_takes_minutes() {
     for experiment in shipped() {
         let points = experiment.sweep.values.len() + experiment.sweep.relative_to_capacity.len();
         let here = experiment
             .servers
             .iter()
             .filter(|server| !server.peer.contains("lowroad-"));
-        let each_s = plan::expected_s(&experiment, &RunExtent::default());
+        let each_s = plan::expected_s(&experiment, &RunSelection::default());
         let all_s = each_s * (points * here.count()) as f64;
         assert!(all_s < 250.0, "{}: {all_s} s", experiment.name);
     }
 }
 
 #[test]
-fn repeats_are_outermost_and_servers_rotate() {
+fn clock_plan_repeats_outermost_and_rotates_servers() {
     let experiment = small();
-    let extent = RunExtent::default();
+    let extent = RunSelection::default();
     let points = plan::points(&experiment, None, &extent);
     let steps = plan::steps(&experiment, &points, &extent);
     let order: Vec<(u32, String, usize)> = steps
@@ -329,14 +329,14 @@ fn repeats_are_outermost_and_servers_rotate() {
 }
 
 #[test]
-fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
+fn counted_plan_groups_points_by_server_and_adds_extra_points() {
     let text = SMALL.replace("peer = \"nginx\"", "peer = \"nginx\"\nalso = [1100]");
     let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
     let counted = experiment
         .for_unit(CountUnit::Instructions)
         .expect("countable");
     let order = |experiment: &ExperimentConfig| {
-        let extent = RunExtent::default();
+        let extent = RunSelection::default();
         let points = plan::points(experiment, None, &extent);
         let steps = plan::steps(experiment, &points, &extent);
         let place = |step: plan::MeasurementStep| (step.server, step.repeat, step.x.to_string());
@@ -362,7 +362,7 @@ fn a_counted_server_is_measured_in_one_go_and_at_points_of_its_own() {
 }
 
 #[test]
-fn counts_that_do_not_agree_are_repeated() {
+fn disagreeing_counts_are_repeated() {
     let mut place = Place::new("counts_that_do_not_agree");
     let counted = small()
         .for_unit(CountUnit::Instructions)
@@ -371,7 +371,7 @@ fn counts_that_do_not_agree_are_repeated() {
         is_learning: true,
         ..FakeBench::default()
     };
-    let whole = Ok(RunEnd::Whole { broken: 0 });
+    let whole = Ok(RunOutcome::Complete { failed: 0 });
     assert_eq!(place.run(&counted, &mut bench), whole);
     let records = results::read(&results::path(&place.folder, &counted.name));
     let records = records.expect("results").records;
@@ -392,18 +392,18 @@ fn counts_that_do_not_agree_are_repeated() {
 }
 
 #[test]
-fn only_and_quick() {
+fn run_selection_limits_servers_and_points() {
     let experiment = small();
-    let only = RunExtent {
+    let only = RunSelection {
         only: vec!["lowroad".into()],
-        ..RunExtent::default()
+        ..RunSelection::default()
     };
     let points = plan::points(&experiment, None, &only);
     let steps = plan::steps(&experiment, &points, &only);
     assert!(steps.len() == 4 && steps.iter().all(|step| step.server == 1));
-    let quick = RunExtent {
+    let quick = RunSelection {
         quick: true,
-        ..RunExtent::default()
+        ..RunSelection::default()
     };
     let steps = plan::steps(&experiment, &points, &quick);
     let job = plan::job(&experiment, &steps[0], &quick);
@@ -411,12 +411,12 @@ fn only_and_quick() {
 }
 
 #[test]
-fn runs_and_records() {
-    let mut place = Place::new("runs_and_records");
+fn run_appends_a_record_for_each_measurement() {
+    let mut place = Place::new("run_appends_a_record_for_each_measurement");
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     let stored = place.stored();
     let measured = stored
@@ -439,7 +439,7 @@ fn runs_and_records() {
     assert!(place.lines.0[0].contains("[ 1/12]"), "{}", place.lines.0[0]);
 }
 
-/// A small mounted disk, removed when dropped.
+/// A small mounted disk, unmounted on drop.
 struct Disk(PathBuf);
 
 impl Disk {
@@ -468,10 +468,10 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_leaves_whole_lines() {
-    const NAME: &str = "a_full_disk_leaves_whole_lines";
+fn full_disk_leaves_complete_lines() {
+    const NAME: &str = "full_disk_leaves_complete_lines";
     let mut place = Place::new(NAME);
-    // The first result is shorter than a page, two results are longer.
+    // The first result is shorter than a page; two results are longer.
     let Some(disk) = Disk::new(&place.folder, "4k") else {
         return lowroad_testkit::skip(NAME, "no disk may be mounted here");
     };
@@ -481,13 +481,13 @@ fn a_full_disk_leaves_whole_lines() {
     assert!(text.ends_with(b"\n"), "half a line is there");
     disk.grow("1m");
     let mut again = FakeBench::default();
-    let whole = Ok(RunEnd::Whole { broken: 0 });
+    let whole = Ok(RunOutcome::Complete { failed: 0 });
     assert_eq!(place.run(&small(), &mut again), whole);
     assert!(place.stored().notes.is_empty() && again.started.len() < 8);
 }
 
 #[test]
-fn what_is_broken_is_counted_and_tried_again() {
+fn failed_measurements_are_counted_and_retried() {
     let mut place = Place::new("broken");
     let mut bench = FakeBench {
         broken: Some("nginx".into()),
@@ -495,25 +495,25 @@ fn what_is_broken_is_counted_and_tried_again() {
     };
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 4 })
+        Ok(RunOutcome::Complete { failed: 4 })
     );
     assert!(place.lines.0[0].contains("it ended with status 1"));
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!(bench.started.len(), 4);
 }
 
 #[test]
-fn goes_on_where_it_was_stopped() {
+fn stopped_run_is_continued() {
     let mut place = Place::new("goes_on");
     let mut bench = FakeBench {
         stop_after: Some(3),
         ..FakeBench::default()
     };
-    assert_eq!(place.run(&small(), &mut bench), Ok(RunEnd::Stopped));
+    assert_eq!(place.run(&small(), &mut bench), Ok(RunOutcome::Stopped));
     let whole = |place: &Place| {
         place
             .stored()
@@ -526,19 +526,19 @@ fn goes_on_where_it_was_stopped() {
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!((whole(&place), bench.started.len()), (8, 5));
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!(bench.started.len(), 0, "nothing is measured twice");
 }
 
 #[test]
-fn a_half_written_line_is_left_out_and_cut_off() {
+fn incomplete_last_line_is_skipped_and_truncated() {
     let mut place = Place::new("half_line");
     place
         .run(&small(), &mut FakeBench::default())
@@ -549,7 +549,7 @@ fn a_half_written_line_is_left_out_and_cut_off() {
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&small(), &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert!(bench.started.len() == 1 && place.stored().notes.is_empty());
     assert!(
@@ -562,7 +562,7 @@ fn a_half_written_line_is_left_out_and_cut_off() {
 }
 
 #[test]
-fn a_line_within_that_is_no_record_is_an_error() {
+fn invalid_record_line_is_an_error() {
     let error = results::parse(b"{\"x\":1}\n").expect_err("no record");
     assert!(
         error.contains("line 1") && error.contains("--fresh"),
@@ -571,7 +571,7 @@ fn a_line_within_that_is_no_record_is_an_error() {
 }
 
 #[test]
-fn a_changed_file_asks_for_fresh() {
+fn changed_conditions_require_fresh() {
     let mut place = Place::new("changed");
     place
         .run(&small(), &mut FakeBench::default())
@@ -580,14 +580,14 @@ fn a_changed_file_asks_for_fresh() {
     let titled = parse(SMALL.replace("title = \"Small\"", "title = \"Other\""));
     assert_eq!(
         place.run(&titled, &mut FakeBench::default()),
-        Ok(RunEnd::Whole { broken: 0 }),
+        Ok(RunOutcome::Complete { failed: 0 }),
         "titles are free"
     );
     let more = parse(SMALL.replace("[8, 64]", "[8, 64, 128]"));
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&more, &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!(bench.started.len(), 4, "only the new point is measured");
     let longer = parse(SMALL.replace("pace = ", "duration_s = 9.0\npace = "));
@@ -598,13 +598,13 @@ fn a_changed_file_asks_for_fresh() {
     place.fresh = true;
     assert_eq!(
         place.run(&longer, &mut FakeBench::default()),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert!(place.file().with_extension("jsonl.old").is_file());
 }
 
 #[test]
-fn rates_relative_to_a_capacity() {
+fn rates_are_relative_to_the_measured_reference_capacity() {
     let text = SMALL
         .replace("parameter = \"connections\"", "parameter = \"rate\"")
         .replace(
@@ -617,7 +617,7 @@ fn rates_relative_to_a_capacity() {
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&experiment, &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!(bench.started[0].pace, RequestPace::Closed);
     let stored = place.stored();
@@ -651,7 +651,7 @@ fn rates_relative_to_a_capacity() {
     let mut bench = FakeBench::default();
     assert_eq!(
         place.run(&experiment, &mut bench),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     assert_eq!(
         bench.started.len(),
@@ -661,7 +661,7 @@ fn rates_relative_to_a_capacity() {
 }
 
 #[test]
-fn a_capacity_is_found_beside_static_load() {
+fn capacity_search_runs_under_static_load() {
     let text = SMALL
         .replace(
             "name = \"webstone\"\nsettings = { size = \"64\" }",
@@ -676,7 +676,7 @@ fn a_capacity_is_found_beside_static_load() {
     let mut place = Place::new("capacity");
     assert_eq!(
         place.run(&experiment, &mut FakeBench::default()),
-        Ok(RunEnd::Whole { broken: 0 })
+        Ok(RunOutcome::Complete { failed: 0 })
     );
     let stored = place.stored();
     let capacity = |server: &str, x: f64| {
@@ -691,7 +691,7 @@ fn a_capacity_is_found_beside_static_load() {
 }
 
 #[test]
-fn the_dynamic_share_follows_the_rates() {
+fn dynamic_share_is_computed_from_the_rates() {
     let text = SMALL
         .replace("parameter = \"connections\"", "parameter = \"rate\"")
         .replace("values = [8, 64]", "values = [250]")
@@ -700,7 +700,7 @@ fn the_dynamic_share_follows_the_rates() {
             "\"requests\"\nstatic_rate = 750\nshare_setting = \"dynamic\"",
         );
     let experiment = ExperimentConfig::parse("small", &text).expect("a good file");
-    let extent = RunExtent::default();
+    let extent = RunSelection::default();
     let steps = plan::steps(&experiment, &[AxisValue::Number(250.0)], &extent);
     let job = plan::job(&experiment, &steps[0], &extent);
     assert_eq!(job.pace, RequestPace::Requests(1000.0));

@@ -1,4 +1,4 @@
-//! The command `icount` for real: a guest boots, a figure is measured, and no process or device remains.
+//! The command `icount` with real guests: a guest boots, a figure is measured, and no process or device remains.
 
 mod own;
 
@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use lowroad_testkit::{TempFolder, skip};
 
 /// Whether a guest can be started on this machine; otherwise the test is skipped.
-fn possible(test: &str) -> bool {
+fn can_run(test: &str) -> bool {
     let needs = lowroad_lab::icount::needs::check();
     if let Err(why) = &needs {
         skip(test, why);
@@ -27,8 +27,8 @@ fn icount(arguments: &[&str]) -> (Output, u32) {
     (child.wait_with_output().expect("its end"), process)
 }
 
-/// Counts Lowroad (its path is appended to the words); returns the output and the process id. `None` if the test is
-/// skipped.
+/// Counts Lowroad; its path is appended to the arguments `words`. Returns the output and the process id; `None` if the
+/// test is skipped.
 fn icount_lowroad(test: &str, words: &str) -> Option<(String, u32)> {
     let lowroad = own::for_guest(test)?.display().to_string();
     let words: Vec<&str> = words.split(' ').chain(["--lowroad", &lowroad]).collect();
@@ -46,8 +46,8 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
-/// Checks that neither a network device nor a QEMU of that process remains.
-fn nothing_is_left(process: u32) {
+/// Checks that no network device and no QEMU of that process remains.
+fn assert_nothing_left(process: u32) {
     let devices = std::fs::read_dir("/sys/class/net").expect("network devices");
     let names = devices.map(|entry| text(entry.expect("a device").file_name().as_encoded_bytes()));
     let left: Vec<String> = names
@@ -65,8 +65,8 @@ fn nothing_is_left(process: u32) {
 }
 
 #[test]
-fn a_figure_comes_and_nothing_is_left() {
-    let test = "icount: a figure comes and nothing is left";
+fn icount_writes_a_figure_and_leaves_no_process() {
+    let test = "icount: writes a figure and leaves no process";
     let folder = TempFolder::new();
     let json = folder.path().join("figures.json").display().to_string();
     let words = format!("--server lowroad --size 64 --mode ka -n 600 --json {json}");
@@ -78,13 +78,13 @@ fn a_figure_comes_and_nothing_is_left() {
     let figure = rows[0]["instructions"].as_u64().expect("a figure");
     // The upper bound allows a debug build, which needs several times the instructions of a release build.
     assert!((10_000..200_000).contains(&figure), "{figure} instructions");
-    nothing_is_left(process);
+    assert_nothing_left(process);
 }
 
-/// Times are the guest's, so they are independent of the machine's load.
+/// Times are virtual times of the guest, so they are independent of the machine's load.
 #[test]
-fn what_is_offered_is_answered_in_the_guests_time() {
-    let test = "icount: what is offered is answered in the guest's time";
+fn offered_rates_are_answered_in_virtual_time() {
+    let test = "icount: offered rates are answered in virtual time";
     let words = "--server lowroad --size 64 --mode ka --rate 1k --rate 2k --rate 3k";
     let Some((said, process)) = icount_lowroad(test, words) else {
         return;
@@ -99,27 +99,28 @@ fn what_is_offered_is_answered_in_the_guests_time() {
             panic!("{said}");
         };
         assert_eq!((offered, answered), (rate, rate), "{said}");
-        // A request takes at least its instructions, and at a load of a few per cent none queues behind another.
+        // A request takes at least the time of its instructions, and at a load of a few per cent no request waits for
+        // another.
         let p50_us: u64 = p50.parse().expect("a number");
         assert!((5..1000).contains(&p50_us), "{said}");
     }
-    nothing_is_left(process);
+    assert_nothing_left(process);
 }
 
 #[test]
-fn who_passes_requests_on_has_an_origin_outside() {
-    let test = "icount: who passes requests on has an origin outside";
+fn proxy_is_counted_with_its_origin_outside_the_guest() {
+    let test = "icount: proxy is counted with its origin outside the guest";
     let words = "--server lowroad-proxy --size 64 --mode ka -n 120 --warmup 10 --post 3000";
     let Some((said, process)) = icount_lowroad(test, words) else {
         return;
     };
     assert!(said.contains("lowroad-proxy"), "{said}");
-    nothing_is_left(process);
+    assert_nothing_left(process);
 }
 
 #[test]
-fn a_papers_page_is_made_from_a_database_beside_the_guest() {
-    let test = "icount: a paper's page is made from a database beside the guest";
+fn paper_003_page_uses_a_database_outside_the_guest() {
+    let test = "icount: paper 003 page uses a database outside the guest";
     let Some(lowroad) = own::for_guest(test) else {
         return;
     };
@@ -141,13 +142,13 @@ fn a_papers_page_is_made_from_a_database_beside_the_guest() {
     // The upper bound allows a debug build, which needs several times the instructions of a release build.
     assert!((5_000..500_000).contains(&figure), "{figure} instructions");
     assert!(said.contains("| page of 211 B (1 row), kept |"), "{said}");
-    nothing_is_left(process);
+    assert_nothing_left(process);
 }
 
 #[test]
-fn any_server_is_driven_by_a_workload_or_a_command() {
-    let test = "icount: any server is driven by a workload or a command";
-    if !possible(test) {
+fn custom_server_is_driven_by_workload_or_command() {
+    let test = "icount: custom server is driven by workload or command";
+    if !can_run(test) {
         return;
     }
     // The guest's busybox serves the files.
@@ -169,14 +170,14 @@ fn any_server_is_driven_by_a_workload_or_a_command() {
         }
         assert!(output.status.success(), "{said}");
         assert!(said.contains("instructions a request"), "{said}");
-        nothing_is_left(process);
+        assert_nothing_left(process);
     }
 }
 
 #[test]
-fn a_server_that_ends_is_told_with_its_words() {
-    let test = "icount: a server that ends is told with its words";
-    if !possible(test) || !Path::new("/bin/sh").exists() {
+fn exited_server_is_reported_with_its_output() {
+    let test = "icount: exited server is reported with its output";
+    if !can_run(test) || !Path::new("/bin/sh").exists() {
         return;
     }
     let (output, process) = icount(&[
@@ -195,12 +196,12 @@ fn a_server_that_ends_is_told_with_its_words() {
             "{said}"
         );
     }
-    nothing_is_left(process);
+    assert_nothing_left(process);
 }
 
 #[test]
-fn mistakes_are_named() {
-    if !possible("icount: mistakes are named") {
+fn invalid_arguments_list_valid_names() {
+    if !can_run("icount: invalid arguments list valid names") {
         return;
     }
     let told = |arguments: &[&str]| text(&icount(arguments).0.stderr);

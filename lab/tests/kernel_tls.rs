@@ -1,4 +1,5 @@
-//! Kernel TLS for real: the server in a guest with support for it, and clients on the host that compare every byte.
+//! Kernel TLS in a real kernel: the server runs in a guest that supports it, and clients on the host compare every
+//! byte.
 
 mod own;
 
@@ -31,7 +32,7 @@ certificate = "/etc/tls.pem"
 key = "/etc/tls.pem"
 "#;
 const LONG_LEN: usize = 10_000_000;
-/// Responses of this length are encrypted by the server, not by the kernel.
+/// Responses of at most this length are encrypted by the server, not by the kernel.
 const SHORT_LEN: usize = 100_000;
 /// Generous, since the guest is emulated and other tests run concurrently.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -121,8 +122,8 @@ impl Place {
         text.trim().to_owned()
     }
 
-    /// Number of connections that the kernel encrypts.
-    fn sealed(&mut self) -> u64 {
+    /// Number of connections whose data the kernel has encrypted.
+    fn kernel_tls_count(&mut self) -> u64 {
         self.status("kernel_tls").parse().expect("a number")
     }
 }
@@ -177,7 +178,7 @@ impl Client {
     }
 
     /// Checks that the server sent close_notify; without it, rustls reports an error.
-    fn is_ended(&mut self) {
+    fn assert_close_notify(&mut self) {
         let mut rest = Vec::new();
         match self.0.read_to_end(&mut rest) {
             Ok(_) => assert_eq!(rest, b""),
@@ -186,7 +187,7 @@ impl Client {
         }
     }
 
-    /// Requests a key update from the server, and updates the own key.
+    /// Requests a key update from the server, and updates the client's own key.
     fn update_keys(&mut self) {
         self.0.conn.refresh_traffic_keys().expect("TLS 1.3");
         self.0.flush().expect("sent");
@@ -194,8 +195,8 @@ impl Client {
 }
 
 #[test]
-fn long_files_are_sealed_by_a_guests_kernel() {
-    let test = "kernel TLS: long files are sealed by a guest's kernel";
+fn large_files_are_encrypted_by_kernel_tls() {
+    let test = "kernel TLS: large files are encrypted by the kernel";
     let Some(lowroad) = own::for_guest(test) else {
         return;
     };
@@ -210,22 +211,22 @@ fn long_files_are_sealed_by_a_guests_kernel() {
         suite::TLS13_AES_256_GCM_SHA384,
         suite::TLS13_CHACHA20_POLY1305_SHA256,
     ] {
-        let before = place.sealed();
+        let before = place.kernel_tls_count();
         many_requests_on_a_connection(&place, suite);
-        assert_eq!(place.sealed(), before + 1, "{suite:?}");
+        assert_eq!(place.kernel_tls_count(), before + 1, "{suite:?}");
     }
     the_end_is_said_behind_a_long_response(&place);
-    other_keys_end_it_in_order(&place);
-    assert_eq!(place.sealed(), 3 + 1 + 2);
-    // Short files, HTTP/2 and TLS 1.2 are encrypted by the server.
+    assert_key_update_closes_after_response(&place);
+    assert_eq!(place.kernel_tls_count(), 3 + 1 + 2);
+    // Short files, HTTP/2 and TLS 1.2 are encrypted by the server, not by the kernel.
     let mut client = place.connect(suite::TLS13_AES_128_GCM_SHA256);
     client.get("/short", &place.long[..SHORT_LEN]);
     let mut client = place.connect(suite::TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256);
     client.get("/long", &place.long);
-    assert_eq!(place.sealed(), 6);
+    assert_eq!(place.kernel_tls_count(), 6);
     assert_eq!(place.status("broken"), "0");
     let counted = place.guest.output_of("grep TlsTxSw /proc/net/tls_stat");
-    // One more than the connections: the server probes the kernel at its start.
+    // One more than the number of connections, since the server tests the kernel's support at its start.
     let counted = counted.expect("the kernel counts");
     assert_eq!(counted.split_whitespace().nth(1), Some("7"), "{counted}");
 }
@@ -242,18 +243,18 @@ fn many_requests_on_a_connection(place: &Place, suite: SupportedCipherSuite) {
     }
     client.ask("/long", "Connection: close\r\n");
     assert!(client.answer().1 == place.long, "other bytes");
-    client.is_ended();
+    client.assert_close_notify();
 }
 
 fn the_end_is_said_behind_a_long_response(place: &Place) {
     let mut client = place.connect(suite::TLS13_AES_128_GCM_SHA256);
     client.ask("/long", "Connection: close\r\n");
     assert!(client.answer().1 == place.long, "other bytes");
-    client.is_ended();
+    client.assert_close_notify();
 }
 
-/// A key update arrives during a response, or after it.
-fn other_keys_end_it_in_order(place: &Place) {
+/// After a key update, during a response or after it, the server completes the response and closes the connection.
+fn assert_key_update_closes_after_response(place: &Place) {
     for is_early in [true, false] {
         let mut client = place.connect(suite::TLS13_AES_128_GCM_SHA256);
         client.ask("/long", "");
@@ -263,6 +264,6 @@ fn other_keys_end_it_in_order(place: &Place) {
         client.update_keys();
         client.0.read_exact(last).expect("a body");
         assert!(body == place.long, "other bytes");
-        client.is_ended();
+        client.assert_close_notify();
     }
 }

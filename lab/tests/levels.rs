@@ -1,5 +1,5 @@
-//! Three levels on one interface of a guest: one in native XDP, of which a device has one, and two at TC ingress. Each
-//! answers the clients of its port, and continues when another is detached.
+//! Three levels on one interface of a guest: one in native XDP (a device supports only one) and two at TC ingress. Each
+//! answers the clients of its port, and continues when another one is detached.
 
 mod own;
 
@@ -56,7 +56,7 @@ fn attach(guest: &mut QemuGuest, port: u16) -> String {
     guest.output_of(&command).expect("a level")
 }
 
-/// The number of requests that each level has answered.
+/// The number of requests that each level has answered so far.
 fn hits(guest: &mut QemuGuest) -> Vec<u64> {
     let status = guest.output_of("lowroad status --softirq --json");
     let status = serde_json::from_str::<Value>(&status.expect("status")).expect("JSON");
@@ -65,7 +65,7 @@ fn hits(guest: &mut QemuGuest) -> Vec<u64> {
     hits.map(|count| count.as_u64().expect("a count")).collect()
 }
 
-/// Requests the page on a separate connection.
+/// Requests the page on a new connection.
 fn get(address: SocketAddr) {
     let mut stream = TcpStream::connect_timeout(&address, PATIENCE).expect("a connection");
     stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
@@ -84,8 +84,8 @@ fn get(address: SocketAddr) {
     assert_eq!(body, BODY.as_bytes(), "{address}");
 }
 
-/// Requests the page at all ports until this many levels have answered more often than before.
-fn answered_by(guest: &mut QemuGuest, addresses: &[SocketAddr], levels: usize) {
+/// Requests the page at all ports until this many levels have answered additional requests.
+fn request_until_answered_by(guest: &mut QemuGuest, addresses: &[SocketAddr], levels: usize) {
     let before = hits(guest);
     assert_eq!(before.len(), levels, "{before:?}");
     let end = Instant::now() + PATIENCE;
@@ -119,10 +119,10 @@ fn native_xdp_and_tc_share_an_interface() {
     assert!(tiers[0].contains("native XDP\n"), "{tiers:?}");
     assert!(tiers[1].contains("TC ingress"), "{tiers:?}");
     assert!(tiers[2].contains("TC ingress"), "{tiers:?}");
-    answered_by(&mut guest, &addresses, 3);
+    request_until_answered_by(&mut guest, &addresses, 3);
     for (port, left) in PORTS.into_iter().zip([2, 1]) {
         let detached = guest.output_of(&format!("lowroad detach {port}"));
         assert!(detached.expect("detach").contains("detached"));
-        answered_by(&mut guest, &addresses, left);
+        request_until_answered_by(&mut guest, &addresses, left);
     }
 }

@@ -1,5 +1,5 @@
 //! The load generator with correct and faulty servers. Each server is a thread of the test with a socket; the figures
-//! of a run are compared with the server's actions.
+//! of a run must match what the server has done.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -47,7 +47,7 @@ fn answer(body: &str) -> String {
 }
 
 /// Answers every request with the same bytes.
-fn always(answer: impl Into<Vec<u8>>) -> SocketAddr {
+fn serve_fixed_response(answer: impl Into<Vec<u8>>) -> SocketAddr {
     let answer = answer.into();
     serve(move |mut stream| {
         while head(&mut stream).is_some() {
@@ -88,8 +88,8 @@ fn outcome(load: &LoadRun) -> LoadResult {
 }
 
 #[test]
-fn so_many_connections_ask_for_all_that_they_have() {
-    let address = always(answer("hello"));
+fn openings_limit_runs_whole_connections() {
+    let address = serve_fixed_response(answer("hello"));
     let workload = urls(
         vec![UrlSpec::get("/")],
         WorkloadVersion::Http11,
@@ -109,7 +109,7 @@ fn so_many_connections_ask_for_all_that_they_have() {
 }
 
 #[test]
-fn who_ends_connections_early_does_not_keep_a_run_from_ending() {
+fn early_closes_do_not_prolong_a_run_limited_by_openings() {
     let address = serve(|mut stream| {
         let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: close\r\n\r\na";
         if head(&mut stream).is_some() {
@@ -139,7 +139,7 @@ fn load_without_end(address: SocketAddr) -> LoadRun {
 }
 
 #[test]
-fn exactly_as_many_as_asked_for_are_made() {
+fn exact_number_of_requests_is_sent() {
     let counter = Arc::new(AtomicU64::new(0));
     let counted = counter.clone();
     let address = serve(move |mut stream| {
@@ -164,9 +164,9 @@ fn exactly_as_many_as_asked_for_are_made() {
 }
 
 #[test]
-fn a_stall_of_a_second_shows_in_the_open_loop() {
-    // One connection, a request every 5 ms for 2 s; the 100th response takes a second. In a closed loop one request of
-    // many is slow; in the open loop all requests that were due meanwhile are.
+fn one_second_stall_shows_in_open_loop_latency() {
+    // One connection, a request every 5 ms for 2 s; the 100th response takes a second. In a closed loop only one
+    // request would be slow; in the open loop all requests are that were due during the stall.
     let stalling = |requests: &AtomicU64, mut stream: TcpStream| {
         while head(&mut stream).is_some() {
             if requests.fetch_add(1, Relaxed) == 100 {
@@ -186,14 +186,14 @@ fn a_stall_of_a_second_shows_in_the_open_loop() {
     });
     assert_eq!(found.errors, 0);
     assert!(found.latency_us.p99 >= 900_000, "{:?}", found.latency_us);
-    // The delay before sending is not part of the service time, which was long for only one of 600.
+    // Service time excludes the delay before sending, so it is long for only one request of 600.
     assert!(found.service_us.p95 < 500_000, "{:?}", found.service_us);
     assert!(found.service_us.max >= 1_000_000);
     assert_eq!(found.offered_per_s, Some(200.0));
 }
 
 #[test]
-fn connections_that_are_due_are_made_at_their_rate() {
+fn open_loop_opens_connections_at_the_offered_rate() {
     let address = serve(|mut stream| {
         head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\n\r\nuntil the end");
@@ -216,7 +216,7 @@ fn connections_that_are_due_are_made_at_their_rate() {
 }
 
 #[test]
-fn connections_carry_as_many_requests_as_they_should() {
+fn requests_per_connection_match_the_setting() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = heads.clone();
     let address = serve(move |mut stream| {
@@ -257,7 +257,7 @@ fn connections_carry_as_many_requests_as_they_should() {
 
 /// A server with one process per connection needs no more processes than there are active clients.
 #[test]
-fn who_has_no_more_to_ask_makes_room() {
+fn client_without_remaining_requests_closes_its_connection() {
     let one_at_a_time = Mutex::new(());
     let address = serve(move |mut stream| {
         let _one = one_at_a_time.lock();
@@ -282,7 +282,7 @@ fn who_has_no_more_to_ask_makes_room() {
 }
 
 #[test]
-fn pipelined_answers_belong_to_their_requests() {
+fn pipelined_responses_are_matched_to_their_requests() {
     let address = serve(|mut stream| {
         while let Some(head) = head(&mut stream) {
             let path = head.split(' ').nth(1).unwrap_or_default().to_string();
@@ -311,8 +311,8 @@ fn pipelined_answers_belong_to_their_requests() {
 }
 
 #[test]
-fn wrong_answers_are_told_by_kind() {
-    let address = always(answer("hello"));
+fn wrong_responses_are_counted_by_kind() {
+    let address = serve_fixed_response(answer("hello"));
     let mut wrong_status = UrlSpec::get("/");
     wrong_status.expected_status = Some(404);
     let mut wrong_length = UrlSpec::get("/");
@@ -338,7 +338,7 @@ fn wrong_answers_are_told_by_kind() {
     }
 }
 
-/// Sends twenty requests, all of which fail in the same way.
+/// Sends twenty requests, and checks that all of them fail with this kind of error.
 fn assert_kind(address: SocketAddr, kind: &str) {
     let found = outcome(&LoadRun {
         requests: Some(20),
@@ -352,10 +352,13 @@ fn assert_kind(address: SocketAddr, kind: &str) {
 }
 
 #[test]
-fn garbage_and_answers_that_are_cut_or_do_not_come() {
-    assert_kind(always("SSH-2.0-OpenSSH_9.2\r\n\r\n"), "malformed");
+fn malformed_truncated_and_missing_responses_are_errors() {
+    assert_kind(
+        serve_fixed_response("SSH-2.0-OpenSSH_9.2\r\n\r\n"),
+        "malformed",
+    );
     let endless = format!("HTTP/1.1 200 OK\r\nX: {}", "x".repeat(100_000));
-    assert_kind(always(endless), "endless");
+    assert_kind(serve_fixed_response(endless), "endless");
     let cut = "HTTP/1.1 200 OK\r\nContent-Length: 10\r\n\r\nhalf";
     assert_kind(
         serve(move |mut stream| {
@@ -364,7 +367,7 @@ fn garbage_and_answers_that_are_cut_or_do_not_come() {
         }),
         "closed",
     );
-    // Half-closed: the server ends its side and keeps reading.
+    // The server half-closes the connection and keeps reading.
     assert_kind(
         serve(|mut stream| {
             head(&mut stream);
@@ -378,12 +381,12 @@ fn garbage_and_answers_that_are_cut_or_do_not_come() {
         "timeout",
     );
     let twice = format!("{}{}", answer("x"), answer("y"));
-    let found = outcome(&load(always(twice)));
+    let found = outcome(&load(serve_fixed_response(twice)));
     assert!(found.errors_by_kind["unasked"] > 0);
 }
 
 #[test]
-fn resets_and_refusals() {
+fn reset_and_refused_connections_are_errors() {
     assert_kind(
         serve(|mut stream| {
             // Closing a socket with unread data sends a reset.
@@ -399,9 +402,9 @@ fn resets_and_refusals() {
 }
 
 #[test]
-fn connections_that_are_not_made_in_time_are_unfinished() {
+fn unestablished_connections_are_unfinished() {
     let full = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-    // The connections are never accepted, and the queue holds one.
+    // No connection is accepted, and the accept queue holds one.
     rustix::net::listen(&full, 0).expect("a shorter queue");
     let found = outcome(&LoadRun {
         pace: RequestPace::Connections(200.0),
@@ -415,7 +418,7 @@ fn connections_that_are_not_made_in_time_are_unfinished() {
 }
 
 #[test]
-fn an_endless_body_ends_with_the_run() {
+fn endless_body_does_not_prolong_the_run() {
     let address = serve(|mut stream| {
         head(&mut stream);
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
@@ -429,15 +432,15 @@ fn an_endless_body_ends_with_the_run() {
 }
 
 #[test]
-fn a_slow_line_is_slow_and_conforming() {
-    let address = always(answer(&"x".repeat(10_000)));
+fn line_speed_limits_throughput_and_conforms() {
+    let address = serve_fixed_response(answer(&"x".repeat(10_000)));
     let found = outcome(&LoadRun {
         line_bits_per_s: Some(400_000),
         requests: None,
         duration: Duration::from_secs(3),
         ..load(address)
     });
-    // 50,000 bytes a second are five responses with their heads.
+    // 50,000 bytes a second are five responses, including their heads.
     let each_per_s = found.bytes_per_s / 4.0;
     assert!((40_000.0..=51_500.0).contains(&each_per_s), "{each_per_s}");
     let conforming = found.conforming.expect("there is a line");
@@ -446,13 +449,13 @@ fn a_slow_line_is_slow_and_conforming() {
 }
 
 #[test]
-fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
+fn line_speed_applies_within_and_across_connections() {
     // 50 kB take a second at 400 kbit/s, less the two segments that a client reads ahead.
     let line = LoadRun {
         line_bits_per_s: Some(400_000),
         connections: 1,
         requests: Some(2),
-        ..load(always(answer(&"x".repeat(50_000))))
+        ..load(serve_fixed_response(answer(&"x".repeat(50_000))))
     };
     let found = outcome(&line);
     assert_eq!((found.requests, found.errors), (2, 0));
@@ -482,7 +485,7 @@ fn a_slow_line_is_slow_from_byte_to_byte_and_across_connections() {
 }
 
 #[test]
-fn one_that_sends_without_end_does_not_keep_the_others_waiting() {
+fn endless_response_does_not_block_other_clients() {
     let address = serve(|mut stream| {
         while let Some(head) = head(&mut stream) {
             if head.starts_with("GET /endless") {
@@ -513,8 +516,8 @@ fn one_that_sends_without_end_does_not_keep_the_others_waiting() {
 }
 
 #[test]
-fn what_was_sent_behind_the_last_answer_is_sent_again() {
-    // Every connection ends after two responses, even if more requests are outstanding.
+fn requests_behind_connection_close_are_sent_again() {
+    // The server ends every connection after two responses, even if more requests are outstanding.
     let address = serve(|mut stream| {
         head(&mut stream);
         let _ = stream.write_all(answer("x").as_bytes());
@@ -530,12 +533,12 @@ fn what_was_sent_behind_the_last_answer_is_sent_again() {
         ..load(address)
     });
     assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
-    // Two responses per connection; the last few connections may have been opened in vain.
+    // Two responses per connection; at the end, a few more connections may have been opened.
     assert!((50..=54).contains(&found.connections), "{found:?}");
 }
 
 #[test]
-fn an_end_by_reset_after_the_answer_is_no_error() {
+fn reset_after_the_response_is_not_an_error() {
     let address = serve(|mut stream| {
         let mut start = [0; 20];
         let _ = stream.read_exact(&mut start);
@@ -553,7 +556,7 @@ fn an_end_by_reset_after_the_answer_is_no_error() {
 }
 
 #[test]
-fn a_server_that_is_not_there_in_the_warm_up_is_told() {
+fn unreachable_server_is_reported_during_warm_up() {
     let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = nobody.local_addr().expect("its address");
     drop(nobody);
@@ -566,7 +569,7 @@ fn a_server_that_is_not_there_in_the_warm_up_is_told() {
 }
 
 #[test]
-fn rates_without_measure_are_refused() {
+fn invalid_rates_are_rejected() {
     for rate in [0.0, -1.0, f64::NAN, f64::INFINITY, 1e12] {
         let load = LoadRun {
             pace: RequestPace::Requests(rate),
@@ -577,7 +580,7 @@ fn rates_without_measure_are_refused() {
 }
 
 #[test]
-fn cookies_come_back() {
+fn cookies_are_sent_back() {
     let heads = Arc::new(Mutex::new(Vec::new()));
     let seen = heads.clone();
     let address = serve(move |mut stream| {
@@ -600,8 +603,8 @@ fn cookies_come_back() {
 }
 
 #[test]
-fn somebody_may_end_it() {
-    let address = always(answer("x"));
+fn stop_flag_ends_the_run() {
+    let address = serve_fixed_response(answer("x"));
     let stop = AtomicBool::new(false);
     let mut told = 0;
     let load = LoadRun {
@@ -623,8 +626,8 @@ fn somebody_may_end_it() {
     assert!(found.duration_s < 30.0);
 }
 
-/// A server with a self-signed certificate for `localhost`. With `is_ca` it is marked as an authority's, as `openssl
-/// req -x509` creates it.
+/// Starts a server with a self-signed certificate for `localhost`. With `is_ca` the certificate is marked as an
+/// authority's, like those of `openssl req -x509`.
 fn serve_tls(is_ca: rcgen::IsCa) -> (SocketAddr, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let names = vec!["localhost".to_string()];
@@ -658,7 +661,7 @@ fn serve_tls(is_ca: rcgen::IsCa) -> (SocketAddr, String) {
 }
 
 #[test]
-fn a_large_body_goes_out_under_tls() {
+fn large_request_body_is_sent_over_tls() {
     let (address, _) = serve_tls(rcgen::IsCa::NoCa);
     let mut spec = UrlSpec::get("/");
     spec.method = "POST".into();
@@ -684,7 +687,7 @@ fn a_large_body_goes_out_under_tls() {
 }
 
 #[test]
-fn certificates_are_checked() {
+fn server_certificates_are_checked() {
     checks_certificates(rcgen::IsCa::NoCa);
     let of_authority = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     checks_certificates(of_authority);

@@ -1,4 +1,4 @@
-//! The load generator over HTTP/2, with servers of the `h2` crate that behave as each test requires.
+//! The load generator over HTTP/2, with servers built with the `h2` crate that behave as each test requires.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -16,19 +16,19 @@ use lowroad_lab::workload::{PerConnection, WorkloadVersion};
 
 /// The behaviour of a server.
 #[derive(Clone, Copy, PartialEq)]
-enum Way {
+enum ServerBehaviour {
     /// Sends `hello`, or the request's body.
-    Answers,
-    /// The same for pairs of requests, the second first.
-    Backwards,
+    Echo,
+    /// Like `Echo`, but swaps the responses of each pair of requests.
+    SwapPairs,
     /// Resets every third stream.
-    Resets,
-    /// Ends each connection after ten requests.
-    Leaves,
+    ResetEveryThird,
+    /// Ends each connection with GOAWAY after ten requests.
+    GoAwayAfterTen,
 }
 
 /// Serves in a separate thread, and counts requests.
-fn serve(way: Way, counter: Arc<AtomicU64>) -> SocketAddr {
+fn serve(way: ServerBehaviour, counter: Arc<AtomicU64>) -> SocketAddr {
     let (tell, told) = mpsc::channel();
     thread::spawn(move || {
         let runtime = tokio::runtime::Builder::new_current_thread()
@@ -48,7 +48,7 @@ fn serve(way: Way, counter: Arc<AtomicU64>) -> SocketAddr {
     told.recv().expect("an address")
 }
 
-async fn connection(stream: tokio::net::TcpStream, way: Way, counter: Arc<AtomicU64>) {
+async fn connection(stream: tokio::net::TcpStream, way: ServerBehaviour, counter: Arc<AtomicU64>) {
     let Ok(mut connection) = h2::server::handshake(stream).await else {
         return;
     };
@@ -57,12 +57,12 @@ async fn connection(stream: tokio::net::TcpStream, way: Way, counter: Arc<Atomic
         count += 1;
         let number = counter.fetch_add(1, Relaxed);
         match way {
-            Way::Resets if number % 3 == 2 => {
+            ServerBehaviour::ResetEveryThird if number % 3 == 2 => {
                 respond.send_reset(h2::Reason::INTERNAL_ERROR);
                 continue;
             }
-            Way::Leaves if count == 10 => connection.graceful_shutdown(),
-            Way::Backwards if held.is_none() => {
+            ServerBehaviour::GoAwayAfterTen if count == 10 => connection.graceful_shutdown(),
+            ServerBehaviour::SwapPairs if held.is_none() => {
                 held = Some((request, respond));
                 continue;
             }
@@ -130,7 +130,7 @@ fn outcome(load: &LoadRun) -> LoadResult {
 }
 
 #[test]
-fn scripts_take_values_from_heads_and_bodies() {
+fn scripts_capture_values_from_http2_heads_and_bodies() {
     let text = r#"
 [[step]]
 path = "/"
@@ -149,15 +149,18 @@ take = { both = "(?m)^body=hello&cookie=a%3Db$" }
     let load = LoadRun {
         connections: 2,
         requests: Some(100),
-        ..LoadRun::plain(serve(Way::Answers, counter.clone()), Arc::new(script))
+        ..LoadRun::plain(
+            serve(ServerBehaviour::Echo, counter.clone()),
+            Arc::new(script),
+        )
     };
     let found = outcome(&load);
     assert_eq!((found.requests, found.errors), (100, 0), "{found:?}");
 }
 
 #[test]
-fn every_stream_is_answered_and_checked() {
-    for way in [Way::Answers, Way::Backwards] {
+fn concurrent_streams_are_answered_in_any_order() {
+    for way in [ServerBehaviour::Echo, ServerBehaviour::SwapPairs] {
         let counter = Arc::new(AtomicU64::new(0));
         let address = serve(way, counter.clone());
         let found = outcome(&load(address, get()));
@@ -169,9 +172,9 @@ fn every_stream_is_answered_and_checked() {
 }
 
 #[test]
-fn an_open_loop_is_open_over_streams() {
+fn open_loop_sends_streams_at_the_offered_rate() {
     let counter = Arc::new(AtomicU64::new(0));
-    let address = serve(Way::Answers, counter.clone());
+    let address = serve(ServerBehaviour::Echo, counter.clone());
     let found = outcome(&LoadRun {
         pace: RequestPace::Requests(1000.0),
         ..load(address, get())
@@ -181,8 +184,8 @@ fn an_open_loop_is_open_over_streams() {
 }
 
 #[test]
-fn what_is_wrong_is_found() {
-    let address = serve(Way::Answers, Arc::default());
+fn wrong_http2_responses_are_counted_by_kind() {
+    let address = serve(ServerBehaviour::Echo, Arc::default());
     let mut spec = get();
     spec.crc32 = Some(1);
     let found = outcome(&load(address, spec));
@@ -194,8 +197,8 @@ fn what_is_wrong_is_found() {
 }
 
 #[test]
-fn bodies_go_up_as_far_as_windows_allow() {
-    let address = serve(Way::Answers, Arc::default());
+fn request_bodies_respect_flow_control_windows() {
+    let address = serve(ServerBehaviour::Echo, Arc::default());
     let mut spec = get();
     (spec.method, spec.body) = ("POST".into(), vec![b'x'; 200_000]);
     spec.expected_len = Some(200_000);
@@ -208,8 +211,8 @@ fn bodies_go_up_as_far_as_windows_allow() {
 }
 
 #[test]
-fn streams_that_are_reset_are_errors_and_the_rest_goes_on() {
-    let address = serve(Way::Resets, Arc::default());
+fn reset_streams_are_errors_and_the_connection_continues() {
+    let address = serve(ServerBehaviour::ResetEveryThird, Arc::default());
     let found = outcome(&load(address, get()));
     let errors = found.errors_by_kind["stream_reset"];
     assert_eq!((errors, found.errors), (66, 66), "{found:?}");
@@ -217,15 +220,15 @@ fn streams_that_are_reset_are_errors_and_the_rest_goes_on() {
 }
 
 #[test]
-fn what_a_server_leaves_behind_is_asked_again() {
-    let address = serve(Way::Leaves, Arc::default());
+fn requests_after_goaway_are_sent_again() {
+    let address = serve(ServerBehaviour::GoAwayAfterTen, Arc::default());
     let found = outcome(&load(address, get()));
     assert_eq!((found.requests, found.errors), (200, 0), "{found:?}");
     assert!(found.connections > 2);
 }
 
 #[test]
-fn who_does_not_speak_it_is_found_out() {
+fn server_without_http2_is_detected() {
     let listener = std::net::TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("its address");
     thread::spawn(move || {

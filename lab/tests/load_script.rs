@@ -1,4 +1,4 @@
-//! The load generator with a script, against a shop that rejects skipped steps.
+//! The load generator with a script, against a shop that rejects requests if steps were skipped.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -32,7 +32,7 @@ take = { bye = 'href="([^"]+)"' }
 path = "{bye}"
 "#;
 
-/// Assigns each new user a number, which must be returned as a cookie and as a token.
+/// Assigns a number to each new user, which the user must send back as a cookie and as a token.
 fn shop() -> TestOrigin {
     TestOrigin::start(|asked: &OriginRequest, stream: &mut TcpStream| {
         let user = asked
@@ -93,7 +93,7 @@ fn outcome(
 }
 
 #[test]
-fn users_go_all_the_way() {
+fn users_execute_all_steps_of_the_script() {
     let five = PerConnection::Fixed(5);
     for carries in [
         ScriptConnection::All,
@@ -120,7 +120,7 @@ fn users_go_all_the_way() {
 }
 
 #[test]
-fn so_many_users_begin_a_second() {
+fn connection_rate_starts_new_users() {
     let shop = shop();
     let outcome = outcome(&shop, ScriptConnection::Once, |load| {
         load.pace = RequestPace::Connections(50.0);
@@ -128,12 +128,12 @@ fn so_many_users_begin_a_second() {
     });
     assert_eq!(outcome.errors, 0);
     assert!(outcome.connections >= 50, "{}", outcome.connections);
-    // Some users are at their first steps at the end.
+    // At the end, some users have completed only their first steps.
     assert!(outcome.requests >= 4 * (outcome.connections - 8));
 }
 
 #[test]
-fn what_lacks_a_value_is_an_error() {
+fn missing_captured_value_is_an_error() {
     let closed = TestOrigin::start(|_, stream| {
         stream
             .write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbusy")

@@ -37,7 +37,7 @@ fn options(folder: &TempFolder, settings: &[(&str, &str)]) -> PeerOptions {
     }
 }
 
-/// Starts a peer, or records that it is not available.
+/// Starts a peer; if it is not available, reports a skip.
 fn start(test: &str, name: &str, options: &PeerOptions) -> Option<RunningPeer> {
     match peers::start(name, options) {
         Ok(running) => Some(running),
@@ -57,7 +57,7 @@ fn get(address: SocketAddr, path: &str) -> ClientResponse {
     client.response()
 }
 
-/// The files of the lab with this process id in the temporary folder.
+/// The files in the temporary folder that belong to the lab with this process id.
 fn left_in_temp(pid: u32) -> Vec<PathBuf> {
     let prefix = format!("lowroad-peer-{pid}-");
     let entries = std::fs::read_dir(std::env::temp_dir()).expect("a folder");
@@ -70,7 +70,7 @@ fn left_in_temp(pid: u32) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Processes with this text in their command line or current folder.
+/// The processes with this text in their command line or working directory.
 fn processes_with(text: &str) -> Vec<String> {
     let entries = std::fs::read_dir("/proc").expect("a folder").flatten();
     let described = entries.filter_map(|entry| {
@@ -84,7 +84,7 @@ fn processes_with(text: &str) -> Vec<String> {
     described.filter(|line| line.contains(text)).collect()
 }
 
-fn serves_and_goes(test: &str, name: &str, settings: &[(&str, &str)]) {
+fn assert_serves_and_stops(test: &str, name: &str, settings: &[(&str, &str)]) {
     let (folder, big) = site();
     let Some(running) = start(test, name, &options(&folder, settings)) else {
         return;
@@ -118,14 +118,14 @@ fn serves_and_goes(test: &str, name: &str, settings: &[(&str, &str)]) {
     }
 }
 
-/// Gets a file. Some responses are chunked or end with the connection; `get` handles all.
+/// Gets a file. Some responses are chunked or end with the connection; `get` supports all framings.
 fn whole(address: SocketAddr, path: &str) -> Vec<u8> {
     let response = get(address, path);
     assert_eq!(response.status, 200);
     response.body
 }
 
-/// The peer's own folder, if its configuration names it.
+/// The folder of this peer, if its configuration names it.
 fn own_folder(running: &RunningPeer) -> Option<PathBuf> {
     let at = running
         .configuration
@@ -135,13 +135,13 @@ fn own_folder(running: &RunningPeer) -> Option<PathBuf> {
 }
 
 #[test]
-fn howl_serves_and_goes() {
-    serves_and_goes("howl_serves_and_goes", "howl", &[]);
-    serves_and_goes("howl_serves_and_goes", "howl", &[("keep_alive", "on")]);
+fn howl_serves_and_stops() {
+    assert_serves_and_stops("howl_serves_and_stops", "howl", &[]);
+    assert_serves_and_stops("howl_serves_and_stops", "howl", &[("keep_alive", "on")]);
 }
 
 #[test]
-fn howl_keeps_connections_only_if_told() {
+fn howl_keeps_connections_only_with_keep_alive() {
     let (folder, _) = site();
     let running = peers::start("howl", &options(&folder, &[("keep_alive", "on")])).expect("howl");
     let mut client = TestClient::connect(running.address);
@@ -157,20 +157,20 @@ fn howl_keeps_connections_only_if_told() {
 }
 
 #[test]
-fn lowroad_serves_and_goes() {
-    serves_and_goes("lowroad_serves_and_goes", "lowroad", &[]);
+fn lowroad_serves_and_stops() {
+    assert_serves_and_stops("lowroad_serves_and_stops", "lowroad", &[]);
 }
 
 #[test]
-fn servers_of_files_serve_and_go() {
-    let test = "servers_of_files_serve_and_go";
+fn file_servers_serve_and_stop() {
+    let test = "file_servers_serve_and_stop";
     for name in ["nginx", "apache-event", "lighttpd"] {
-        serves_and_goes(test, name, &[]);
-        serves_and_goes(test, name, &[("sendfile", "off")]);
+        assert_serves_and_stops(test, name, &[]);
+        assert_serves_and_stops(test, name, &[("sendfile", "off")]);
     }
-    serves_and_goes(test, "apache-prefork", &[("processes", "8")]);
-    serves_and_goes(test, "h2o", &[]);
-    serves_and_goes(test, "caddy", &[]);
+    assert_serves_and_stops(test, "apache-prefork", &[("processes", "8")]);
+    assert_serves_and_stops(test, "h2o", &[]);
+    assert_serves_and_stops(test, "caddy", &[]);
 }
 
 const CACHES: [&str; 6] = [
@@ -183,19 +183,23 @@ const CACHES: [&str; 6] = [
 ];
 
 #[test]
-fn caches_serve_and_go() {
+fn caches_serve_and_stop() {
     for name in CACHES {
-        serves_and_goes("caches_serve_and_go", name, &[]);
+        assert_serves_and_stops("caches_serve_and_stop", name, &[]);
     }
 }
 
 /// A cached file is served while the origin is stopped.
 #[test]
-fn caches_answer_by_themselves() {
+fn caches_serve_cached_file_without_their_origin() {
     for name in CACHES {
         let (folder, big) = site();
         let options = options(&folder, &[]);
-        let Some(running) = start("caches_answer_by_themselves", name, &options) else {
+        let Some(running) = start(
+            "caches_serve_cached_file_without_their_origin",
+            name,
+            &options,
+        ) else {
             continue;
         };
         let address = running.address;
@@ -227,7 +231,7 @@ fn caches_answer_by_themselves() {
             page.head
         );
         assert!(whole(address, "/sub/big.bin") == big, "{name}: big file");
-        // So that it handles the signal to end.
+        // A stopped process would not handle the signal to end.
         signal_processes_with(&origin, "CONT");
     }
 }
@@ -247,7 +251,7 @@ fn signal_processes_with(text: &str, signal: &str) {
 }
 
 #[test]
-fn scripts_are_answered() {
+fn php_scripts_are_executed() {
     let folder = TempFolder::new();
     let script = folder.file(
         "programs/sum.php",
@@ -269,7 +273,7 @@ fn scripts_are_answered() {
             (processes, "2"),
         ];
         let options = options(&folder, &settings);
-        let Some(running) = start("scripts_are_answered", name, &options) else {
+        let Some(running) = start("php_scripts_are_executed", name, &options) else {
             continue;
         };
         // The programs are in a separate folder and read the site's files.
@@ -285,8 +289,8 @@ fn scripts_are_answered() {
 }
 
 #[test]
-fn the_dynamic_set_is_answered_by_fastcgi() {
-    let test = "the_dynamic_set_is_answered_by_fastcgi";
+fn nginx_serves_the_dynamic_set_by_fastcgi() {
+    let test = "nginx_serves_the_dynamic_set_by_fastcgi";
     let folder = TempFolder::new();
     let settings = [("dirs".to_owned(), "1".to_owned())].into();
     files::make("specweb99", &settings, folder.path(), &mut |_| ()).expect("a file set");
@@ -328,10 +332,10 @@ fn the_dynamic_set_is_answered_by_fastcgi() {
     assert_eq!(processes_with(&socket), Vec::<String>::new());
 }
 
-/// The page of paper 003 is equal from every server.
+/// Every server must generate the same page of paper 003.
 #[test]
-fn pages_out_of_the_data_base_are_alike() {
-    let test = "pages_out_of_the_data_base_are_alike";
+fn database_page_is_equal_from_all_servers() {
+    let test = "database_page_is_equal_from_all_servers";
     let programs = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
     let folder = TempFolder::new();
     for name in ["page.lrp", "php/page.php", "php/schema.sql"] {
@@ -367,12 +371,12 @@ fn pages_out_of_the_data_base_are_alike() {
 }
 
 #[test]
-fn a_data_base_is_loaded_and_gone() {
+fn database_is_filled_and_removed() {
     let folder = TempFolder::new();
     let schema = folder.file("schema.sql", "CREATE DATABASE lab_test;\n");
     let schema = schema.display().to_string();
     let options = options(&folder, &[("schema", &schema)]);
-    let Some(running) = start("a_data_base_is_loaded_and_gone", "mariadb", &options) else {
+    let Some(running) = start("database_is_filled_and_removed", "mariadb", &options) else {
         return;
     };
     let socket = running.socket.clone().expect("a socket");
@@ -395,8 +399,8 @@ fn a_data_base_is_loaded_and_gone() {
 }
 
 #[test]
-fn a_namespace_is_made_and_removed() {
-    let test = "a_namespace_is_made_and_removed";
+fn network_namespace_is_created_and_removed() {
+    let test = "network_namespace_is_created_and_removed";
     let (folder, big) = site();
     let options = PeerOptions {
         place: PeerPlace::Namespace,
@@ -415,7 +419,7 @@ fn a_namespace_is_made_and_removed() {
 }
 
 #[test]
-fn what_is_not_known_is_said() {
+fn unknown_peers_and_settings_are_rejected() {
     let (folder, _) = site();
     let text = |name: &str, settings: &[(&str, &str)]| {
         let failure = peers::start(name, &options(&folder, settings)).err();
@@ -434,7 +438,7 @@ fn what_is_not_known_is_said() {
 }
 
 #[test]
-fn what_a_broken_server_printed_is_said() {
+fn failed_start_reports_the_servers_output() {
     let (folder, _) = site();
     let failure = peers::start("lowroad", &options(&folder, &[("binary", "/bin/false")]));
     let text = failure.err().expect("it ends at once").to_string();
@@ -489,7 +493,7 @@ fn namespaces(pid: u32) -> Vec<PathBuf> {
 }
 
 #[test]
-fn a_killed_lab_leaves_nothing() {
+fn killed_lab_leaves_no_processes_or_files() {
     killed_lab_leaves_nothing("howl", &[]);
     for peer in peers::all() {
         let daemons = ["apache-event", "varnish", "squid", "nginx-php"];
@@ -498,7 +502,7 @@ fn a_killed_lab_leaves_nothing() {
         }
         let (folder, _) = site();
         if start(
-            "a_killed_lab_leaves_nothing",
+            "killed_lab_leaves_no_processes_or_files",
             peer.name,
             &options(&folder, &[]),
         )
@@ -510,19 +514,19 @@ fn a_killed_lab_leaves_nothing() {
 }
 
 #[test]
-fn a_killed_lab_leaves_no_namespace() {
+fn killed_lab_leaves_no_network_namespace() {
     if !rustix::process::geteuid().is_root() {
-        return skip("a_killed_lab_leaves_no_namespace", "needs root");
+        return skip("killed_lab_leaves_no_network_namespace", "needs root");
     }
     killed_lab_leaves_nothing("howl", &["--namespace"]);
 }
 
-/// Paper `002`: exactly the four system calls. Requires a build without debug assertions: with them the standard
-/// library queries each descriptor's flags before it closes it.
+/// Paper `002`: exactly four system calls. Requires a build without debug assertions; with them, the standard library
+/// queries the flags of each descriptor before it closes the descriptor.
 #[test]
-fn howl_makes_four_system_calls_a_request() {
+fn howl_makes_four_system_calls_per_request() {
     const REQUESTS: u32 = 200;
-    let test = "howl_makes_four_system_calls_a_request";
+    let test = "howl_makes_four_system_calls_per_request";
     let (folder, _) = site();
     let (table, port) = (folder.path().join("table"), folder.path().join("port"));
     let traced = Command::new("strace")
@@ -531,7 +535,7 @@ fn howl_makes_four_system_calls_a_request() {
         .args([LAB, "howl", "--listen", "127.0.0.1:0", "--port-file"])
         .arg(&port)
         .arg(folder.path())
-        // Cargo sets a long list of library folders, all of which the loader would search.
+        // Cargo sets a long list of library folders, and the loader would search all of them with system calls.
         .env_remove("LD_LIBRARY_PATH")
         .stdout(Stdio::null())
         .spawn();

@@ -1,4 +1,4 @@
-//! The report with computed figures: charts are well-formed without overlapping texts, ratios and sentences match the
+//! The report with computed figures: charts are well-formed without overlapping text, ratios and sentences match the
 //! data, and missing results are listed.
 
 use std::collections::BTreeMap;
@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicBool;
 
 use lowroad_lab::experiment::counting::CountUnit;
 use lowroad_lab::experiment::fake::FakeBench;
-use lowroad_lab::experiment::plan::RunExtent;
+use lowroad_lab::experiment::plan::RunSelection;
 use lowroad_lab::experiment::progress::ProgressSink;
 use lowroad_lab::experiment::results::{
     self, MeasurementRole, MissingReason, PointResult, ResultRecord,
@@ -129,7 +129,7 @@ fn study(records: Vec<ResultRecord>) -> ExperimentStudy {
     }
 }
 
-fn known() -> ExperimentStudy {
+fn known_study() -> ExperimentStudy {
     let absent = PointResult::Failed {
         why: MissingReason::Absent,
         text: "does not exist yet".into(),
@@ -148,8 +148,8 @@ fn known() -> ExperimentStudy {
 }
 
 #[test]
-fn a_sentence_of_known_data() {
-    let study = known();
+fn sentence_compares_servers_at_the_same_x() {
+    let study = known_study();
     assert_eq!(
         sentence(&study.figure_data()[0]),
         "At 64 simultaneous connections, lowroad reaches 26,130 requests/s, 1.3 times the 20,100 requests/s of nginx \
@@ -158,7 +158,7 @@ fn a_sentence_of_known_data() {
 }
 
 #[test]
-fn servers_are_compared_where_both_were_measured() {
+fn best_points_at_another_x_are_added() {
     let study = study(vec![
         record("nginx", 8.0, 0, figures(300.0, 0)),
         record("nginx", 64.0, 0, figures(100.0, 0)),
@@ -173,7 +173,7 @@ fn servers_are_compared_where_both_were_measured() {
 }
 
 #[test]
-fn small_ratios_are_said_the_other_way_round() {
+fn ratio_below_one_is_inverted() {
     let study = study(vec![
         record("nginx", 8.0, 0, figures(100_000.0, 0)),
         record("lowroad", 8.0, 0, figures(50.0, 0)),
@@ -186,7 +186,7 @@ fn small_ratios_are_said_the_other_way_round() {
 }
 
 #[test]
-fn where_a_small_ratio_lies_is_said_the_other_way_round_too() {
+fn interval_of_a_ratio_below_one_is_inverted() {
     let study = study(vec![
         record("nginx", 8.0, 0, figures(100_000.0, 0)),
         record("nginx", 8.0, 1, figures(90_000.0, 0)),
@@ -198,7 +198,7 @@ fn where_a_small_ratio_lies_is_said_the_other_way_round_too() {
 }
 
 #[test]
-fn ten_repeats_give_an_interval() {
+fn ten_repeats_give_a_confidence_interval() {
     let repeats = |server: &'static str, first: f64| {
         (0..10).map(move |repeat| {
             let value = first + f64::from(repeat % 3);
@@ -214,7 +214,7 @@ fn ten_repeats_give_an_interval() {
 }
 
 #[test]
-fn a_sentence_says_when_the_difference_may_be_chance() {
+fn sentence_marks_differences_that_may_be_chance() {
     let study = study(vec![
         record("nginx", 8.0, 0, figures(100.0, 0)),
         record("nginx", 8.0, 1, figures(110.0, 0)),
@@ -229,8 +229,8 @@ fn a_sentence_says_when_the_difference_may_be_chance() {
 }
 
 #[test]
-fn ratios_beside_the_papers() {
-    let study = known();
+fn tables_show_measured_ratios_beside_the_papers() {
+    let study = known_study();
     let tables = beside::tables(&study.figure_data()[0]);
     assert_eq!(tables[0].rows[0][..3], ["AFPA over Zeus", "3.6 ×", "1.5 ×"]);
     assert_eq!(tables[0].rows[1][2], "not here: later");
@@ -241,13 +241,13 @@ fn ratios_beside_the_papers() {
 }
 
 #[test]
-fn the_page_has_what_is_absent_wrong_and_missing() {
-    let mut partial = known();
+fn page_lists_absent_servers_errors_and_missing_points() {
+    let mut partial = known_study();
     partial
         .records
         .retain(|_, record| record.server != "nginx" || record.repeat == 0);
     let page = html::page(
-        &[known(), partial],
+        &[known_study(), partial],
         &["x.toml: <broken>".into()],
         &InstructionCounts::default(),
     );
@@ -266,14 +266,23 @@ fn the_page_has_what_is_absent_wrong_and_missing() {
     }
     assert!(!page.contains("<script") && !page.contains("http://www.w3.org/1999"));
     assert!(!page.contains("A rehearsal"));
-    let summary = markdown::page(&[known()], &[], &InstructionCounts::default(), "levels.svg");
+    let summary = markdown::page(
+        &[known_study()],
+        &[],
+        &InstructionCounts::default(),
+        "levels.svg",
+    );
     assert!(summary.contains("1.3 times") && summary.contains("| AFPA over Zeus | 3.6 × |"));
-    let one_page = markdown::summary(&[known()], &InstructionCounts::default(), "levels.svg");
+    let one_page = markdown::summary(
+        &[known_study()],
+        &InstructionCounts::default(),
+        "levels.svg",
+    );
     assert!(one_page.starts_with("# Results") && !one_page.contains("figures show"));
 }
 
 #[test]
-fn without_results_there_is_a_page_too() {
+fn page_without_results_lists_the_experiments() {
     let page = html::page(&[study(Vec::new())], &[], &InstructionCounts::default());
     assert!(page.contains("Without a measurement") && page.contains("<li>002, figure 3</li>"));
     assert!(!page.contains("Nothing of this figure"));
@@ -286,7 +295,7 @@ impl ProgressSink for Quiet {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// All shipped experiments, rehearsed.
+/// The results of all shipped experiments, rehearsed.
 fn rehearsed(test: &str) -> Vec<ExperimentStudy> {
     let results_folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(test);
     let _ = std::fs::remove_dir_all(&results_folder);
@@ -299,10 +308,10 @@ fn rehearsed(test: &str) -> Vec<ExperimentStudy> {
         ways.into_iter().flatten().collect::<Vec<_>>()
     };
     let one = |experiment: ExperimentConfig| {
-        let extent = RunExtent::default();
+        let extent = RunSelection::default();
         let setting = RunSetting {
             results: &results_folder,
-            extent: &extent,
+            selection: &extent,
             fresh: false,
             stop: &stop,
         };
@@ -342,7 +351,7 @@ fn texts(svg: &roxmltree::Document<'_>) -> Vec<(f64, f64, f64, String)> {
 }
 
 #[test]
-fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
+fn charts_are_well_formed_without_overlapping_text() {
     let studies = rehearsed("charts");
     for study in &studies {
         for shown in study.figure_data() {
@@ -355,7 +364,7 @@ fn charts_of_all_experiments_are_well_formed_and_their_texts_stay_apart() {
                 }
                 let svg = roxmltree::Document::parse(&drawn).expect(&name);
                 assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{name}");
-                apart(&name, width, &texts(&svg));
+                assert_no_overlap(&name, width, &texts(&svg));
             }
         }
     }
@@ -394,7 +403,7 @@ fn medians(
 }
 
 #[test]
-fn the_reports_numbers_are_those_of_the_results() {
+fn report_numbers_match_the_results() {
     let mut checked = 0;
     for study in &rehearsed("numbers") {
         let page = markdown::page(
@@ -425,8 +434,8 @@ fn the_reports_numbers_are_those_of_the_results() {
     assert!(checked > 200, "{checked}");
 }
 
-/// Checks that texts at about the same height do not overlap, and that none leaves the chart.
-fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
+/// Checks that texts at about the same height do not overlap, and that no text exceeds the chart.
+fn assert_no_overlap(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
     for (index, (left, right, y, words)) in texts.iter().enumerate() {
         assert!(
             *left > -4.0 && *right < width + 4.0,
@@ -441,7 +450,7 @@ fn apart(name: &str, width: f64, texts: &[(f64, f64, f64, String)]) {
 }
 
 #[test]
-fn claims_of_a_paper_stand_beside_its_experiments() {
+fn page_shows_counted_claims_of_a_paper() {
     let figure = |server: &str, load: &str, instructions| CountedFigure {
         paper: "003".into(),
         server: server.into(),
@@ -461,13 +470,13 @@ fn claims_of_a_paper_stand_beside_its_experiments() {
         }],
         ..InstructionCounts::default()
     };
-    let page = html::page(&[known()], &[], &counts);
+    let page = html::page(&[known_study()], &[], &counts);
     assert!(
         page.contains("<td data-name=\"Ours\">1.9\u{a0}×</td>"),
         "{page}"
     );
     assert!(page.contains("holds, but for less") && page.contains("no clock"));
-    let summary = markdown::page(&[known()], &[], &counts, "levels.svg");
+    let summary = markdown::page(&[known_study()], &[], &counts, "levels.svg");
     assert!(
         summary.contains("| 2.0 × | 1.9 × | holds, but for less |"),
         "{summary}"

@@ -1,4 +1,4 @@
-//! Links the kernel with its linker script and without the C library. The package's library is linked as usual.
+//! Links the kernel with its own linker script and without the C library. The package's library is linked as usual.
 
 fn main() {
     let manifest_dir = std::env::var("CARGO_MANIFEST_DIR").expect("set by cargo");

@@ -1,6 +1,7 @@
-//! Reads trusted proxies' reports about a client: its address, and its original request. Each proxy appends the
-//! address of its peer to a field, so the last address that is not a trusted proxy's is the client's; the client may
-//! have forged anything before it. Forwarded is RFC 7239; `X-Forwarded-…` has no standard, but is a list in practice.
+//! Reads what trusted proxies report about a client: its address and its original request. Each proxy appends the
+//! address of its peer to a list. The client's address is therefore the last one that is not a trusted proxy; the
+//! client may have forged everything before it. Forwarded is defined in RFC 7239; `X-Forwarded-…` is not standardized,
+//! but a list in practice.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -9,35 +10,36 @@ use lowroad_http::forwarding::ForwardedRequest;
 use lowroad_http::host;
 use lowroad_http::request::Request;
 
-/// A proxy's field is ambiguous.
+/// A field of a proxy is ambiguous.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AmbiguousForwarding;
 
-/// The client that trusted proxies report.
+/// A client, as reported by trusted proxies.
 #[derive(Debug)]
 pub struct ForwardedClient {
-    /// Its address; the port is 0 if it is not reported.
+    /// The address of the client; the port is 0 if it was not reported.
     pub address: SocketAddr,
-    /// Its request.
+    /// The properties of the client's original request.
     pub request: ForwardedRequest,
 }
 
 /// The sender of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct DirectPeer {
-    /// The client, according to the connection.
+    /// The peer of the connection, or the address in its PROXY header.
     pub peer: SocketAddr,
-    /// The other end of the connection, if its PROXY header named `peer`.
+    /// The peer of the connection, if its PROXY header contained `peer`.
     pub proxy: Option<IpAddr>,
 }
 
-/// Reads the reports about a request. `None` if its sender is not a trusted proxy.
+/// Reads the reports of trusted proxies about a request. `None` if the sender is not a trusted proxy.
 ///
-/// A trusted proxy's PROXY header gives the client's address, so its list of addresses is read only if that address is
-/// another trusted proxy's.
+/// The client's address in the PROXY header of a trusted proxy takes precedence. The list of addresses is read only if
+/// the PROXY header's address is another trusted proxy.
 ///
 /// # Errors
-/// A quoted string in Forwarded has no end, or begins within a word: its author could change the client's address.
+/// In Forwarded, a quoted string has no end or begins within a word: by such a value, a client could change its
+/// reported address.
 pub fn read(
     trusted: &PrefixSet,
     field: ClientField,
@@ -66,7 +68,7 @@ pub fn read(
             let (address, hops) = client_of(trusted, peer, &elements, |element| {
                 address(parameter(element, b"for")?)
             });
-            // Scheme and host are those of the client's own connection, which only the first proxy has seen.
+            // Scheme and host are those of the client's connection, which only the proxy next to the client has seen.
             let nearest = nth_last(&elements, hops).unwrap_or_default();
             ForwardedClient {
                 address,
@@ -81,7 +83,7 @@ pub fn read(
     Ok(Some(client))
 }
 
-/// The client's address, and the number of elements, from the end, that were written by trusted proxies.
+/// The client's address, and the number of list elements, counted from the end, that trusted proxies wrote.
 fn client_of(
     trusted: &PrefixSet,
     peer: SocketAddr,
@@ -90,17 +92,17 @@ fn client_of(
 ) -> (SocketAddr, usize) {
     let (mut client, mut hops) = (peer, 0);
     if !trusted.contains(peer.ip()) {
-        // The PROXY header named a client that is no proxy, so the rest of the list is the client's own.
+        // The PROXY header contained a client that is not a proxy, so that client wrote the rest of the list.
         return (peer, 1);
     }
     for element in elements.iter().rev() {
         hops += 1;
-        // Without an address the proxy does not name its peer, so the proxy itself is the nearest that is known.
+        // The proxy did not report its peer, so the proxy itself is the nearest known address.
         let Some(hop_address) = read(element.trim_ascii()) else {
             break;
         };
         client = hop_address;
-        // Elements before this one came from the client, which may have forged them.
+        // Elements before this one were written by the client, which may have forged them.
         if !trusted.contains(hop_address.ip()) {
             break;
         }
@@ -130,14 +132,14 @@ fn x_forwarded(request: &Request<'_>, hops: usize) -> ForwardedRequest {
     }
 }
 
-/// The element that the proxy next to the client wrote: that with this number from the end. Some proxies replace a list
-/// instead of appending to it: then the first.
+/// The element with this number from the end, which the proxy next to the client wrote. Some proxies replace the list
+/// instead of appending to it; then the first element.
 fn nth_last<'v>(elements: &[&'v [u8]], number: usize) -> Option<&'v [u8]> {
     let at = elements.len().saturating_sub(number.max(1));
     elements.get(at).copied()
 }
 
-/// The elements of all fields with this name in lower case.
+/// The elements of all fields with a name in lower case.
 fn list<'v>(request: &Request<'v>, name: &[u8]) -> Vec<&'v [u8]> {
     let values = request
         .fields()
@@ -147,7 +149,7 @@ fn list<'v>(request: &Request<'v>, name: &[u8]) -> Vec<&'v [u8]> {
         .collect()
 }
 
-/// The elements of all fields Forwarded.
+/// The elements of all Forwarded fields.
 fn forwarded<'v>(request: &Request<'v>) -> Result<Vec<&'v [u8]>, AmbiguousForwarding> {
     let mut elements = Vec::new();
     for (name, value) in request.fields() {
@@ -158,7 +160,7 @@ fn forwarded<'v>(request: &Request<'v>) -> Result<Vec<&'v [u8]>, AmbiguousForwar
     Ok(elements)
 }
 
-/// The value of a parameter of an element of Forwarded, without quotes; `None` if it is missing, or repeated (RFC 7239 §4).
+/// The unquoted value of a parameter in an element of Forwarded; `None` if it is missing or repeated (RFC 7239 §4).
 fn parameter<'v>(element: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
     let mut pairs = Vec::new();
     split_unquoted(element, b';', &mut pairs).ok()?;
@@ -176,7 +178,7 @@ fn parameter<'v>(element: &'v [u8], name: &[u8]) -> Option<&'v [u8]> {
     }
 }
 
-/// Whether a scheme is https; that of a WebSocket counts as that of its handshake (RFC 6455 §3).
+/// Whether a scheme is https; ws and wss count as http and https, the schemes of their handshakes (RFC 6455 §3).
 fn is_https(scheme: &[u8]) -> Option<bool> {
     let is = |name: &[u8]| scheme.eq_ignore_ascii_case(name);
     match () {
@@ -191,21 +193,21 @@ fn authority(text: &[u8]) -> Option<Box<[u8]>> {
     is_authority.then(|| text.into())
 }
 
-/// `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
+/// Parses `192.0.2.1`, `192.0.2.1:80`, `2001:db8::1`, `[2001:db8::1]` or `[2001:db8::1]:80`.
 fn address(text: &[u8]) -> Option<SocketAddr> {
     let text = str::from_utf8(text).ok()?;
     let unbracketed = text.strip_prefix('[').and_then(|it| it.strip_suffix(']'));
     let parsed = unbracketed.unwrap_or(text).parse::<IpAddr>().ok();
     let portless = parsed.map(|address| SocketAddr::new(address, 0));
     let socket_address = portless.or_else(|| text.parse().ok())?;
-    // An IPv4-mapped address must match prefixes of IPv4.
+    // An IPv4-mapped address must match IPv4 prefixes.
     Some(SocketAddr::new(
         socket_address.ip().to_canonical(),
         socket_address.port(),
     ))
 }
 
-/// Splits at a sign, but not within quoted texts (RFC 9110 §5.6.4).
+/// Splits at a separator, but not within quoted strings (RFC 9110 §5.6.4).
 fn split_unquoted<'v>(
     value: &'v [u8],
     separator: u8,
@@ -217,7 +219,8 @@ fn split_unquoted<'v>(
             _ if is_escaped => is_escaped = false,
             b'\\' if is_quoted => is_escaped = true,
             b'"' if is_quoted => is_quoted = false,
-            // A quoted string is a whole value (RFC 7239 §4). Within a value, another parser might split differently.
+            // A quoted string must be the whole value (RFC 7239 §4): within a value, other parsers might split
+            // differently.
             b'"' if at > 0 && value[at - 1] == b'=' => is_quoted = true,
             b'"' => return Err(AmbiguousForwarding),
             byte if *byte == separator && !is_quoted => {
@@ -255,7 +258,7 @@ mod tests {
         let Ok(Some(head)) = parse(head.as_bytes(), &RequestLimits::default()) else {
             panic!("it is a request: {lines}");
         };
-        // `CLIENT by PROXY` where a PROXY header names the client.
+        // `CLIENT by PROXY`: the connection's peer is PROXY, and its PROXY header contains CLIENT.
         let (peer, proxy) = match peer.split_once(" by ") {
             Some((peer, proxy)) => (peer, Some(proxy)),
             None => (peer, None),
@@ -267,7 +270,7 @@ mod tests {
         read(&trusted, field, sender, &head.request)
     }
 
-    /// The client's address, the peer's if it is not a trusted proxy.
+    /// The client's address; that of the peer if it is not a trusted proxy.
     fn client(field: ClientField, peer: &str, lines: &str) -> Option<String> {
         let client = forwarded_client(field, peer, lines).ok()?;
         Some(client.map_or(peer.into(), |client| client.address.ip().to_string()))
@@ -290,14 +293,14 @@ mod tests {
     }
 
     #[test]
-    fn scheme_host_and_port_are_those_of_the_proxy_next_to_the_client() {
+    fn scheme_host_and_port_come_from_proxy_next_to_client() {
         for (lines, want) in [
             ("", "-  0"),
             (
                 "X-Forwarded-For: 1.2.3.4\nX-Forwarded-Proto: https\nX-Forwarded-Host: a.b:1\nX-Forwarded-Port: 2\n",
                 "https a.b:1 2",
             ),
-            // A TLS terminator that reports no address.
+            // A TLS terminator that reports no client address.
             ("X-Forwarded-Proto: HTTPS\n", "https  0"),
             ("X-Forwarded-Proto: wss\n", "https  0"),
             // The client wrote the first element.
@@ -310,7 +313,7 @@ mod tests {
                 "X-Forwarded-For: 1.2.3.4, 10.9.9.9\nX-Forwarded-Proto: https, http\n",
                 "https  0",
             ),
-            // Two trusted proxies, of which the second passes the scheme on.
+            // Two trusted proxies, of which the second leaves the scheme unchanged.
             (
                 "X-Forwarded-For: 1.2.3.4, 10.9.9.9\nX-Forwarded-Proto: https\n",
                 "https  0",
@@ -323,7 +326,7 @@ mod tests {
             ("X-Forwarded-Host: \nX-Forwarded-Port: 99999\n", "-  0"),
             ("X-Forwarded-Port: +443\n", "-  0"),
             ("X-Forwarded-Port: 0443\n", "-  0"),
-            // The other field is ignored.
+            // Only the configured field is read.
             ("Forwarded: proto=https;host=a\n", "-  0"),
         ] {
             assert_eq!(request(ClientField::XForwardedFor, lines), want, "{lines}");
@@ -345,7 +348,7 @@ mod tests {
             let line = format!("Forwarded: {value}\nX-Forwarded-Proto: http\n");
             assert_eq!(request(ClientField::Forwarded, &line), want, "{value}");
         }
-        // With a PROXY header, the client's own element precedes that of the proxy.
+        // With a PROXY header, the element written by the client precedes that of the proxy.
         for (field, lines) in [
             (
                 ClientField::XForwardedFor,
@@ -368,7 +371,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_that_is_no_trusted_proxy_is_the_client() {
+    fn client_is_last_address_that_is_not_a_trusted_proxy() {
         for (peer, lines, want) in [
             ("10.0.0.1", "", "10.0.0.1"),
             ("192.0.2.1", "X-Forwarded-For: 1.2.3.4\n", "192.0.2.1"),
@@ -409,7 +412,7 @@ mod tests {
                 "1.2.3.4",
             ),
             ("10.0.0.1", "Forwarded: for=1.2.3.4\n", "10.0.0.1"),
-            // A PROXY header has precedence over the list of the same proxy.
+            // A PROXY header takes precedence over the list of the same proxy.
             (
                 "1.2.3.4 by 10.0.0.1",
                 "X-Forwarded-For: 6.6.6.6\n",
@@ -432,7 +435,7 @@ mod tests {
     }
 
     #[test]
-    fn forwarded_is_read_as_it_is_quoted() {
+    fn forwarded_field_respects_quoted_strings() {
         for (value, want) in [
             ("for=1.2.3.4", Some("1.2.3.4")),
             (

@@ -1,8 +1,9 @@
-//! Access control of a site: the client that proxies report (`forwarded_client`) and the rules in order: denials, rate
-//! limits (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched together.
+//! Access control for a site: finds the client that proxies report (`forwarded_client`), and applies rules in order:
+//! denials, rate limits (`limit`) and passwords (`passwords`). The patterns of all rules of a site are matched
+//! together.
 //!
-//! A decision depends on a request's path, method and client. Independent of files and programs.
-//! Traffic classes (`traffic_classes`) bound and order calls of handlers.
+//! The result depends on path, method and client of a request, not on files or programs. Traffic classes
+//! (`traffic_classes`) limit and schedule calls of handlers.
 
 #![forbid(unsafe_code)]
 
@@ -29,7 +30,7 @@ pub use forwarded_client::{DirectPeer, ForwardedClient};
 use passwords::PasswordFile;
 use rule_index::RuleIndex;
 
-/// The access policy of a site: its rules and trusted proxies.
+/// The access policy of a site: its access rules and trusted proxies.
 pub struct AccessPolicy {
     rules: Vec<AccessRule>,
     index: RuleIndex,
@@ -42,15 +43,15 @@ pub struct AccessRule {
     config: config::RuleConfig,
     addresses: PrefixSet,
     except: PrefixSet,
-    /// The limiter of a rate limit.
+    /// The limiter, if the rule is a rate limit.
     limit: Option<ClientRates>,
     /// The password file, if the rule requires a password.
     passwords: Option<Arc<PasswordFile>>,
-    /// Requests that it refused.
+    /// The number of requests that the rule has refused.
     refused: AtomicU64,
 }
 
-/// The properties of a request, apart from its path, that rules match.
+/// The properties of a request that rules match, in addition to its path.
 #[derive(Clone, Copy)]
 pub struct RuleInput {
     /// Its method.
@@ -60,11 +61,12 @@ pub struct RuleInput {
 }
 
 impl AccessPolicy {
-    /// The access policy of a site, if it has one; an unchanged policy of the previous site with the same names and
-    /// addresses is reused. `find_password_file` finds the password file in force at a path.
+    /// The access policy of a site; `None` if the site needs none. `previous` is that of the site with the same names
+    /// and addresses; it is reused if it is unchanged. `find_password_file` returns the password file in force for a
+    /// path.
     ///
     /// # Errors
-    /// A password file is unusable; the text names it and the reason.
+    /// A password file that cannot be used, and the reason.
     pub fn new(
         site: &config::SiteConfig,
         previous: Option<(&config::SiteConfig, &Arc<AccessPolicy>)>,
@@ -73,7 +75,7 @@ impl AccessPolicy {
         if site.access.is_empty() && site.trusted_proxies.addresses.is_empty() {
             return Ok(None);
         }
-        // Reused, so that a reload resets no rate limits and verifies no passwords anew.
+        // Reused, so that a reload neither resets rate limits nor forgets verified passwords.
         if let Some((old, policy)) = previous
             && (&old.access, &old.trusted_proxies) == (&site.access, &site.trusted_proxies)
         {
@@ -92,10 +94,10 @@ impl AccessPolicy {
         })))
     }
 
-    /// The client that trusted proxies report for a request from `sender`; `None` if `sender` is not trusted.
+    /// The client that trusted proxies report for a request of `sender`; `None` if `sender` is not a trusted proxy.
     ///
     /// # Errors
-    /// A trusted proxy's field is ambiguous.
+    /// A field of a trusted proxy is ambiguous.
     pub fn forwarded_client(
         &self,
         sender: DirectPeer,
@@ -104,22 +106,23 @@ impl AccessPolicy {
         forwarded_client::read(&self.trusted_proxies, self.client_field, sender, request)
     }
 
-    /// Whether a rule may match this path for any client. Then no lower level, which lacks the rules, may answer.
+    /// Whether a rule may apply to this path for some client. A level that does not know the rules must not answer
+    /// then.
     pub fn has_rule_for(&self, matches: &PathMatches<'_>) -> bool {
         self.index.has_access_rule(matches)
     }
 
-    /// Whether a path matches the pattern of a rule.
+    /// Whether a path matches the pattern of rule `number`.
     pub fn has_pattern(&self, number: usize, matches: &PathMatches<'_>) -> bool {
         self.index.has_pattern(number, matches)
     }
 
-    /// The forms of a path that match the pattern of one of its rules.
+    /// The forms of a path that match the pattern of rule `number`.
     pub fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
         self.index.matched_forms(number, matches)
     }
 
-    /// The matching fallback rule for a missing file, and its path.
+    /// The first fallback rule that matches, and the path that replaces a missing file.
     pub fn fallback(
         &self,
         matches: &PathMatches<'_>,
@@ -132,7 +135,7 @@ impl AccessPolicy {
         })
     }
 
-    /// The rules for a request with their numbers, in order.
+    /// The rules that match a request, in order, with their numbers.
     pub fn rules_for(
         &self,
         matches: &PathMatches<'_>,
@@ -140,21 +143,21 @@ impl AccessPolicy {
     ) -> impl Iterator<Item = (usize, &AccessRule)> {
         let numbers = self.index.rules(matches, input).into_iter();
         let rules = numbers.filter_map(|number| Some((number, self.rules.get(number)?)));
-        // The index ignores exceptions, and the methods of rules for certain addresses.
+        // The index ignores exceptions, and the methods of rules that have addresses.
         rules.filter(move |(_, rule)| rule.is_for(input))
     }
 
-    /// The rule of a number.
+    /// The rule with a number.
     pub fn rule(&self, number: usize) -> Option<&AccessRule> {
         self.rules.get(number)
     }
 
-    /// The password files of its rules.
+    /// The password files of all rules.
     pub fn passwords(&self) -> impl Iterator<Item = &Arc<PasswordFile>> {
         self.rules.iter().filter_map(AccessRule::passwords)
     }
 
-    /// The counters of its rules, as text.
+    /// The counters of all rules, as texts.
     pub fn status(&self) -> impl Iterator<Item = String> {
         self.rules.iter().filter_map(AccessRule::status)
     }
@@ -169,7 +172,7 @@ impl AccessRule {
         match &config.action {
             RuleAction::Limit(rate) => limit = Some(ClientRates::new(*rate)),
             RuleAction::Auth(auth) => {
-                // Their users stay in force if the file can't be read now.
+                // If the file cannot be read now, the users of the previous one stay in force.
                 let previous = find_password_file(&auth.file);
                 let password_file =
                     PasswordFile::open(&auth.file, &auth.realm, previous.as_deref())?;
@@ -192,7 +195,7 @@ impl AccessRule {
         &self.config.action
     }
 
-    /// The rate limit, if it is one.
+    /// The limiter, if the rule is a rate limit.
     pub fn limit(&self) -> Option<&ClientRates> {
         self.limit.as_ref()
     }
@@ -207,7 +210,7 @@ impl AccessRule {
         self.refused.fetch_add(1, Relaxed);
     }
 
-    /// Whether the rule applies to a request, given that its pattern matches the path.
+    /// Whether the rule applies to a request whose path matches its pattern.
     fn is_for(&self, input: RuleInput) -> bool {
         let methods = &self.config.methods;
         (methods.is_empty() || is_one_of(input.method, methods))
@@ -252,7 +255,7 @@ impl AccessRule {
             true => format!("{}; {refused} refused", self.text()),
             false => return None,
         };
-        // Forgotten clients show that the limiter's table is too small for the traffic.
+        // Forgotten clients show that the limiter's table is too small.
         if let Some(limit) = &self.limit {
             text.push_str(&format!(", {} forgotten", limit.evicted()));
         }
@@ -263,10 +266,10 @@ impl AccessRule {
     }
 }
 
-/// HEAD counts as GET.
+/// Whether a list of methods includes `method`; HEAD counts as GET.
 fn is_one_of(method: Method, methods: &[String]) -> bool {
     let is_listed = |name: &str| methods.iter().any(|listed| listed == name);
-    // Otherwise HEAD would reveal what a rule for GET protects.
+    // Otherwise a HEAD request could reveal resources that a rule for GET protects.
     is_listed(method.as_str()) || method == Method::Head && is_listed("GET")
 }
 

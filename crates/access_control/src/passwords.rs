@@ -1,7 +1,7 @@
-//! Basic authentication (RFC 7617) by a password file. A verification takes tens of ms, so separate threads do it;
-//! verified credentials are remembered under a keyed hash while the file is unchanged, which is checked each second.
-//! Wrong attempts of each client and pending verifications are bounded. Concurrent requests of a client with the same
-//! credentials, such as a browser's for one page, share a verification.
+//! Basic authentication (RFC 7617) with a password file. A verification takes tens of ms, so it runs on separate
+//! threads. Verified credentials are remembered as keyed hashes until the file changes, which is checked every second.
+//! Wrong attempts of a client and pending verifications are limited. Concurrent requests of a client with the same
+//! credentials (as browsers send them for a page) share one verification.
 
 mod basic;
 
@@ -22,76 +22,76 @@ use lowroad_store::clock;
 
 pub use basic::BasicCredentials;
 
-/// Wrong attempts of a client: the burst, and the number per minute afterwards.
+/// Wrong attempts per client: the burst, and the number per minute after it.
 const ATTEMPTS_MAX: u64 = 10;
 /// The maximum number of pending verifications.
 const WAITING_MAX: usize = 256;
 /// The number of verifier threads.
 const THREADS: usize = 2;
-/// The maximum number of remembered credentials, and how long each is remembered.
+/// The maximum number of remembered credentials, and the time for which each is remembered.
 const VERIFIED_MAX: usize = 1024;
 const VERIFIED_FOR_MS: u64 = 600_000;
-/// The interval of the checks whether the file has changed.
+/// The interval between checks whether the file has changed.
 const CHECK_INTERVAL_MS: u64 = 1000;
 
 /// A password file.
 pub struct PasswordFile {
     file: PathBuf,
-    /// The realm that browsers display.
+    /// The realm, which browsers display.
     pub realm: String,
     attempts: ClientRates,
     state: Mutex<PasswordState>,
     /// The callbacks of each pending verification.
     pending: Mutex<HashMap<CredentialHash, Vec<VerifyCallback>>>,
-    /// The number of wrong passwords.
+    /// The number of wrong passwords so far.
     wrong: AtomicU64,
     hashers: [RandomState; 2],
 }
 
-/// A hash of credentials, and the client.
+/// A hash of credentials, and the client's address.
 type CredentialHash = ([u64; 2], IpAddr);
-/// Resumes a waiting request.
+/// Called with the outcome of a verification; resumes the waiting request.
 type VerifyCallback = Box<dyn FnOnce(PasswordOutcome) + Send>;
 
 struct PasswordState {
     users: Arc<PasswordUsers>,
-    /// The stamp of the file that was read.
+    /// The file stamp (identity, size and times) when the file was read.
     stamp: Option<FileStamp>,
     checked_ms: u64,
-    /// Times of verification, by a hash of the credentials.
+    /// The times of successful verifications, by a hash of the credentials.
     verified: HashMap<[u64; 2], u64>,
-    /// The reason why a changed file is not in force.
+    /// The reason why the current contents of the file are not in force.
     fault: Option<String>,
 }
 
-/// The result of a verification.
+/// The outcome of a verification.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PasswordOutcome {
     /// The password is right.
     Right,
-    /// The password is wrong, or the user is unknown.
+    /// The password is wrong, or the user does not exist.
     Wrong,
-    /// Too many wrong attempts by this client; the number of seconds until the next is permitted.
+    /// The client made too many wrong attempts; the number of seconds until the next one is permitted.
     TooOften(u64),
     /// Too many verifications are pending.
     Busy,
 }
 
 impl PasswordFile {
-    /// Reads a password file. If it can't be read, the users that `previous` has of the same file stay in force.
+    /// Reads a password file. If it cannot be read, the users of `previous`, from the same file, stay in force.
     ///
     /// # Errors
-    /// The file is unusable, or a thread can't be started; the text names the file.
+    /// The file is unusable, or a thread cannot be started; the text names the file.
     pub fn open(
         file: &Path,
         realm: &str,
         previous: Option<&PasswordFile>,
     ) -> io::Result<PasswordFile> {
-        // Started here, so that a failure is reported at the start instead of to a client.
+        // The threads are started here, so that a failure is reported at start instead of to a client.
         helpers()?;
         let (users, stamp, fault) = match (read(file), previous) {
             (Ok((users, stamp)), _) => (Arc::new(users), stamp, None),
-            // Only an unreadable file leaves the users in force; invalid contents fail the start or reload.
+            // Users stay in force only if the file is unreadable; invalid contents fail the start or reload.
             (Err(error), Some(previous)) if error.kind() != ErrorKind::InvalidData => {
                 let state = previous.lock();
                 (state.users.clone(), state.stamp, Some(error.to_string()))
@@ -121,15 +121,15 @@ impl PasswordFile {
         })
     }
 
-    /// Whether these credentials were verified recently. Costs one hash.
+    /// Whether these credentials were verified recently. Computes one hash.
     pub fn is_verified(&self, credentials: &BasicCredentials, now_ms: u64) -> bool {
         let hash = self.hash(credentials);
         let state = self.lock();
-        // If the file was not checked recently, a helper must check it before the credentials count as known.
+        // If the file was not checked recently, a helper must do so first.
         now_ms < state.checked_ms + CHECK_INTERVAL_MS && state.is_verified(hash, now_ms)
     }
 
-    /// Verifies credentials on a thread and calls `callback`.
+    /// Verifies credentials on a helper thread, then calls `callback`.
     ///
     /// # Errors
     /// Too many verifications are pending.
@@ -142,29 +142,30 @@ impl PasswordFile {
         let helpers = helpers().map_err(|_| PasswordOutcome::Busy)?;
         let key = (self.hash(&credentials), client);
         let mut pending = lock(&self.pending);
-        // One verification serves all concurrent requests with these credentials: a browser sends several at once.
+        // One verification serves all concurrent requests with these credentials, as browsers send several at the same
+        // time.
         if let Some(callbacks) = pending.get_mut(&key) {
             callbacks.push(Box::new(callback));
             return Ok(());
         }
-        // A verification takes long by design, so a flood of passwords must not fill the memory.
+        // Verifications are slow by design, so their number is limited: a flood of passwords must not fill the memory.
         if pending.len() >= WAITING_MAX {
             return Err(PasswordOutcome::Busy);
         }
         pending.insert(key, vec![Box::new(callback)]);
-        // Unlocked first: a full queue drops the verification below, and the drop takes this lock.
+        // The lock is released first: a full queue drops the verification below, which takes the lock again.
         drop(pending);
         let verifying = PendingVerification {
             passwords: self.clone(),
             key,
             outcome: PasswordOutcome::Busy,
         };
-        // A full queue drops the verification, which reports `Busy`.
+        // If the queue is full, the verification is dropped, which reports `Busy`.
         let _ = helpers.submit(move || verifying.check(&credentials));
         Ok(())
     }
 
-    /// Verifies at once, without recording anything. Blocks.
+    /// Verifies credentials on the calling thread, without recording the result. Blocks.
     pub fn verify_blocking(&self, credentials: &BasicCredentials) -> PasswordOutcome {
         let users = self.lock().users.clone();
         match self.is_right(&users, credentials) {
@@ -173,7 +174,7 @@ impl PasswordFile {
         }
     }
 
-    /// Verifies credentials. Blocks on the disk and computes.
+    /// Verifies credentials. Blocks on the disk and needs CPU time.
     fn check(&self, credentials: &BasicCredentials, client: IpAddr) -> PasswordOutcome {
         self.reload_if_changed();
         let (hash, now_ms) = (self.hash(credentials), clock::now_ms());
@@ -181,11 +182,11 @@ impl PasswordFile {
             let state = self.lock();
             (state.users.clone(), state.is_verified(hash, now_ms))
         };
-        // Another request may have verified them while this one was queued.
+        // Another request may have verified the credentials while this one was queued.
         if is_verified {
             return PasswordOutcome::Right;
         }
-        // Taken before the verification, so that concurrent attempts can't exceed the limit.
+        // Counted before the verification, so that concurrent attempts cannot exceed the limit.
         if let Err(wait_ms) = self.attempts.take(client, now_ms) {
             return PasswordOutcome::TooOften(retry_after_s(wait_ms));
         }
@@ -193,17 +194,17 @@ impl PasswordFile {
             self.wrong.fetch_add(1, Relaxed);
             return PasswordOutcome::Wrong;
         }
-        // Only wrong attempts count.
+        // A right password does not count as an attempt.
         self.attempts.refund(client, now_ms);
         let mut state = self.lock();
-        // A result for a file that has been replaced must not be remembered.
+        // A result must not be remembered if the users were replaced meanwhile.
         if Arc::ptr_eq(&state.users, &users) {
             state.record_verified(hash, clock::now_ms());
         }
         PasswordOutcome::Right
     }
 
-    /// Reads the file again if it has changed. An unusable file leaves the previous users in force.
+    /// Reads the file again if it has changed. If it is unusable, the previous users stay in force.
     fn reload_if_changed(&self) {
         let now_ms = clock::now_ms();
         let previous_stamp = {
@@ -211,12 +212,12 @@ impl PasswordFile {
             if now_ms < state.checked_ms + CHECK_INTERVAL_MS {
                 return;
             }
-            // Set before the check, so that one thread at a time reads the file.
+            // Set before the check, so that only one thread at a time reads the file.
             state.checked_ms = now_ms;
             state.stamp
         };
-        let stamp = helper::stamp(&self.file);
-        // Without a stamp, the file is read each time: it may be back.
+        let stamp = helper::file_stamp(&self.file);
+        // Without a stamp, the file is read each time, as it may exist again.
         if stamp.is_some() && stamp == previous_stamp {
             return;
         }
@@ -224,7 +225,7 @@ impl PasswordFile {
         let mut state = self.lock();
         match read {
             Ok((users, stamp)) => {
-                // A removed user or a changed password must take effect at once.
+                // A removed user or a changed password takes effect immediately.
                 state.verified.clear();
                 state.users = Arc::new(users);
                 state.stamp = stamp;
@@ -234,17 +235,17 @@ impl PasswordFile {
         }
     }
 
-    /// The file of users.
+    /// The path of the password file.
     pub fn file(&self) -> &Path {
         &self.file
     }
 
-    /// The reason why the current file is not in force, if it is not.
+    /// The reason why the current contents of the file are not in force; `None` if they are.
     pub fn fault(&self) -> Option<String> {
         self.lock().fault.clone()
     }
 
-    /// The state as text.
+    /// The state, as text.
     pub fn status(&self) -> String {
         let wrong = self.wrong.load(Relaxed);
         let state = self.lock();
@@ -263,11 +264,11 @@ impl PasswordFile {
             true => is_argon2(&credentials.password, hash),
             false => bcrypt::verify(&credentials.password, hash).unwrap_or(false),
         };
-        // Combined only after the verification: its duration must not reveal whether the user exists.
+        // Combined only after the verification, whose duration must not reveal whether the user exists.
         is_right && user_exists
     }
 
-    /// A keyed hash: without the keys, collisions can't be found.
+    /// A keyed hash of credentials: without the keys, collisions cannot be found.
     fn hash(&self, credentials: &BasicCredentials) -> [u64; 2] {
         let hash =
             |hasher: &RandomState| hasher.hash_one((&credentials.user, &credentials.password));
@@ -296,7 +297,7 @@ impl PasswordState {
     }
 }
 
-/// A pending verification; its drop calls all callbacks.
+/// A pending verification. Dropping it calls all callbacks with the outcome.
 struct PendingVerification {
     passwords: Arc<PasswordFile>,
     key: CredentialHash,
@@ -322,9 +323,9 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// The hash to verify a password against, and whether it is the user's own. An unknown user gets the hash of a known
-/// one, always the same, so that timing does not reveal which users exist: hashes of a file may differ in cost, so a
-/// common hash for all unknown users would be detectable.
+/// The hash against which a password is verified, and whether the user exists. An unknown user gets the hash of a known
+/// user, always the same one, so that timing does not reveal which users exist: the hashes in a file may differ in
+/// cost, so that one common hash for all unknown users would be detectable.
 fn hash_for<'u>(
     users: &'u PasswordUsers,
     user: &str,
@@ -346,11 +347,11 @@ fn is_argon2(password: &[u8], hash: &str) -> bool {
 }
 
 /// # Errors
-/// Of kind [`ErrorKind::InvalidData`] if the file was read and can't be used.
+/// [`ErrorKind::InvalidData`] if the file was read but cannot be used.
 fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
     let invalid = |reason: String| io::Error::new(ErrorKind::InvalidData, reason);
-    // Taken before the read: a change during the read is then noticed at the next check.
-    let stamp_before = helper::stamp(file);
+    // Taken before reading: a change during the read is then noticed by the next check.
+    let stamp_before = helper::file_stamp(file);
     let len = stamp_before.map_or(0, |stamp| stamp.len);
     if len > PASSWORD_FILE_LEN_MAX {
         return Err(invalid(format!(
@@ -361,7 +362,7 @@ fn read(file: &Path) -> io::Result<(PasswordUsers, Option<FileStamp>)> {
     Ok((passwords::users(&text).map_err(invalid)?, stamp_before))
 }
 
-/// Starts the threads with the first password file.
+/// The helper threads, which are started for the first password file.
 fn helpers() -> io::Result<&'static HelperPool> {
     static HELPERS: OnceLock<HelperPool> = OnceLock::new();
     if let Some(helpers) = HELPERS.get() {
@@ -378,7 +379,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn equal_credentials_are_verified_once() {
+    fn concurrent_equal_credentials_share_one_verification() {
         let folder = lowroad_testkit::TempFolder::new();
         let hash = bcrypt::hash("right", 4).expect("a hash");
         let file = folder.file("users", format!("ann:{hash}\n"));
@@ -393,7 +394,7 @@ mod tests {
             let done = move |checked| to.send(checked).expect("it is heard");
             passwords.verify(shown(password), [192, 0, 2, client].into(), done)
         };
-        // Both threads are blocked, so that all verifications are pending at the same time.
+        // Holding the lock blocks both threads, so that all verifications are pending at the same time.
         let state = passwords.lock();
         for number in 0..WAITING_MAX {
             let password = if number == 0 {
@@ -421,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn strangers_cost_what_users_do() {
+    fn unknown_user_is_verified_against_hash_of_known_user() {
         let users = (0..10).map(|number| (format!("user {number}"), format!("hash {number}")));
         let (users, hasher): (PasswordUsers, _) = (users.collect(), RandomState::new());
         assert_eq!(hash_for(&users, "user 3", &hasher), Some(("hash 3", true)));

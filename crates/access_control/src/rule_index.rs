@@ -1,5 +1,5 @@
-//! Finds the access rules of a request. Rules with one pattern are matched together, and those for certain addresses are
-//! found by the client's address: a rule for other paths or other clients costs nothing.
+//! Finds the access rules that may apply to a request. Rules with the same pattern are matched together, and rules with
+//! addresses are found by the client's address. So rules for other paths or other clients cost nothing.
 
 use std::collections::HashMap;
 
@@ -10,23 +10,23 @@ use lowroad_site_rules::{DistinctPatterns, FormSet, PathMatches};
 
 use super::RuleInput;
 
-/// Access rules by pattern and by client address.
+/// Access rules, by pattern and by client address.
 pub(super) struct RuleIndex {
-    /// The pattern of each rule.
+    /// The index of each rule's pattern.
     pattern_of: Vec<usize>,
     by_pattern: Vec<PatternRules>,
-    /// Rules for certain addresses only.
+    /// The rules with addresses.
     by_address: PrefixMap<usize>,
 }
 
-/// The rules of one pattern.
+/// The rules without addresses that have one pattern.
 #[derive(Clone, Default)]
 struct PatternRules {
-    /// Rules for clients of all addresses, apart from exceptions, and all methods.
+    /// Rules without methods.
     for_any_method: Vec<usize>,
-    /// Rules for clients of all addresses, apart from exceptions, and certain methods.
+    /// Rules with methods, by method.
     by_method: HashMap<String, Vec<usize>>,
-    /// Whether a rule of the pattern is no fallback.
+    /// Whether the pattern has any rule other than a fallback.
     has_access_rule: bool,
 }
 
@@ -41,7 +41,7 @@ impl PatternRules {
         }
     }
 
-    /// The rules for a method. HEAD is a GET without the body; a rule for both is listed twice.
+    /// The rules for a method. For HEAD this includes the rules for GET; a rule for both occurs twice.
     fn for_method(&self, method: Method) -> impl Iterator<Item = &usize> {
         let is_head = method == Method::Head;
         let get_rules = is_head.then(|| self.by_method.get("GET")).flatten();
@@ -64,7 +64,7 @@ impl RuleIndex {
             let pattern_rules = &mut index.by_pattern[index.pattern_of[number]];
             pattern_rules.has_access_rule |=
                 !matches!(rule.action, config::RuleAction::Fallback(_));
-            // A rule for certain addresses is found by them only: they are more selective than its pattern.
+            // A rule with addresses is found only by these, which are more selective than its pattern.
             if rule.addresses.is_empty() {
                 pattern_rules.insert(number, &rule.methods);
             }
@@ -75,7 +75,7 @@ impl RuleIndex {
         index
     }
 
-    /// Whether a path matches the pattern of a rule.
+    /// Whether a path matches the pattern of rule `number`.
     pub(super) fn has_pattern(&self, number: usize, matches: &PathMatches<'_>) -> bool {
         let pattern = self.pattern_of.get(number);
         matches
@@ -83,23 +83,23 @@ impl RuleIndex {
             .any(|found| Some(&found) == pattern)
     }
 
-    /// The forms of a path that match the pattern of one of its rules.
+    /// The forms of a path that match the pattern of rule `number`.
     pub(super) fn matched_forms(&self, number: usize, matches: &PathMatches<'_>) -> FormSet {
         let pattern = self.pattern_of.get(number);
         pattern.map_or(FormSet::default(), |index| matches.access_forms(*index))
     }
 
-    /// Whether a rule other than a fallback matches a path, for any client.
+    /// Whether a path matches a rule other than a fallback, for some client.
     pub(super) fn has_access_rule(&self, matches: &PathMatches<'_>) -> bool {
         let mut found = matches.access_patterns();
         found.any(|pattern| self.by_pattern[pattern].has_access_rule)
     }
 
-    /// The rules for a path and the client's address, exceptions aside, in their order.
+    /// The rules for a path and the client's address in ascending order; exceptions are not considered.
     pub(super) fn rules(&self, matches: &PathMatches<'_>, input: RuleInput) -> Vec<usize> {
         let mut rules = Vec::new();
         let mut found = matches.access_patterns().peekable();
-        // The common case of a path without rules: no look-up by address.
+        // The common case: no rule for the path, so no look-up by address.
         if found.peek().is_none() {
             return rules;
         }
@@ -108,9 +108,9 @@ impl RuleIndex {
         }
         let for_address = self.by_address.get(input.peer).copied();
         rules.extend(for_address.filter(|number| self.has_pattern(*number, matches)));
-        // The first rule that matches decides, so the configured order is restored.
+        // Rules are applied in the configured order.
         rules.sort_unstable();
-        // A rule is found several times if several of its prefixes contain the address or several of its methods match.
+        // A rule occurs repeatedly if several of its address prefixes or methods match.
         rules.dedup();
         rules
     }
@@ -124,7 +124,7 @@ mod tests {
     use lowroad_site_rules::SitePatterns;
 
     #[test]
-    fn rules_for_other_methods_are_not_looked_at() {
+    fn rule_index_skips_rules_for_other_methods() {
         let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n".to_owned();
         let mut rule = |methods: &str| {
             text += &format!("[[site.rule]]\npattern = \"/a/**\"\n{methods}\ndeny = 403\n");

@@ -1,5 +1,5 @@
-//! Traffic classes: the class of a request (`index`), counters, and the queueing of calls to handlers (`class_wait`),
-//! which `lowroad_limits` schedules.
+//! Traffic classes: finds the class of a request (`index`), counts its requests, and queues calls of handlers
+//! (`class_wait`), which `lowroad_limits` schedules.
 
 mod class_wait;
 mod conditions;
@@ -17,9 +17,9 @@ use lowroad_limits::{
 
 use index::ClassIndex;
 
-/// The classes of one configuration, of which there is at least one.
+/// The traffic classes of a configuration, at least one.
 pub struct ClassTable {
-    /// In matching order; the last class matches all requests.
+    /// In the order of matching; the last class matches all requests.
     all: Vec<TrafficClass>,
     index: ClassIndex,
     bounds: CallBounds,
@@ -30,11 +30,11 @@ pub struct ClassTable {
 pub struct TrafficClass {
     rules: config::ClassConfig,
     bucket: Option<TokenBucket>,
-    /// Counters of its requests.
+    /// The counters of the class.
     pub counts: ClassCounters,
 }
 
-/// Counters of a class.
+/// The counters of a class.
 #[derive(Default)]
 pub struct ClassCounters {
     /// All requests.
@@ -43,11 +43,11 @@ pub struct ClassCounters {
     pub limited: AtomicU64,
     /// Started calls.
     pub started: AtomicU64,
-    /// Started calls that waited.
+    /// Started calls that had to wait.
     pub waited: AtomicU64,
-    /// Calls refused or evicted because the queue was full.
+    /// Calls that were refused, or evicted from the queue, because the queue was full.
     pub shed: AtomicU64,
-    /// Calls that waited too long.
+    /// Calls that waited too long and were refused.
     pub late: AtomicU64,
 }
 
@@ -59,7 +59,7 @@ pub struct ClassChoice {
 }
 
 impl ClassTable {
-    /// The classes of a configuration, if it has any; unchanged ones are reused.
+    /// The classes of a configuration; `None` if it has none. Unchanged classes are reused.
     pub fn from_rules(
         config: &config::Config,
         previous: Option<&Arc<ClassTable>>,
@@ -67,7 +67,7 @@ impl ClassTable {
         if config.classes.is_empty() {
             return None;
         }
-        // A last class without conditions leaves nothing for the implicit class.
+        // If the last class has no conditions, the implicit class is not needed.
         let implicit_class = match config.classes.last() {
             Some(last) if last.members.is_everything() => None,
             _ => Some(config::ClassConfig::new(config::ClassConfig::OTHERS.into())),
@@ -78,7 +78,7 @@ impl ClassTable {
             calls_max: config.limits.calls_max,
             waiting_max: config.limits.calls_waiting_max,
         };
-        // Reused, so that calls in progress still count against the bounds after a reload.
+        // Reused, so that calls in progress count against the limits after a reload.
         let unchanged = previous.filter(|previous| previous.has_same_rules(&rules, bounds));
         Some(match unchanged {
             Some(unchanged) => unchanged.clone(),
@@ -118,7 +118,7 @@ impl ClassTable {
                 .eq(rules.iter().copied())
     }
 
-    /// The class of a request for a decoded path from this address.
+    /// Finds the class of a request for a decoded path from an address.
     pub fn choose(
         self: &Arc<Self>,
         request: &Request<'_>,
@@ -128,12 +128,12 @@ impl ClassTable {
         let first = self.index.class(request, path, peer);
         ClassChoice {
             classes: self.clone(),
-            // The last class has no conditions.
+            // The last class matches all requests.
             number: first.unwrap_or(self.all.len() - 1),
         }
     }
 
-    /// The counters of each class, and its current calls, as `gold.requests`.
+    /// The counters and the current calls of each class, with names like `gold.requests`.
     pub fn counts(&self) -> Vec<(String, u64)> {
         let mut list = Vec::new();
         for (number, class) in self.all.iter().enumerate() {
@@ -169,12 +169,12 @@ impl ClassCounters {
 }
 
 impl ClassChoice {
-    /// The class itself.
+    /// The class.
     pub fn class(&self) -> &TrafficClass {
         &self.classes.all[self.number]
     }
 
-    /// The class and the admission that a call would get now, as text.
+    /// The class, and its current calls, as text.
     pub fn text(&self) -> String {
         let class = self.class();
         let (under_way, waiting) = self.classes.lock().counts(self.number);
@@ -186,10 +186,10 @@ impl ClassChoice {
 }
 
 impl TrafficClass {
-    /// Takes a request of the class's rate.
+    /// Takes one request from the rate of the class.
     ///
     /// # Errors
-    /// The rate is exceeded; the seconds until the next request is permitted.
+    /// The rate is exceeded; the value is the number of seconds until the next request is permitted.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let Some(bucket) = &self.bucket else {
             return Ok(());

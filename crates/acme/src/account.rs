@@ -1,4 +1,4 @@
-//! Accounts: created once for each authority, and stored.
+//! ACME accounts: each is created once per authority, and stored.
 
 use std::io;
 use std::sync::Arc;
@@ -8,38 +8,38 @@ use instant_acme::{Account, AccountCredentials, Error, ExternalAccountKey, NewAc
 use serde::{Deserialize, Serialize};
 
 use crate::authority_client::{AcmeClient, AcmeConnections};
-use crate::error::{problem_type, trouble};
+use crate::error::{problem_type, to_failure};
 use crate::folder::{AcmeFolder, FolderLock};
 use crate::manager::ManagerContext;
 use crate::plan::{AcmeFailure, FailureKind};
 use crate::settings::{AcmeSettings, AuthoritySettings};
 use crate::severity::Severity;
 
-/// Polling interval and limit while another process makes the account.
-const LOOK_AGAIN: Duration = Duration::from_millis(200);
-const LOOKS_MAX: u32 = 600;
+/// Polling interval while another process creates the account.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(200);
+const LOCK_POLLS_MAX: u32 = 600;
 
 /// A stored account.
 #[derive(Serialize, Deserialize)]
 struct StoredAccount {
     directory: String,
     contact: Vec<String>,
-    /// The key identifier of the external account.
+    /// The key identifier of the external account binding.
     key_id: Option<String>,
     credentials: serde_json::Value,
 }
 
-/// An account and the client for its authority.
+/// An account with the HTTP client for its authority.
 pub(crate) struct AccountSession {
     pub account: Account,
     pub client: AcmeClient,
 }
 
-/// The file name of an account.
+/// The file name of the account with an authority, without extension.
 pub(crate) fn file_name(authority: &AuthoritySettings) -> String {
     let url = &authority.directory;
     let rest = url.split_once("://").map_or(url.as_str(), |(_, rest)| rest);
-    // The name becomes a file name, so all other characters are replaced.
+    // All other characters are replaced: the result must be a valid file name.
     let plain = |c: char| {
         if c.is_ascii_alphanumeric() || c == '.' {
             c
@@ -50,7 +50,7 @@ pub(crate) fn file_name(authority: &AuthoritySettings) -> String {
     rest.chars().map(plain).collect()
 }
 
-/// Opens the account with this authority, and makes it if necessary.
+/// Opens the account with this authority; creates it if necessary.
 pub(crate) async fn open(
     shared: &Arc<ManagerContext>,
     authority: &AuthoritySettings,
@@ -64,11 +64,11 @@ pub(crate) async fn open(
         return restore(settings, folder, &name, stored, client).await;
     }
     let _lock = lock(folder, &name).await?;
-    // Another process may have made the account before this one got the lock.
+    // Another process may have created the account before this one got the lock.
     match load_account(folder, &name, authority) {
         Ok(Some(stored)) => return restore(settings, folder, &name, stored, client).await,
         Ok(None) => {}
-        Err(AccountFault::Trouble(failure)) => return Err(failure),
+        Err(AccountFault::Unavailable(failure)) => return Err(failure),
         Err(AccountFault::Damaged(reason)) => {
             folder.forget_account(&name);
             let line = format!(
@@ -82,14 +82,14 @@ pub(crate) async fn open(
     Ok(AccountSession { account, client })
 }
 
-/// Why a stored account cannot be used.
+/// The reason that a stored account cannot be used.
 enum AccountFault {
-    /// Its file cannot be repaired: a new account is needed.
+    /// The file cannot be repaired: a new account is needed.
     Damaged(String),
-    Trouble(AcmeFailure),
+    Unavailable(AcmeFailure),
 }
 
-/// Restores the stored account. If the configured contacts have changed, the authority is updated.
+/// Restores a stored account. If the configured contacts have changed, updates them at the authority.
 async fn restore(
     settings: &AcmeSettings,
     folder: &AcmeFolder,
@@ -97,22 +97,23 @@ async fn restore(
     stored: StoredAccount,
     client: AcmeClient,
 ) -> Result<AccountSession, AcmeFailure> {
-    let sorted = |error: Error| trouble(&error, client.response_meta());
+    let sorted = |error: Error| to_failure(&error, client.response_meta());
     let credentials = serde_json::from_value(stored.credentials.clone());
     let credentials = credentials.map_err(AcmeFailure::local)?;
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let restored = builder.from_credentials(credentials).await;
     let account = restored.map_err(sorted)?;
-    // Only changed contacts cost a request.
+    // The request is needed only if the contacts have changed.
     if stored.contact != settings.contact {
         let contact: Vec<&str> = settings.contact.iter().map(String::as_str).collect();
         match account.update_contacts(&contact).await {
-            // An order with this account gets the same error, and handles it.
+            // An order with this account will fail with the same error, and handles it.
             Err(error) if is_lost(&error) => {}
             updated => {
                 updated.map_err(sorted)?;
                 let contact = settings.contact.clone();
-                // Stored after the authority has accepted them: after a failure the next start tries again.
+                // Stored only after the authority has accepted the contacts: after a failure, the next call tries
+                // again.
                 store(folder, name, &StoredAccount { contact, ..stored })?;
             }
         }
@@ -120,12 +121,12 @@ async fn restore(
     Ok(AccountSession { account, client })
 }
 
-/// Whether the authority does not know the account.
+/// Whether the error means that the authority does not know the account.
 pub(crate) fn is_lost(error: &Error) -> bool {
     problem_type(error) == Some("accountDoesNotExist")
 }
 
-/// The stored account, unless it is of another authority or another external account.
+/// The stored account; `None` if it belongs to another authority or another external account.
 fn load_account(
     folder: &AcmeFolder,
     name: &str,
@@ -134,13 +135,13 @@ fn load_account(
     let text = match folder.account(name) {
         Ok(text) => text,
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
-        // Waiting does not help if this user may not read the file.
+        // Without the right to read the file, a retry would fail, too.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
             return Err(AccountFault::Damaged(error.to_string()));
         }
         Err(error) => {
             let failure = AcmeFailure::local(format!("account {name} cannot be read: {error}"));
-            return Err(AccountFault::Trouble(failure));
+            return Err(AccountFault::Unavailable(failure));
         }
     };
     let damaged = |error: serde_json::Error| AccountFault::Damaged(error.to_string());
@@ -150,7 +151,7 @@ fn load_account(
     let _: AccountCredentials = credentials.map_err(damaged)?;
     let external = authority.external_account.as_ref();
     let key_id = external.map(|external| external.key_id.as_str());
-    // An account of another authority or external account must not be used for this one.
+    // The account of another authority or external account must not be used.
     let is_same = stored.directory == authority.directory && stored.key_id.as_deref() == key_id;
     Ok(is_same.then_some(stored))
 }
@@ -186,7 +187,7 @@ async fn create(
     let builder = Account::builder_with_http(Box::new(client.clone()));
     let created = builder.create(&new, directory, key.as_ref()).await;
     let (account, credentials) = created.map_err(|error| {
-        let mut failure = trouble(&error, client.response_meta());
+        let mut failure = to_failure(&error, client.response_meta());
         // Distinguishes refused accounts from refused names in the log.
         if failure.kind == FailureKind::Refused {
             failure.text = format!("refuses to create an account: {}", failure.text);
@@ -202,17 +203,18 @@ async fn create(
             .map(|external| external.key_id.clone()),
         credentials: serde_json::to_value(credentials).map_err(AcmeFailure::local)?,
     };
-    // Stored before its first use: if its key were lost, the account would still count against the authority's limits.
+    // Stored before its first use: without its key the account would be useless, but count against the authority's
+    // limits.
     store(folder, &file_name(authority), &stored)?;
     Ok(account)
 }
 
 async fn lock(folder: &AcmeFolder, name: &str) -> Result<FolderLock, AcmeFailure> {
-    for _ in 0..LOOKS_MAX {
+    for _ in 0..LOCK_POLLS_MAX {
         if let Some(lock) = folder.lock_account(name)? {
             return Ok(lock);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
     }
     Err(AcmeFailure::local(format!(
         "account {name}: another process holds its lock"
@@ -224,7 +226,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_called_as_their_authorities() {
+    fn account_file_name_is_derived_from_directory_url() {
         let authority = AuthoritySettings {
             directory: "https://acme-v02.api.example/../directory".into(),
             ..AuthoritySettings::default()

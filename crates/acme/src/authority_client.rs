@@ -1,7 +1,7 @@
-//! The HTTP client for authorities, and for the service that approves certificates on demand.
+//! The HTTP client for ACME authorities, and for the operator's service that approves certificates on demand.
 //!
-//! The client of `instant-acme` lacks limits of time and length, the trusted roots of [`lowroad_tls`], and the
-//! Retry-After of error responses. Redirects are not followed.
+//! Unlike the client of `instant-acme`, it limits the time and length of responses, uses the trusted roots of
+//! [`lowroad_tls`], and reads Retry-After from error responses. Redirects are not followed.
 
 use std::fmt;
 use std::future::Future;
@@ -24,14 +24,14 @@ use rustls::ClientConfig;
 
 /// Time limit from the request to the last byte of the response.
 const TIMEOUT: Duration = Duration::from_secs(30);
-/// The longest response; no chain of certificates is longer.
+/// The longest accepted response, longer than any certificate chain.
 const LEN_MAX: usize = 1 << 20;
 
 /// A connection pool, shared by all clients of an authority.
 #[derive(Clone)]
 pub(crate) struct AcmeConnections(Client<HttpsConnector<HttpConnector>, BodyWrapper<Bytes>>);
 
-/// The authority did not respond.
+/// Why the authority did not respond.
 #[derive(Debug)]
 pub(crate) struct AuthorityUnreachable(String);
 
@@ -43,21 +43,21 @@ impl fmt::Display for AuthorityUnreachable {
 
 impl std::error::Error for AuthorityUnreachable {}
 
-/// The metadata of the last response.
+/// Metadata of the last response.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct ResponseMeta {
     pub status: StatusCode,
     pub retry_after_s: Option<u64>,
 }
 
-/// A client for one order, which records the metadata of responses.
+/// The client of one order; records the metadata of the last response.
 #[derive(Clone)]
 pub(crate) struct AcmeClient {
     http: AcmeConnections,
     last_meta: Arc<Mutex<ResponseMeta>>,
 }
 
-/// Whether traffic to this URL is protected from eavesdropping: https, or this machine.
+/// Whether requests to this URL are protected from eavesdropping: https, or a local address.
 pub(crate) fn is_private(url: &Uri) -> bool {
     match (url.scheme_str(), url.host()) {
         (Some("https"), Some(_)) => true,
@@ -67,13 +67,13 @@ pub(crate) fn is_private(url: &Uri) -> bool {
 }
 
 impl AcmeConnections {
-    /// A client that trusts these authorities (PEM), or those of the system. May block.
+    /// Creates a client that trusts these root certificates (PEM), or those of the system. May block.
     pub fn new(roots: Option<&Path>) -> Result<AcmeConnections, String> {
         let verifier = trust(roots)?.verifier();
         let config = ClientConfig::builder_with_provider(lowroad_tls::provider())
             .with_safe_default_protocol_versions()
             .map_err(|error| error.to_string())?
-            // `dangerous` only means that the verifier is made here, from the trusted roots.
+            // Called dangerous because of the custom verifier, which is built from the trusted roots.
             .dangerous()
             .with_custom_certificate_verifier(verifier.map_err(|error| error.to_string())?)
             .with_no_client_auth();
@@ -90,7 +90,7 @@ impl AcmeConnections {
         Ok(AcmeConnections(client))
     }
 
-    /// Sends a request, with limits of time and length.
+    /// Sends a request, with limits for the time and for the length of the response.
     pub async fn send(
         &self,
         request: Request<BodyWrapper<Bytes>>,
@@ -100,7 +100,7 @@ impl AcmeConnections {
             let response =
                 response.map_err(|error| AuthorityUnreachable(error_chain_text(&error)))?;
             let (parts, body) = response.into_parts();
-            // Bounds the memory that a faulty authority can take.
+            // Bounds the memory that a response of a faulty authority can use.
             let body = Limited::new(body, LEN_MAX).collect().await;
             let body = body.map_err(|error| AuthorityUnreachable(error_chain_text(&*error)))?;
             Ok(http::Response::from_parts(parts, body.to_bytes()))
@@ -126,7 +126,7 @@ impl AcmeClient {
     }
 
     async fn send(self, request: Request<BodyWrapper<Bytes>>) -> Result<BytesResponse, Error> {
-        // Order URLs come from the authority's responses and could point anywhere.
+        // The URLs of an order come from the authority's responses and could be any.
         if !is_private(request.uri()) {
             let text = format!("a URL without TLS: {}", request.uri());
             return Err(Error::Other(text.into()));
@@ -134,7 +134,7 @@ impl AcmeClient {
         let is_get = request.method() == Method::GET;
         let result = self.http.send(request).await;
         let response = result.map_err(|error| Error::Other(Box::new(error)))?;
-        // Recorded for errors too, since `instant-acme` drops Retry-After there.
+        // Also recorded for error responses, since `instant-acme` ignores Retry-After there.
         *self
             .last_meta
             .lock()
@@ -144,7 +144,7 @@ impl AcmeClient {
         };
         let (mut parts, body) = response.into_parts();
         // An authority may omit Retry-After from renewal information (RFC 9773, section 4.3.2), but `instant-acme`
-        // fails without it. Its other requests are POSTs, and have separate polling intervals.
+        // requires it. Polling requests are POSTs, with their own intervals.
         if is_get {
             let retry_after = http::HeaderValue::from_static("21600");
             parts.headers.entry(RETRY_AFTER).or_insert(retry_after);
@@ -163,13 +163,13 @@ impl HttpClient for AcmeClient {
     }
 }
 
-/// An error with its sources, since `hyper`'s own message is incomplete.
+/// An error with its chain of sources, since the message of a `hyper` error is incomplete.
 fn error_chain_text(error: &dyn std::error::Error) -> String {
     let mut text = error.to_string();
     let mut source = error.source();
     while let Some(error) = source {
         let cause = error.to_string();
-        // Many errors repeat their source in their own text.
+        // Many errors include the text of their source.
         if !text.contains(&cause) {
             text = format!("{text}: {cause}");
         }
@@ -178,7 +178,7 @@ fn error_chain_text(error: &dyn std::error::Error) -> String {
     text
 }
 
-/// Parses Retry-After: seconds, or a date.
+/// Parses Retry-After: seconds or a date.
 fn retry_after_s(headers: &HeaderMap, now: SystemTime) -> Option<u64> {
     let text = headers.get(RETRY_AFTER)?.to_str().ok()?.trim();
     if let Ok(seconds) = text.parse() {
@@ -211,7 +211,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_this_machine_is_asked_without_tls() {
+    fn plain_http_is_private_for_local_addresses_only() {
         let private = |url: &str| is_private(&url.parse().expect("a URL"));
         assert!(private("https://ca.example/directory"));
         assert!(private("http://127.0.0.1:1/") && private("http://[::1]:1/"));
@@ -220,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn when_to_come_back_is_said_in_two_ways() {
+    fn retry_after_is_parsed_as_seconds_or_date() {
         let after = |text: &'static str| {
             let now = SystemTime::UNIX_EPOCH + Duration::from_secs(784_111_770);
             let value = http::HeaderValue::from_static(text);

@@ -1,4 +1,4 @@
-//! Publishes challenge responses while an authority validates, and withdraws them afterwards, also after errors.
+//! Publishes challenge responses while an authority validates them, and withdraws them afterwards, even after errors.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -31,7 +31,7 @@ impl ChallengeMethod {
     }
 }
 
-/// A name's challenge from the authority.
+/// A challenge that the authority has posed for one name.
 pub(crate) struct PendingChallenge<'a> {
     pub domain: &'a str,
     pub token: &'a str,
@@ -39,7 +39,8 @@ pub(crate) struct PendingChallenge<'a> {
     pub authority: &'a str,
 }
 
-/// The published challenges of one order. Dropping it withdraws those that can be withdrawn without waiting.
+/// The published challenge responses of one order. Dropping this withdraws them, except DNS records, for which
+/// `withdraw` must be called.
 pub(crate) struct PublishedChallenges {
     shared: Arc<ManagerContext>,
     tokens: Vec<String>,
@@ -57,7 +58,7 @@ impl PublishedChallenges {
         }
     }
 
-    /// Publishes a challenge response. When this returns, the authority may validate it.
+    /// Publishes a challenge response. After this returns, the authority may validate it.
     pub async fn publish(&mut self, challenge: PendingChallenge<'_>) -> Result<(), AcmeFailure> {
         match &self.shared.settings.challenge {
             ChallengeMethod::Http01 => {
@@ -67,7 +68,7 @@ impl PublishedChallenges {
             }
             ChallengeMethod::TlsAlpn01 => {
                 let pair = certificate(&challenge, self.shared.settings.clock.unix_s())?;
-                // The callback returns when handshakes use the new certificate, so the authority may connect.
+                // The callback returns once handshakes use the new certificate, so the authority may then connect.
                 self.shared.show_challenge(challenge.domain, Some(pair));
                 self.names.push(challenge.domain.into());
             }
@@ -77,7 +78,7 @@ impl PublishedChallenges {
                     value: challenge.authorization.dns_value(),
                     authority: challenge.authority.into(),
                 };
-                // Recorded first, so that a record is removed even if the hook fails halfway.
+                // Recorded first, so that the record is removed even if the hook fails after having added it.
                 self.records.push(record.clone());
                 hook::run(hook, HookAction::Present, &record).await?;
             }
@@ -85,7 +86,7 @@ impl PublishedChallenges {
         Ok(())
     }
 
-    /// Withdraws all, DNS records too. A failing hook is harmless, but is logged.
+    /// Withdraws all responses, including DNS records. A failure of the hook is only logged.
     pub async fn withdraw(mut self) {
         let ChallengeMethod::Dns01(hook) = &self.shared.settings.challenge else {
             return;
@@ -100,7 +101,7 @@ impl PublishedChallenges {
 
 impl Drop for PublishedChallenges {
     fn drop(&mut self) {
-        // Runs also if the order's future is dropped, for example by a reload.
+        // Also runs if the order's future is dropped, for example by a reload.
         for token in &self.tokens {
             self.shared.tokens.remove(token);
         }
@@ -110,7 +111,7 @@ impl Drop for PublishedChallenges {
     }
 }
 
-/// The certificate that proves knowledge of the challenge (RFC 8737, section 3).
+/// The certificate for a tls-alpn-01 challenge (RFC 8737, section 3).
 fn certificate(
     challenge: &PendingChallenge<'_>,
     unix_s: u64,
@@ -119,7 +120,7 @@ fn certificate(
         AcmeFailure::local(format!("the challenge cannot be prepared: {error}"))
     };
     let mut params = CertificateParams::new([challenge.domain.to_owned()]).map_err(failure)?;
-    // rcgen's default subject would name rcgen.
+    // The default subject of rcgen would be "rcgen self signed cert".
     params.distinguished_name = DistinguishedName::new();
     let digest = challenge.authorization.digest();
     params.custom_extensions = vec![CustomExtension::new_acme_identifier(digest.as_ref())];

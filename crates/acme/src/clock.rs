@@ -1,4 +1,4 @@
-//! The time of day. Tests can advance it.
+//! The time of day, which tests can advance.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -6,8 +6,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::sync::Notify;
 
-/// A sleep checks the time at this interval: the machine may have been suspended, or its clock set.
-const LOOK_AGAIN: Duration = Duration::from_secs(60);
+/// A sleeping task checks the time at this interval, since the machine may be suspended or its clock set.
+const SLEEP_INTERVAL_MAX: Duration = Duration::from_secs(60);
 
 /// The system's clock. All clones share one state.
 #[derive(Clone, Debug, Default)]
@@ -32,10 +32,10 @@ impl SystemClock {
         self.0.advanced.notify_waiters();
     }
 
-    /// Sleeps until this time.
+    /// Sleeps until the clock has reached `unix_s`.
     pub(crate) async fn sleep_until(&self, unix_s: u64) {
         loop {
-            // Registered before the time is read, so that an advance in between is not missed.
+            // Registered before the time is read, so that no call of `advance` in between is missed.
             let advanced = self.0.advanced.notified();
             tokio::pin!(advanced);
             advanced.as_mut().enable();
@@ -45,7 +45,7 @@ impl SystemClock {
             }
             tokio::select! {
                 () = advanced => {}
-                () = tokio::time::sleep(remaining.min(LOOK_AGAIN)) => {}
+                () = tokio::time::sleep(remaining.min(SLEEP_INTERVAL_MAX)) => {}
             }
         }
     }

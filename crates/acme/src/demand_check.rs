@@ -1,4 +1,4 @@
-//! On demand: asks the operator's service whether a name may get a certificate.
+//! Certificates on demand: asks the operator's service whether a name may get a certificate.
 
 use bytes::Bytes;
 use http::{Request, Uri};
@@ -7,7 +7,7 @@ use instant_acme::BodyWrapper;
 use crate::authority_client::AcmeConnections;
 use crate::plan::{AcmeFailure, FailureKind};
 
-/// Requests `GET URL?domain=NAME`. Status 200 means yes, any other status no.
+/// Sends `GET URL?domain=NAME`. Status 200 permits the certificate, any other status refuses it.
 pub(crate) async fn check(
     http: &AcmeConnections,
     url: &str,
@@ -20,13 +20,13 @@ pub(crate) async fn check(
         Ok(response) => Ok(response.status() == http::StatusCode::OK),
         Err(error) => {
             let text = format!("the request to {url} about {name} failed: {error}");
-            // The service is the operator's, so its failure is a local one.
+            // The service is run by the operator, so its failure is a local one.
             Err(AcmeFailure::new(FailureKind::Local, text))
         }
     }
 }
 
-/// The URL of the request. A checked name has letters, digits, hyphens and dots, so it needs no escaping.
+/// The URL of the request. A validated name has only letters, digits, hyphens and dots, so it needs no escaping.
 fn uri(url: &str, name: &str) -> Result<Uri, AcmeFailure> {
     let separator = if url.contains('?') { '&' } else { '?' };
     let url = format!("{url}{separator}domain={name}");
@@ -39,7 +39,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_question_may_be_longer() {
+    fn domain_is_appended_to_existing_query() {
         let query = |url| uri(url, "a.example").expect("a URL").to_string();
         assert_eq!(
             query("http://[::1]:1/ask"),

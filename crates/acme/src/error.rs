@@ -1,11 +1,11 @@
-//! Classifies errors of authorities by their remedy.
+//! Classifies errors of ACME authorities by their remedy.
 
 use instant_acme::{Error, Problem};
 
 use crate::authority_client::{AuthorityUnreachable, ResponseMeta};
 use crate::plan::{AcmeFailure, FailureKind};
 
-/// The type of a problem without the common URN prefix.
+/// The type of a problem document (RFC 8555 §6.7), without the common URN prefix.
 pub(crate) fn problem_type(error: &Error) -> Option<&str> {
     match error {
         Error::Api(problem) => short_type(problem),
@@ -17,11 +17,11 @@ fn short_type(problem: &Problem) -> Option<&str> {
     problem.r#type.as_deref()?.rsplit(':').next()
 }
 
-/// Converts an error of `instant-acme`, with the metadata of the last response.
-pub(crate) fn trouble(error: &Error, meta: ResponseMeta) -> AcmeFailure {
+/// Converts an error of `instant-acme`; `meta` is that of the last response.
+pub(crate) fn to_failure(error: &Error, meta: ResponseMeta) -> AcmeFailure {
     let (kind, text) = classify(error, meta);
     let retry_after_s = match kind {
-        // For other kinds waiting does not help, so the authority's delay is not recorded.
+        // For the other kinds, waiting does not help, so Retry-After is ignored.
         FailureKind::RateLimited | FailureKind::Unreachable => meta.retry_after_s,
         FailureKind::Refused | FailureKind::WrongAnswer | FailureKind::Local => None,
     };
@@ -46,10 +46,10 @@ fn classify(error: &Error, meta: ResponseMeta) -> (FailureKind, String) {
         Error::Api(problem) => {
             let kind = match short_type(problem) {
                 Some("rateLimited") => FailureKind::RateLimited,
-                // The next order starts with fresh nonces.
+                // The next order starts with a new nonce.
                 Some("serverInternal" | "badNonce") => FailureKind::Unreachable,
                 Some("malformed") => FailureKind::WrongAnswer,
-                // Problem types are optional (RFC 8555 §6.7), so the status decides otherwise.
+                // Problem types are optional (RFC 8555 §6.7); without a known type, the status decides.
                 _ if status == 429 => FailureKind::RateLimited,
                 _ if status >= 500 => FailureKind::Unreachable,
                 _ => FailureKind::Refused,
@@ -89,7 +89,7 @@ fn classify(error: &Error, meta: ResponseMeta) -> (FailureKind, String) {
     }
 }
 
-/// The problem's description, with the names concerned.
+/// The problem's type and description, with those of its subproblems.
 pub(crate) fn problem_text(problem: &Problem) -> String {
     let mut text = problem.detail.clone().unwrap_or_default();
     if let Some(kind) = short_type(problem) {
@@ -98,7 +98,7 @@ pub(crate) fn problem_text(problem: &Problem) -> String {
     for part in &problem.subproblems {
         text = format!("{text}; {part}");
     }
-    // For logs and states: one line of bounded length.
+    // For logs and status: a single line of bounded length.
     let text = text.chars().map(|c| if c.is_control() { ' ' } else { c });
     text.take(1000).collect()
 }
@@ -111,15 +111,15 @@ mod tests {
 
     fn api(json: &str, status: u16) -> AcmeFailure {
         let problem: Problem = serde_json::from_str(json).expect("a problem");
-        let said = ResponseMeta {
+        let response_meta = ResponseMeta {
             status: StatusCode::from_u16(status).expect("a status"),
             retry_after_s: Some(60),
         };
-        trouble(&Error::Api(problem), said)
+        to_failure(&Error::Api(problem), response_meta)
     }
 
     #[test]
-    fn problems_are_sorted_by_who_can_help() {
+    fn problems_are_classified_by_remedy() {
         let limited = api(
             r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"slow"}"#,
             429,

@@ -1,4 +1,4 @@
-//! Checks the rights of this thread's user to the files of certificates, for `lowroad check`. Writes nothing.
+//! Checks, for `lowroad check`, whether the thread's user may access the files and folders of ACME. Writes nothing.
 
 use std::path::{Path, PathBuf};
 
@@ -10,15 +10,15 @@ use crate::folder::AcmeFolder;
 use crate::settings::{AcmeSettings, ChallengeMethod};
 
 impl AcmeSettings {
-    /// Files and folders without the required rights, a line each. May block.
+    /// Files and folders without the required permissions, one line each. May block.
     pub fn file_problems(&self) -> Vec<String> {
         let folder = AcmeFolder::new(&self.folder);
         let mut problems = Vec::new();
         problems.extend(unwritable(&self.folder));
-        // If the folder is unusable, so is everything below it.
+        // If the folder itself is unusable, everything below it is too.
         if problems.is_empty() {
             for folder_in_use in self.own_folders(&folder) {
-                // Missing folders are made later, in a folder that was checked.
+                // Missing folders are created later, in a folder that is checked.
                 problems.extend(
                     folder_in_use
                         .exists()
@@ -33,7 +33,7 @@ impl AcmeSettings {
         for roots in self.authorities.iter().filter_map(|it| it.roots.as_ref()) {
             problems.extend(unusable(roots, Access::READ_OK, "read", false));
         }
-        // Programs without a folder are looked up in `PATH`.
+        // A command without a slash is looked up in `PATH`.
         if let ChallengeMethod::Dns01(hook) = &self.challenge
             && let Some(program) = hook.command.first().filter(|it| it.contains('/'))
         {
@@ -42,7 +42,7 @@ impl AcmeSettings {
         problems
     }
 
-    /// Folders with files that are replaced.
+    /// The existing or future folders in which files are replaced.
     fn own_folders(&self, folder: &AcmeFolder) -> Vec<PathBuf> {
         let names = self.keys().map(|key| folder.certificate_file(&key));
         let files = names.chain(self.account_files(folder));
@@ -63,7 +63,7 @@ impl AcmeSettings {
         names.chain(self.account_files(folder)).collect()
     }
 
-    /// The keys of certificates.
+    /// The keys of all configured certificates.
     fn keys(&self) -> impl Iterator<Item = String> {
         let sites = self.checked_sites(&self.sites).unwrap_or_default();
         sites.into_iter().map(|(key, _)| key)
@@ -75,7 +75,7 @@ impl AcmeSettings {
     }
 }
 
-/// Why a folder is not writable. For a missing folder, the nearest existing ancestor is checked.
+/// The reason that a folder is not writable, if so. For a missing folder, the nearest existing ancestor is checked.
 fn unwritable(folder: &Path) -> Option<String> {
     let path = folder.display();
     let nearest = folder.ancestors().find_map(|ancestor| {
@@ -112,6 +112,6 @@ fn unusable(file: &Path, access: Access, operation: &str, is_optional: bool) -> 
 }
 
 fn allows(path: &Path, access: Access) -> Result<(), Errno> {
-    // With the effective ids: the check runs as the user that the server becomes.
+    // With the effective ids: the check runs as the user that the server switches to.
     accessat(CWD, path, access, AtFlags::EACCESS)
 }

@@ -1,11 +1,11 @@
-//! The storage of accounts, certificates with keys, and plans, in a folder that only its owner can access.
+//! Stores accounts, certificates with keys, and renewal plans in a folder that only the owner can access.
 //!
 //! | | |
 //! |---|---|
-//! | `accounts/HOST-PATH.json` | an account's key and number |
+//! | `accounts/HOST-PATH.json` | an account's key and URL |
 //! | `names/NAME/certificate.pem` | key, certificate and chain; `*` is written as `_` |
-//! | `names/NAME/state.json` | the plan, and the last error |
-//! | `names/NAME/lock`, `accounts/….lock` | locked (flock) while a process orders, or makes the account |
+//! | `names/NAME/state.json` | the renewal plan, and the last error |
+//! | `names/NAME/lock`, `accounts/….lock` | locked (flock) while a process orders, or creates the account |
 //!
 //! All functions here may block.
 
@@ -20,24 +20,24 @@ mod write;
 
 use crate::plan::{AcmeFailure, RenewalPlan};
 
-/// Bytes of a write test: more than a certificate, its key and its state.
+/// The size of a test file: larger than a certificate, its key and its state.
 const PROBE_LEN: usize = 64 * 1024;
 
-/// The folder.
+/// The ACME folder.
 #[derive(Clone, Debug)]
 pub(crate) struct AcmeFolder(PathBuf);
 
-/// The stored state of a certificate, besides its own contents.
+/// The stored state of a certificate; the certificate itself is in another file.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub(crate) struct CertificateRecord {
     pub names: Vec<String>,
     pub on_demand: bool,
-    /// The directory URL of its issuer.
+    /// The directory URL of the authority that issued it.
     pub authority: Option<String>,
     pub plan: RenewalPlan,
 }
 
-/// An exclusive lock: no other process orders for the name, or makes the account, while this exists.
+/// An exclusive lock: while it exists, no other process orders a certificate for the name, or creates the account.
 #[derive(Debug)]
 pub(crate) struct FolderLock {
     _file: File,
@@ -52,17 +52,17 @@ impl AcmeFolder {
         self.0.join("names").join(name.replace('*', "_"))
     }
 
-    /// The path of a name's certificate.
+    /// The path of the certificate with this first name.
     pub fn certificate_file(&self, name: &str) -> PathBuf {
         self.name_path(name).join("certificate.pem")
     }
 
-    /// A name's certificate and key.
+    /// The contents of the certificate file: certificate and key.
     pub fn certificate(&self, name: &str) -> io::Result<Vec<u8>> {
         fs::read(self.certificate_file(name))
     }
 
-    /// The stamp of a name's certificate file. `None` if it is inaccessible, mostly because it is missing.
+    /// The stamp of the certificate file. `None` if the file is missing or inaccessible.
     pub fn certificate_stamp(&self, name: &str) -> Option<FileStamp> {
         FileStamp::from_path(&self.certificate_file(name)).ok()
     }
@@ -71,7 +71,7 @@ impl AcmeFolder {
         self.write(&self.certificate_file(name), pem)
     }
 
-    /// The stored state of a name. A file that cannot be parsed counts as missing.
+    /// The stored state of a certificate; `None` if the file is missing or cannot be parsed.
     pub fn load_record(&self, name: &str) -> Option<CertificateRecord> {
         let text = fs::read(self.name_path(name).join("state.json")).ok()?;
         serde_json::from_slice(&text).ok()
@@ -82,7 +82,7 @@ impl AcmeFolder {
         self.write(&self.name_path(name).join("state.json"), &text)
     }
 
-    /// Deletes a name's state. A certificate stays.
+    /// Deletes the stored state. The certificate file stays.
     pub fn forget(&self, name: &str) -> Result<(), AcmeFailure> {
         let path = self.name_path(name).join("state.json");
         match fs::remove_file(&path) {
@@ -104,12 +104,13 @@ impl AcmeFolder {
         names.filter_map(|name| self.load_record(&name)).collect()
     }
 
-    /// Tests whether a certificate can be stored, before an order, since authorities limit orders.
+    /// Tests whether a certificate can be stored. Called before each order, since authorities limit the number of
+    /// orders.
     pub fn probe(&self, name: &str) -> Result<(), AcmeFailure> {
         self.probe_file(&self.name_path(name).join("probe"))
     }
 
-    /// Tests whether files can be stored.
+    /// Tests whether files can be created in the folder.
     pub fn probe_all(&self) -> Result<(), AcmeFailure> {
         // The process id avoids collisions with other processes that test the same folder.
         self.probe_file(&self.0.join(format!("probe-{}", std::process::id())))
@@ -129,9 +130,9 @@ impl AcmeFolder {
         self.write(&self.account_file(account), text)
     }
 
-    /// Forgets an account that the authority no longer knows. Its key file is renamed, not deleted.
+    /// Retires an account that the authority no longer knows, or whose file is damaged: renames the file.
     pub fn forget_account(&self, account: &str) {
-        // Kept under another name, since the key may still be needed to recover the account.
+        // Renamed instead of deleted, since the key may still be needed to recover the account.
         let file = self.account_file(account);
         let _ = fs::rename(&file, file.with_extension("old"));
     }
@@ -140,20 +141,20 @@ impl AcmeFolder {
         self.0.join("accounts").join(format!("{account}.json"))
     }
 
-    /// Takes a name's lock. `None` if another process has it.
+    /// Takes the lock of a certificate. `None` if another process holds it.
     pub fn lock(&self, name: &str) -> Result<Option<FolderLock>, AcmeFailure> {
         self.lock_file(&self.name_path(name).join("lock"))
     }
 
-    /// Takes an account's lock.
+    /// Takes the lock of an account. `None` if another process holds it.
     pub fn lock_account(&self, account: &str) -> Result<Option<FolderLock>, AcmeFailure> {
         self.lock_file(&self.account_file(account).with_extension("lock"))
     }
 
     fn lock_file(&self, path: &Path) -> Result<Option<FolderLock>, AcmeFailure> {
-        let opened = write::opened(&self.0, path);
+        let opened = write::open_lock_file(&self.0, path);
         let file = opened.map_err(|error| write_failure(path, &error))?;
-        // flock ends with the process, so a crash leaves no stale lock.
+        // The kernel releases a flock when the process ends, so a crash leaves no stale lock.
         match file.try_lock() {
             Ok(()) => Ok(Some(FolderLock { _file: file })),
             Err(TryLockError::WouldBlock) => Ok(None),
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn files_are_for_nobody_else() {
+    fn files_and_folders_are_accessible_to_owner_only() {
         let (folder, path) = folder("modes");
         folder
             .store_certificate("*.example.org", b"pem")
@@ -206,14 +207,14 @@ mod tests {
     }
 
     #[test]
-    fn the_owner_stays() {
+    fn replaced_file_keeps_its_owner() {
         let (folder, path) = folder("owner");
         folder
             .store_certificate("a.example", b"old")
             .expect("stored");
         let file = folder.certificate_file("a.example");
         if std::os::unix::fs::chown(&file, Some(12345), Some(54321)).is_err() {
-            return lowroad_testkit::skip("the_owner_stays", "needs root");
+            return lowroad_testkit::skip("replaced_file_keeps_its_owner", "needs root");
         }
         folder
             .store_certificate("a.example", b"new")
@@ -234,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_is_one_owners() {
+    fn lock_is_exclusive_per_name() {
         let (folder, path) = folder("lock");
         let lock = folder.lock("a.example").expect("a folder");
         assert!(lock.is_some());
@@ -246,15 +247,15 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_left_of_what_failed() {
+    fn failed_write_leaves_no_temporary_file() {
         let (folder, path) = folder("failed");
         fs::create_dir_all(folder.certificate_file("a.example")).expect("a folder in the way");
-        let trouble = folder
+        let failure = folder
             .store_certificate("a.example", b"pem")
             .expect_err("in the way");
         assert!(
-            trouble.text.contains("certificate.pem cannot be written"),
-            "{trouble}"
+            failure.text.contains("certificate.pem cannot be written"),
+            "{failure}"
         );
         let parent = folder.name_path("a.example");
         assert_eq!(fs::read_dir(parent).expect("a folder").count(), 1);
@@ -262,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn states_that_cannot_be_understood_are_none() {
+    fn malformed_state_file_is_ignored() {
         let (folder, path) = folder("state");
         let saved = CertificateRecord {
             names: vec!["a.example".into()],

@@ -1,4 +1,4 @@
-//! `dns-01`: the operator's command adds and removes DNS records.
+//! `dns-01`: runs the operator's command, which adds and removes DNS records.
 
 use std::process::{ExitStatus, Stdio};
 use std::time::Duration;
@@ -10,15 +10,15 @@ use tokio::process::Command;
 use crate::plan::AcmeFailure;
 use crate::settings::DnsHook;
 
-/// Bytes of a command's last output that are kept for messages.
+/// The number of bytes of a command's output, from its end, that are kept for messages.
 const OUTPUT_LEN_MAX: usize = 2000;
 
-/// The task of the command.
+/// The action that the command is run for.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HookAction {
-    /// Add a record, and return when it is publicly visible.
+    /// Add the record, and return when it is publicly visible.
     Present,
-    /// Remove it.
+    /// Remove the record.
     Cleanup,
 }
 
@@ -31,13 +31,13 @@ impl HookAction {
     }
 }
 
-/// A record of type TXT.
+/// A DNS record of type TXT.
 #[derive(Clone, Debug)]
 pub(crate) struct TxtRecord {
-    /// The name being validated, without `*.`.
+    /// The name to be validated, without `*.`.
     pub domain: String,
     pub value: String,
-    /// The directory URL of the authority that validates it.
+    /// The directory URL of the authority that validates the name.
     pub authority: String,
 }
 
@@ -47,7 +47,7 @@ impl TxtRecord {
     }
 }
 
-/// Runs the command and waits for it.
+/// Runs the command and waits until it ends.
 pub(crate) async fn run(
     hook: &DnsHook,
     action: HookAction,
@@ -72,7 +72,7 @@ pub(crate) async fn run(
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::piped())
-        // A separate process group, so that a timeout also kills its children.
+        // A separate process group, so that a timeout also kills the command's child processes.
         .process_group(0)
         .kill_on_drop(true)
         .spawn()
@@ -81,8 +81,8 @@ pub(crate) async fn run(
     let (out, err) = (child.stdout.take(), child.stderr.take());
     let mut output = Vec::new();
     let end = async {
-        // Child processes of the command may share its pipes, which close when all of them have ended.
-        // Both pipes are read while waiting, since a full pipe would block the command.
+        // The pipes close only when the command and its child processes, which may inherit them, have ended. Both pipes
+        // are read while waiting, since a full pipe would block the command.
         let ((mut output_tail, error_tail), status) =
             tokio::join!(read_output(out, err), child.wait());
         output_tail.extend(error_tail);
@@ -93,7 +93,7 @@ pub(crate) async fn run(
         Ok(status) => status.map_err(|error| failed(error.to_string()))?,
         Err(_) => return Err(failed(format!("killed after {} s", hook.timeout_s))),
     };
-    // The command has ended and was reaped, so its process id may be reused soon.
+    // The command has been reaped, so its process id may be reused.
     group.0 = None;
     match status.success() {
         true => Ok(()),
@@ -103,7 +103,7 @@ pub(crate) async fn run(
 
 static EMPTY: String = String::new();
 
-/// The process group of the command. It is killed on drop.
+/// The process group of the command; killed on drop.
 struct HookProcess(Option<Pid>);
 
 impl Drop for HookProcess {
@@ -121,7 +121,7 @@ async fn read_output(
     tokio::join!(read_tail(err), read_tail(out))
 }
 
-/// The last bytes of a pipe.
+/// The last bytes written to a pipe.
 async fn read_tail(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut tail = Vec::new();
     let Some(mut pipe) = pipe else {
@@ -130,7 +130,7 @@ async fn read_tail(pipe: Option<impl AsyncRead + Unpin>) -> Vec<u8> {
     let mut piece = [0; 4096];
     while let Ok(len @ 1..) = pipe.read(&mut piece).await {
         tail.extend_from_slice(&piece[..len]);
-        // Only the end is kept: errors are printed last.
+        // Only the end is kept, since errors are printed last.
         tail.drain(..tail.len().saturating_sub(OUTPUT_LEN_MAX));
     }
     tail
@@ -165,11 +165,11 @@ mod tests {
             authority: "https://ca.example/".into(),
         };
         let ran = run(&hook(script, timeout_s), HookAction::Present, &record).await;
-        ran.map_err(|trouble| trouble.text)
+        ran.map_err(|failure| failure.text)
     }
 
     #[tokio::test]
-    async fn it_is_told_all_in_two_ways() {
+    async fn hook_gets_record_as_arguments_and_environment() {
         let script = r#"test "$1 $2 $3" = "present _acme-challenge.example.org value" || exit 1
             test "$LOWROAD_ACME_ACTION $LOWROAD_ACME_RECORD $LOWROAD_ACME_VALUE" = "$1 $2 $3" || exit 2
             test "$LOWROAD_ACME_DOMAIN $LOWROAD_ACME_AUTHORITY" = "example.org https://ca.example/""#;
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn its_status_and_output_are_in_the_error() {
+    async fn failure_contains_exit_status_and_output() {
         let error = result("echo before; echo no such zone >&2; exit 3", 60).await;
         let error = error.expect_err("an error");
         assert!(
@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn it_is_killed_with_all_that_it_has_started() {
+    async fn timeout_kills_the_process_group() {
         let file = std::env::temp_dir().join(format!("lowroad-hook-{}", std::process::id()));
         let script = format!("sleep 1000 & echo $! > {}; wait", file.display());
         let error = result(&script, 1).await.expect_err("an error");

@@ -1,4 +1,4 @@
-//! An issued certificate with its key: one PEM text, so that both are replaced atomically.
+//! An issued certificate with its key, stored as one PEM file, so that both are replaced atomically.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -17,14 +17,15 @@ use crate::plan::ValidityPeriod;
 pub(crate) struct IssuedCertificate {
     pub pair: CertificatePair,
     pub validity: ValidityPeriod,
-    /// The key as read, for restoring a damaged file.
+    /// The key as read, to restore a damaged file.
     key: Arc<PrivateKeyDer<'static>>,
-    /// Its identifier for renewal information (RFC 9773, section 4.1).
+    /// The certificate's identifier for renewal information (RFC 9773, section 4.1).
     pub id: Option<CertificateIdentifier<'static>>,
 }
 
 impl IssuedCertificate {
-    /// Parses certificates and key. Warnings about them are ignored, since the authority made them.
+    /// Parses certificate, chain and key. Warnings are ignored: the operator cannot change the authority's
+    /// certificates.
     pub fn read(pem: &[u8], file: &Path, unix_s: u64) -> Result<IssuedCertificate, String> {
         let texts = PemTexts {
             certificates_file: file,
@@ -46,7 +47,7 @@ impl IssuedCertificate {
                 not_before_s: seconds(fields.not_before_s),
                 not_after_s: seconds(fields.not_after_s),
             },
-            // The identifier consists of the issuer's key id and the serial (RFC 9773, section 4.1).
+            // The identifier consists of the issuer's key identifier and the serial number (RFC 9773, section 4.1).
             id: fields.authority_key.map(|key| CertificateIdentifier {
                 authority_key_identifier: BASE64_URL_SAFE_NO_PAD.encode(key).into(),
                 serial: BASE64_URL_SAFE_NO_PAD.encode(fields.serial).into(),
@@ -54,20 +55,20 @@ impl IssuedCertificate {
         })
     }
 
-    /// Whether it covers all these names.
+    /// Whether the certificate covers all of these names.
     pub fn covers(&self, names: &[String]) -> bool {
         let is_covered = |name: &String| self.pair.dns_names().any(|other| other == name);
         names.iter().all(is_covered)
     }
 
-    /// Whether it covers all these names, and the other does not or expires earlier.
+    /// Whether this certificate covers all of these names, and `other` does not or expires earlier.
     pub fn is_better_than(&self, other: &IssuedCertificate, names: &[String]) -> bool {
         let ends_later = self.validity.not_after_s > other.validity.not_after_s;
-        // A certificate for all names is better than a longer one for some.
+        // A certificate for all names is better than one for some of them that expires later.
         self.covers(names) && (ends_later || !other.covers(names))
     }
 
-    /// Key, certificate and chain, in the format of `IssuedCertificate::read`.
+    /// Key, certificate and chain, in the format that `IssuedCertificate::read` parses.
     pub fn to_pem(&self) -> Vec<u8> {
         let label = match &*self.key {
             PrivateKeyDer::Pkcs1(_) => "RSA PRIVATE KEY",
@@ -83,9 +84,9 @@ impl IssuedCertificate {
     }
 }
 
-/// Appends PEM (RFC 7468, section 2).
+/// Appends a PEM block (RFC 7468, section 2).
 fn push_pem(out: &mut String, label: &str, der: &[u8]) {
-    /// Bytes of a line of 64 characters.
+    /// Bytes in a line of 64 characters.
     const LINE_LEN: usize = 48;
     out.push_str(&format!("-----BEGIN {label}-----\n"));
     for line in der.chunks(LINE_LEN) {
@@ -100,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_back_is_what_was_read() {
+    fn certificate_and_key_survive_write_and_read() {
         let key = rcgen::KeyPair::generate().expect("a key");
         let params = rcgen::CertificateParams::new(["a.example".to_owned()]).expect("names");
         let certificate = params.self_signed(&key).expect("a certificate").pem();

@@ -1,4 +1,4 @@
-//! Obtains and renews certificates by ACME (RFC 8555), on a tokio runtime beside the workers. Independent of
+//! Obtains and renews certificates with ACME (RFC 8555), on a tokio runtime separate from the workers. Independent of
 //! listeners: it provides certificates and challenges (`CertificateManager::add_to`), and reports when they change.
 //!
 //! | | |

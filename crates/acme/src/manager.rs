@@ -1,4 +1,4 @@
-//! The manager: its interface, and the state that its parts share.
+//! The certificate manager: its public interface, and the state that its parts share.
 
 use std::collections::{BTreeMap, HashMap};
 use std::path::PathBuf;
@@ -36,67 +36,67 @@ use crate::tokens::ChallengeTokens;
 const HOUR_S: u64 = 3600;
 const MINUTE_S: u64 = 60;
 
-/// An event for listeners and the log.
+/// An event for the callback, which updates the listeners and the log.
 #[derive(Clone, Copy, Debug)]
 pub enum AcmeEvent<'a> {
-    /// Certificates or challenges have changed: when the callback returns, handshakes must use the current output of
-    /// `CertificateManager::add_to`.
+    /// Certificates or challenges have changed. Before the callback returns, it must make handshakes use the current
+    /// output of `CertificateManager::add_to`.
     Changed,
-    /// A line for the log.
+    /// A line for the log, and its severity.
     Message(Severity, &'a str),
 }
 
 type EventCallback = Box<dyn Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync>;
 
-/// Access to the certificates for a callback that has no manager yet.
+/// Access to the certificates for the callback, which can run before `CertificateManager::start` has returned.
 pub struct CertificateView(Arc<ManagerContext>);
 
-/// Obtains certificates and renews them. Dropping it stops it; its certificates stay in the folder.
+/// Obtains certificates and renews them. Dropping the manager stops it; the certificates stay in the folder.
 pub struct CertificateManager {
     shared: Arc<ManagerContext>,
     task: JoinHandle<()>,
 }
 
-/// The context shared by orders, tasks and callers.
+/// The state shared by the manager, its tasks and its orders.
 pub(crate) struct ManagerContext {
     pub settings: AcmeSettings,
     pub folder: AcmeFolder,
     pub tokens: ChallengeTokens,
     pub history: Arc<OrderHistory>,
     callback: EventCallback,
-    /// Wakes the task runner.
+    /// Wakes the task runner (`tasks::run`).
     wake: Notify,
-    /// Files of certificates may have changed.
+    /// Certificate files may have changed; the task runner must check them.
     files_changed: AtomicBool,
     /// A successor has replaced this manager.
     is_over: AtomicBool,
-    /// Counts the tasks that have ended.
+    /// The number of ended tasks; waiters for a certificate subscribe to it.
     ended: watch::Sender<u64>,
     inner: Mutex<ManagerState>,
-    /// By the authority's index.
+    /// HTTP clients, by the index of their authority.
     clients: Mutex<Vec<Option<AcmeConnections>>>,
 }
 
-/// The mutable state.
+/// The state of a manager that is protected by its lock.
 struct ManagerState {
     entries: BTreeMap<String, CertificateEntry>,
-    /// The running task of each certificate, also of those that are no longer wanted.
+    /// The running task of each certificate, including tasks of certificates that are no longer wanted.
     busy: HashMap<String, EntryActivity>,
-    /// Certificates for `tls-alpn-01`, by name.
+    /// Certificates for `tls-alpn-01`, by host name.
     challenges: HashMap<String, CertificatePair>,
     orders: SlidingWindow,
-    /// Names requested on demand.
+    /// Limits the new names requested on demand.
     demand_window: SlidingWindow,
-    /// Refused names: not requested again before this second, and the reason.
+    /// Names whose requests were refused: the second until which they are refused, and the reason.
     denied: HashMap<String, (u64, DemandRefusal)>,
 }
 
 impl CertificateManager {
-    /// Reads the folder, and starts on a runtime. The callback runs on the runtime's threads: it must be quick, and
-    /// must not call the manager, but may use the `CertificateView`. May block while it reads.
+    /// Reads the folder and starts a manager on `runtime`. The callback runs on the runtime's threads: it must be quick
+    /// and must not call the manager, but may use the `CertificateView`. May block.
     ///
     /// # Errors
-    /// The settings are invalid. An unusable folder is no error, since it is tried again.
+    /// The settings are invalid. An unusable folder is not an error, since the manager retries.
     pub fn start(
         settings: AcmeSettings,
         runtime: &Handle,
@@ -105,11 +105,11 @@ impl CertificateManager {
         CertificateManager::start_with(settings, runtime, callback, None)
     }
 
-    /// Replaces another manager, with other settings. Certificates in use stay in use, even if their files are damaged;
-    /// orders in progress are abandoned.
+    /// Starts a manager with other settings in place of `previous`. Certificates in use stay in use, even if their
+    /// files are damaged; orders in progress are abandoned.
     ///
     /// # Errors
-    /// As with `CertificateManager::start`; the other manager continues.
+    /// As for `CertificateManager::start`; `previous` continues to run.
     pub fn succeed(
         previous: &CertificateManager,
         settings: AcmeSettings,
@@ -131,9 +131,9 @@ impl CertificateManager {
             .on_demand
             .as_ref()
             .map_or(0, |demand| demand.per_minute_max);
-        // After all checks, so that invalid settings leave the previous manager running.
+        // After all checks, so that the previous manager continues if the settings are invalid.
         if let Some(previous) = previous {
-            // The flag comes first, since the old task may still call back until the abort takes effect.
+            // The flag is set first, since the previous task can still call back until the abort takes effect.
             previous.shared.is_over.store(true, Ordering::Relaxed);
             previous.task.abort();
         }
@@ -159,7 +159,7 @@ impl CertificateManager {
             clients: Mutex::new(vec![None; settings.authorities.len()]),
             settings,
         });
-        // A certificate in use is passed on, since its file may have been damaged meanwhile.
+        // Certificates in use are passed on, since their files may have been damaged in the meantime.
         let in_use = previous.map(|it| it.shared.in_use()).unwrap_or_default();
         shared.add_site_entries(sites, &in_use);
         shared.add_on_demand_entries(&in_use);
@@ -167,22 +167,22 @@ impl CertificateManager {
         Ok(CertificateManager { shared, task })
     }
 
-    /// The workers' responses for `http-01`.
+    /// The responses for `http-01`, for the workers.
     pub fn tokens(&self) -> ChallengeTokens {
         self.shared.tokens.clone()
     }
 
-    /// Adds all current certificates and challenges.
+    /// Adds all current certificates and challenges to `certificates`.
     pub fn add_to(&self, certificates: &mut CertificateMap) {
         self.shared.add_to(certificates);
     }
 
-    /// The certificate of this key (its first name), for example for clients without SNI.
+    /// The certificate whose first name is `name`, for example for clients without SNI.
     pub fn pair(&self, name: &str) -> Option<CertificatePair> {
         self.shared.pair(name)
     }
 
-    /// The state of each certificate, by name.
+    /// The state of each certificate, sorted by its first name.
     pub fn state(&self) -> Vec<CertificateState> {
         let now_s = self.shared.settings.clock.unix_s();
         let inner = self.shared.inner();
@@ -194,7 +194,7 @@ impl CertificateManager {
         entries.map(state).collect()
     }
 
-    /// Counters and gauges by name: see `docs/acme.md`.
+    /// Counters and gauges, by name; see `docs/acme.md`.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let now_s = self.shared.settings.clock.unix_s();
         let (mut valid, mut missing, mut expiring, mut expired) = (0, 0, 0, 0);
@@ -216,7 +216,7 @@ impl CertificateManager {
         gauges.into_iter().chain(counters).collect()
     }
 
-    /// The files of the certificates in use.
+    /// The paths of the certificate files.
     pub fn certificate_files(&self) -> Vec<PathBuf> {
         let inner = self.shared.inner();
         let keys = inner.entries.keys();
@@ -224,15 +224,16 @@ impl CertificateManager {
             .collect()
     }
 
-    /// Requests a check of the certificates' files. Without it they are checked once a minute.
+    /// Requests a check of the certificate files. Otherwise they are checked once a minute.
     pub fn check_files(&self) {
         self.shared.request_file_check();
     }
 
-    /// Sets the wanted names, as after a reload. Certificates that are no longer wanted stay in the folder.
+    /// Sets the names of the wanted certificates after a reload. Files of certificates that are no longer wanted stay
+    /// in the folder.
     ///
     /// # Errors
-    /// As with `CertificateManager::start`; the names are unchanged.
+    /// As for `CertificateManager::start`; the names are unchanged.
     pub fn replace_sites(&self, sites: &[Vec<String>]) -> Result<(), AcmeProblem> {
         let sites = self.shared.settings.checked_sites(sites)?;
         self.shared.add_site_entries(sites, &self.shared.in_use());
@@ -241,20 +242,20 @@ impl CertificateManager {
         Ok(())
     }
 
-    /// Ends all waits after failures, at the operator's request.
+    /// Ends all delays after failures, at the operator's request.
     pub fn retry(&self) {
         for entry in self.shared.inner().entries.values_mut() {
             entry.plan.reset_failures();
         }
-        // The runner sleeps until its next known event.
+        // The task runner would otherwise sleep until its next known event.
         self.shared.wake.notify_one();
     }
 
-    /// Requests a certificate for a client's name, and returns when there is one. Concurrent calls for a name share one
-    /// order. If the caller stops waiting, the order continues.
+    /// Requests a certificate for a name that a client requested, and waits for it. Concurrent calls for the same name
+    /// share one order, which continues if the callers stop waiting.
     ///
     /// # Errors
-    /// `DemandRefusal`
+    /// The reason for which there is no certificate.
     pub async fn on_demand(&self, name: &str) -> Result<(), DemandRefusal> {
         demand::get(&self.shared, name).await
     }
@@ -305,7 +306,7 @@ impl ManagerContext {
     }
 
     fn changed(self: &Arc<Self>) {
-        // A successor's certificates must not be overwritten.
+        // The certificates of the successor must not be overwritten.
         if self.is_over.load(Ordering::Relaxed) {
             return;
         }
@@ -320,12 +321,12 @@ impl ManagerContext {
     }
 
     fn request_file_check(&self) {
-        // The flag comes before the wake-up, so that the woken runner sees it.
+        // The flag is set before the wake-up, so that the woken task sees it.
         self.files_changed.store(true, Ordering::Relaxed);
         self.wake.notify_one();
     }
 
-    /// Publishes a certificate of `tls-alpn-01`, or withdraws it.
+    /// Publishes the certificate for a `tls-alpn-01` challenge; `None` withdraws it.
     pub(crate) fn show_challenge(self: &Arc<Self>, name: &str, pair: Option<CertificatePair>) {
         let mut inner = self.inner();
         match pair {
@@ -337,10 +338,10 @@ impl ManagerContext {
         self.changed();
     }
 
-    /// The client for an authority.
+    /// The HTTP client for an authority.
     pub(crate) fn http(&self, authority_index: usize) -> Result<AcmeConnections, String> {
         let mut clients = self.clients.lock().unwrap_or_else(PoisonError::into_inner);
-        // One client for each authority, so that all orders share its connections.
+        // One client per authority, so that all orders share its connections.
         if let Some(http) = &clients[authority_index] {
             return Ok(http.clone());
         }
@@ -351,10 +352,10 @@ impl ManagerContext {
     }
 }
 
-/// A random jitter.
+/// A random fraction, to spread renewals and retries.
 pub(crate) fn jitter() -> RenewalJitter {
     let mut bytes = [0; 4];
-    // Without a random source TLS does not work either.
+    // The error is ignored: without random bytes TLS does not work either.
     let _ = aws_lc_rs::rand::fill(&mut bytes);
     RenewalJitter(u32::from_le_bytes(bytes))
 }

@@ -1,15 +1,15 @@
-//! Names of certificates: hosts, or all hosts of one level (`*.example.org`).
+//! Validates the names of certificates: hosts, or wildcards of one level (`*.example.org`).
 
 use std::fmt;
 
-/// Why a name cannot be in a certificate.
+/// The reason that a name cannot be in a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum InvalidIdentifier {
     /// Empty, or more than 253 bytes.
     Length,
     /// A label is empty, too long, or has characters other than letters, digits and hyphens.
     Label,
-    /// An address, or a single label, which public authorities do not sign.
+    /// An IP address or a single label: public authorities do not issue certificates for them.
     NotPublic,
 }
 
@@ -27,7 +27,7 @@ impl fmt::Display for InvalidIdentifier {
     }
 }
 
-/// Normalizes a name: lower case, without a final dot.
+/// Validates and normalizes a name: lower case, without a final dot.
 ///
 /// # Errors
 /// `InvalidIdentifier`
@@ -41,7 +41,7 @@ pub fn check(name: &str) -> Result<String, InvalidIdentifier> {
         return Err(InvalidIdentifier::Label);
     }
     let is_number = |label: &str| label.bytes().all(|byte| byte.is_ascii_digit());
-    // A numeric last label is an IPv4 address.
+    // A numeric last label means an IPv4 address.
     if labels().count() < 2 || labels().next_back().is_none_or(is_number) {
         return Err(InvalidIdentifier::NotPublic);
     }
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_put_into_lower_case() {
+    fn valid_names_are_normalized_to_lower_case() {
         assert_eq!(check("WWW.Example.org."), Ok("www.example.org".into()));
         assert_eq!(check("*.example.org"), Ok("*.example.org".into()));
         assert_eq!(
@@ -72,7 +72,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_refused() {
+    fn invalid_names_are_refused() {
         assert_eq!(check(""), Err(InvalidIdentifier::Length));
         assert_eq!(check(&"a.".repeat(200)), Err(InvalidIdentifier::Length));
         for name in [

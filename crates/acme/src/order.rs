@@ -1,4 +1,4 @@
-//! One order, from the lock to the stored certificate (RFC 8555, section 7.4).
+//! Processes one order, from taking the lock to storing the certificate (RFC 8555, section 7.4).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,24 +13,24 @@ use crate::account::{self, AccountSession};
 use crate::authority_client::AuthorityUnreachable;
 use crate::challenge::{PendingChallenge, PublishedChallenges};
 use crate::demand_check;
-use crate::error::{problem_text, problem_type, trouble};
+use crate::error::{problem_text, problem_type, to_failure};
 use crate::folder::FolderLock;
 use crate::issued_certificate::IssuedCertificate;
 use crate::manager::ManagerContext;
 use crate::plan::{AcmeFailure, FailureKind};
 use crate::settings::{AuthoritySettings, ChallengeMethod};
 
-/// Time limit from the lock to the certificate.
+/// Time limit for taking the lock, and again for the order.
 const TIMEOUT: Duration = Duration::from_secs(900);
-/// Polling interval while another process has the lock.
-const LOOK_AGAIN: Duration = Duration::from_millis(500);
-/// Polling of an authority that validates or signs.
+/// Polling interval while another process holds the lock.
+const LOCK_POLL_INTERVAL: Duration = Duration::from_millis(500);
+/// Polling of the authority while it validates challenges or signs the certificate.
 const POLLING: RetryPolicy = RetryPolicy::new()
     .initial_delay(Duration::from_millis(250))
     .backoff(1.6)
     .timeout(Duration::from_secs(180));
 
-/// A certificate to order.
+/// The certificate to be ordered.
 #[derive(Clone, Debug)]
 pub(crate) struct OrderRequest {
     /// The certificate's key.
@@ -39,21 +39,21 @@ pub(crate) struct OrderRequest {
     pub on_demand: bool,
     /// The authority's index.
     pub authority_index: usize,
-    /// The certificate that it replaces, if the same authority has issued that.
+    /// The certificate to be replaced, if the same authority issued it.
     pub replaces: Option<CertificateIdentifier<'static>>,
 }
 
 /// The result of an order.
 pub(crate) enum OrderOutcome {
-    /// A certificate, and the failure to store it, if any.
+    /// The issued certificate, and the error if it could not be stored.
     Issued(IssuedCertificate, Option<AcmeFailure>),
-    /// The folder already has one: the certificate, and the directory URL of its issuer.
+    /// The folder already has a suitable certificate; the directory URL of its issuer, if known.
     Found(IssuedCertificate, Option<String>),
-    /// The operator's service refused it.
+    /// The operator's service refused the name.
     Unwanted,
 }
 
-/// Orders a certificate.
+/// Obtains a certificate.
 pub(crate) async fn obtain(
     shared: Arc<ManagerContext>,
     order_request: OrderRequest,
@@ -93,7 +93,7 @@ async fn order_now(
         return Ok(OrderOutcome::Unwanted);
     }
     let folder = &shared.folder;
-    // Before the order: a certificate that cannot be stored would count against the authority's limits.
+    // Tested before the order: a certificate that cannot be stored would count against the authority's limits.
     folder.probe(&order_request.key)?;
     let with_authority = |mut failure: AcmeFailure| {
         if failure.kind != FailureKind::Local {
@@ -107,23 +107,23 @@ async fn order_now(
         .map_err(with_authority)?;
     let issued = check_issued(shared, order_request, &pem).map_err(with_authority)?;
     let fingerprint = issued.pair.fingerprint();
-    // Recorded before the file appears; see `record_order`.
+    // Recorded before the file is written; see `record_order`.
     shared.history.record_order(&order_request.key, fingerprint);
     let stored = folder.store_certificate(&order_request.key, &pem);
     Ok(OrderOutcome::Issued(issued, stored.err()))
 }
 
-/// Takes the name's lock, so that one process at a time orders.
+/// Takes the lock of a certificate, so that only one process at a time orders it.
 async fn lock(shared: &ManagerContext, key: &str) -> Result<FolderLock, AcmeFailure> {
     loop {
         if let Some(lock) = shared.folder.lock(key)? {
             return Ok(lock);
         }
-        tokio::time::sleep(LOOK_AGAIN).await;
+        tokio::time::sleep(LOCK_POLL_INTERVAL).await;
     }
 }
 
-/// The certificate that another process has stored, if it is not due for renewal.
+/// The stored certificate, if it is not due for renewal: another process has obtained it.
 fn find_fresh(
     shared: &ManagerContext,
     order_request: &OrderRequest,
@@ -144,28 +144,29 @@ fn find_fresh(
     (!plan.needs_order(now_s)).then_some((issued, authority))
 }
 
-/// Orders; returns key, certificate and chain.
+/// Places the order and completes it; returns key, certificate and chain as PEM.
 async fn issue(
     shared: &Arc<ManagerContext>,
     order_request: &OrderRequest,
     opened: &AccountSession,
 ) -> Result<Vec<u8>, AcmeFailure> {
     let authority = &shared.settings.authorities[order_request.authority_index];
-    let sorted = |error: Error| trouble(&error, opened.client.response_meta());
+    let sorted = |error: Error| to_failure(&error, opened.client.response_meta());
     let mut order = match place_order(order_request, authority, &opened.account).await {
         Ok(order) => order,
         Err(OrderError::Acme(error)) if account::is_lost(&error) => {
             shared.folder.forget_account(&account::file_name(authority));
             let mut failure = sorted(error);
-            // The authority no longer has the account; the next order follows soon and creates a new one.
+            // The authority no longer has the account. As a temporary failure, the order is soon retried, with a new
+            // account.
             failure.kind = FailureKind::Unreachable;
             return Err(failure);
         }
         Err(failed) => return Err(failed.classify(sorted)),
     };
     let mut challenges = PublishedChallenges::new(shared.clone());
-    // Challenges are withdrawn in any case, also if the validation failed.
-    let proved = prove(shared, order_request, &mut order, &mut challenges).await;
+    // Challenges are withdrawn even if the validation failed.
+    let proved = complete_challenges(shared, order_request, &mut order, &mut challenges).await;
     challenges.withdraw().await;
     proved.map_err(|failed| failed.classify(sorted))?;
 
@@ -174,10 +175,10 @@ async fn issue(
             "the certificate request cannot be created: {error}"
         ))
     };
-    // A new key for each certificate.
+    // Every certificate gets a new key.
     let key = KeyPair::generate().map_err(local_failure)?;
     let mut params = CertificateParams::new(order_request.names.clone()).map_err(local_failure)?;
-    // The names are in the extension; the subject is left empty.
+    // The names are in the extension; the subject stays empty.
     params.distinguished_name = DistinguishedName::new();
     let request = params.serialize_request(&key).map_err(local_failure)?;
     order.finalize_csr(request.der()).await.map_err(sorted)?;
@@ -185,26 +186,26 @@ async fn issue(
     Ok(format!("{}{chain}", key.serialize_pem()).into_bytes())
 }
 
-/// Why an order fails: an error of the authority, or a local one.
+/// The cause of a failed order: an error of the authority, or a failure found by this module.
 enum OrderError {
     Acme(Error),
-    Own(AcmeFailure),
+    Failure(AcmeFailure),
 }
 
 impl OrderError {
     fn classify(self, classify: impl Fn(Error) -> AcmeFailure) -> AcmeFailure {
         match self {
             OrderError::Acme(error) => classify(error),
-            OrderError::Own(failure) => failure,
+            OrderError::Failure(failure) => failure,
         }
     }
 
     fn refused(text: String) -> OrderError {
-        OrderError::Own(AcmeFailure::new(FailureKind::Refused, text))
+        OrderError::Failure(AcmeFailure::new(FailureKind::Refused, text))
     }
 
     fn wrong_answer(text: String) -> OrderError {
-        OrderError::Own(AcmeFailure::new(FailureKind::WrongAnswer, text))
+        OrderError::Failure(AcmeFailure::new(FailureKind::WrongAnswer, text))
     }
 }
 
@@ -239,16 +240,16 @@ async fn place_order(
             replacing = replacing.profile(profile);
         }
         match account.new_order(&replacing).await {
-            Err(error) if can_do_without(&error) => {}
+            Err(error) if is_replaces_rejected(&error) => {}
             order => return Ok(order?),
         }
     }
     Ok(account.new_order(&new).await?)
 }
 
-/// Whether to repeat the order without `replaces` (RFC 9773), which is optional: an authority may not know the replaced
-/// certificate any more, may have a replacement for it already, or may not support the field.
-fn can_do_without(error: &Error) -> bool {
+/// Whether to repeat the order without `replaces` (RFC 9773), which is optional: the authority may no longer know the
+/// certificate, may already have issued a replacement, or may not support the field.
+fn is_replaces_rejected(error: &Error) -> bool {
     match error {
         Error::Unsupported(_) => true,
         Error::Other(error) => !error.is::<AuthorityUnreachable>(),
@@ -259,8 +260,8 @@ fn can_do_without(error: &Error) -> bool {
     }
 }
 
-/// Publishes the challenges, and waits until the authority has validated them.
-async fn prove(
+/// Publishes the challenge responses, and waits until the authority has validated them.
+async fn complete_challenges(
     shared: &ManagerContext,
     order_request: &OrderRequest,
     order: &mut Order,
@@ -269,11 +270,11 @@ async fn prove(
     let challenge = &shared.settings.challenge;
     let authority = &shared.settings.authorities[order_request.authority_index].directory;
     if !publish_challenge(challenge, authority, order_request, order, challenges).await? {
-        // All names were validated before.
+        // All names have been validated before.
         return Ok(());
     }
     let mut authorizations = order.authorizations();
-    // All challenges are published before the first is announced, so that one update serves all.
+    // All responses are published before any is announced, so that one update of the endpoints or DNS suffices.
     while let Some(authorization) = authorizations.next().await {
         let mut authorization = authorization?;
         if authorization.status == AuthorizationStatus::Pending
@@ -286,14 +287,14 @@ async fn prove(
         Ok(OrderStatus::Ready) => Ok(()),
         Ok(_) => Err(failure_reason(order).await),
         Err(error @ Error::Api(_)) => match failure_reason(order).await {
-            failed @ OrderError::Own(_) => Err(failed),
+            failed @ OrderError::Failure(_) => Err(failed),
             OrderError::Acme(_) => Err(OrderError::Acme(error)),
         },
         Err(error) => Err(OrderError::Acme(error)),
     }
 }
 
-/// Publishes the pending challenges; false if there are none.
+/// Publishes the responses to pending challenges; returns false if there are none.
 async fn publish_challenge(
     challenge: &ChallengeMethod,
     authority: &str,
@@ -314,7 +315,7 @@ async fn publish_challenge(
             }
         }
         let name = authorization.identifier().to_string();
-        // A faulty authority must not make this server prove foreign names.
+        // A faulty authority must not make this server prove control of names that it did not order.
         if !order_request.names.contains(&name) {
             let text = format!("requires control of {name:.80}, which was not ordered");
             return Err(OrderError::wrong_answer(text));
@@ -323,7 +324,7 @@ async fn publish_challenge(
             let text = format!("offers no {} challenge for {name}", challenge.name());
             return Err(OrderError::refused(text));
         };
-        // The token becomes part of a path and a file name.
+        // The token becomes part of a URL path.
         if challenge_handle.token.is_empty() || !challenge_handle.token.bytes().all(is_token_byte) {
             return Err(OrderError::wrong_answer("sent an invalid token".into()));
         }
@@ -336,18 +337,18 @@ async fn publish_challenge(
         challenges
             .publish(pending_challenge)
             .await
-            .map_err(OrderError::Own)?;
+            .map_err(OrderError::Failure)?;
         has_published = true;
     }
     Ok(has_published)
 }
 
-/// A character of a token (RFC 8555, section 8.1).
+/// Whether a byte may be in a token (RFC 8555, section 8.1).
 fn is_token_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || byte == b'-' || byte == b'_'
 }
 
-/// The authority's errors of the failed validations.
+/// The errors of the failed validations, as reported by the authority.
 async fn failure_reason(order: &mut Order) -> OrderError {
     let mut problems = Vec::new();
     let mut authorizations = order.authorizations();
@@ -371,7 +372,7 @@ async fn failure_reason(order: &mut Order) -> OrderError {
     }
 }
 
-/// Checks that the issued certificate is the ordered one.
+/// Checks that the issued certificate covers the ordered names and is valid.
 fn check_issued(
     shared: &ManagerContext,
     order_request: &OrderRequest,
@@ -387,7 +388,7 @@ fn check_issued(
     let file = shared.folder.certificate_file(&order_request.key);
     let issued = IssuedCertificate::read(pem, &file, now_s);
     let issued = issued.map_err(|error| wrong_answer(format!("cannot be used: {error}")))?;
-    // A certificate that lacks names or has expired would cause an endless loop of orders.
+    // A certificate that lacks names or has expired would be ordered again and again.
     if !issued.covers(&order_request.names) {
         return Err(wrong_answer("does not cover all names".into()));
     }

@@ -1,8 +1,8 @@
-//! The plan of one certificate: its next step and the time of it. Has no clock, network or file: the time, and
-//! randomness, are arguments.
+//! The renewal plan of one certificate: determines the next step and its time. Pure: the time and random numbers are
+//! arguments.
 //!
-//! Call `RenewalPlan::set_current` with the current certificate, then `RenewalPlan::next_step` for the next step, and report its
-//! outcome by `RenewalPlan::record_issued`, `RenewalPlan::window` or `RenewalPlan::record_failure`.
+//! Call `RenewalPlan::set_current` with the current certificate, take the next step from `RenewalPlan::next_step`, and
+//! report its outcome to `RenewalPlan::record_issued`, `RenewalPlan::window` or `RenewalPlan::record_failure`.
 
 use serde::{Deserialize, Serialize};
 
@@ -14,15 +14,15 @@ mod tests;
 pub use backoff::{AcmeFailure, FailureKind};
 pub use renewal::{LifetimeStage, RenewalWindow, ValidityPeriod};
 
-/// The least time between a certificate and the next order, in seconds.
-const BETWEEN_S: u64 = 3600;
+/// The minimum time between an issued certificate and the next order, in seconds.
+const ORDER_INTERVAL_S_MIN: u64 = 3600;
 
-/// A random fraction of 2³².
+/// A random number, as a fraction of 2³².
 #[derive(Clone, Copy, Debug)]
 pub struct RenewalJitter(pub u32);
 
 impl RenewalJitter {
-    /// A number in `0..span`.
+    /// Maps the random number to `0..span`.
     pub(crate) fn share_of(self, span: u64) -> u64 {
         let share = (u128::from(span) * u128::from(self.0)) >> 32;
         u64::try_from(share).unwrap_or(span)
@@ -34,34 +34,35 @@ impl RenewalJitter {
 pub enum PlanStep {
     /// Order a certificate from the authority at this index.
     Order(usize),
-    /// Request the renewal window from the authority.
+    /// Request the renewal window from the issuer.
     Window,
     /// Wait until this second.
     At(u64),
 }
 
-/// The plan of one certificate. It is stored in a file, so that a restart contacts no authority too early.
+/// The renewal plan of one certificate. It is stored in a file, so that a restart does not shorten the delays after
+/// failures.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RenewalPlan {
-    /// In the order in which they are tried.
+    /// The authorities, in order of preference.
     authorities: Vec<AuthorityHealth>,
-    /// Local failures, which no authority can help with.
+    /// Failures on this machine, which delay orders from all authorities.
     local: RetryState,
     held: Option<CurrentCertificate>,
     last_error: Option<LastError>,
 }
 
-/// The health of an authority.
+/// The failures of an authority.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct AuthorityHealth {
     url: String,
     hold: RetryState,
 }
 
-/// The effect of failures.
+/// The delay caused by consecutive failures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 struct RetryState {
-    /// Consecutive failures.
+    /// The number of consecutive failures.
     failures: u32,
     /// No attempt before this second.
     until_s: u64,
@@ -70,32 +71,32 @@ struct RetryState {
 /// The current certificate.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct CurrentCertificate {
-    /// Its fingerprint; two certificates may have the same validity.
+    /// The certificate's fingerprint; the validity alone does not identify it.
     fingerprint: String,
     validity: ValidityPeriod,
     window: Option<RenewalWindow>,
-    /// A second in the window, or before two thirds of the lifetime.
+    /// The time of the renewal: within the window, or before two thirds of the lifetime without one.
     renewal_s: u64,
-    /// The next request for the window.
+    /// The time of the next request for the window.
     ask_s: u64,
 }
 
 /// The last error, as text.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LastError {
-    /// When, in seconds since 1970-01-01 UTC.
+    /// The time of the error, in seconds since 1970-01-01 UTC.
     pub at_s: u64,
     /// The error.
     pub text: String,
 }
 
 impl RenewalPlan {
-    /// A plan without a certificate, for authorities with these directory URLs, in order of preference.
+    /// A plan without a certificate, for the authorities with these directory URLs, in order of preference.
     pub fn new<'a>(urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
         RenewalPlan::default().with_authorities(urls)
     }
 
-    /// Replaces the authorities; the state of those that stay is kept.
+    /// Replaces the authorities; those with unchanged URLs keep their state.
     pub fn with_authorities<'a>(mut self, urls: impl IntoIterator<Item = &'a str>) -> RenewalPlan {
         let previous = std::mem::take(&mut self.authorities);
         let health = |url: &str| {
@@ -109,7 +110,8 @@ impl RenewalPlan {
         self
     }
 
-    /// Sets the current certificate. If it is a new one, all errors are cleared, and its window is due to be requested.
+    /// Sets the current certificate. For a new certificate, clears all errors and delays, and makes the request for its
+    /// window due.
     pub fn set_current(
         &mut self,
         fingerprint: &str,
@@ -117,7 +119,7 @@ impl RenewalPlan {
         jitter: RenewalJitter,
     ) {
         let current = self.held.as_ref();
-        // The same certificate again, for example after a restart: waits and window stay.
+        // Setting the same certificate again, for example after a restart, keeps the delays and the window.
         if current.is_some_and(|current| current.fingerprint == fingerprint) {
             return;
         }
@@ -133,8 +135,8 @@ impl RenewalPlan {
         self.reset_failures();
     }
 
-    /// Records an issued certificate. The next order is at least an hour later, even if its window asks for an earlier
-    /// one: certificates that are due for renewal at once would otherwise be ordered for ever.
+    /// Records an issued certificate. The next order follows after at least an hour, even if the window is earlier: an
+    /// authority whose certificates are always due for renewal would otherwise cause endless orders.
     pub fn record_issued(
         &mut self,
         now_s: u64,
@@ -143,42 +145,44 @@ impl RenewalPlan {
         jitter: RenewalJitter,
     ) {
         self.set_current(fingerprint, validity, jitter);
-        self.local.until_s = now_s + BETWEEN_S;
+        self.local.until_s = now_s + ORDER_INTERVAL_S_MIN;
     }
 
-    /// There is no certificate, or it lacks names.
+    /// Records that there is no certificate, or that it lacks names.
     pub fn clear_current(&mut self) {
         self.held = None;
     }
 
-    /// The certificate has become unreadable: the wait between two certificates ends. Waits imposed by authorities
-    /// remain.
+    /// Records that the certificate has become unreadable. Ends the minimum time between two orders, but not the delays
+    /// after failures of authorities.
     pub fn current_lost(&mut self) {
         self.held = None;
         self.local = RetryState::default();
     }
 
-    /// Sets the renewal window of the authority, if it has one; the next request is at `ask_s`.
+    /// Sets the authority's renewal window, if it has one, and the time of the next request.
     pub fn window(&mut self, window: Option<RenewalWindow>, ask_s: u64, jitter: RenewalJitter) {
         let Some(current) = &mut self.held else {
             return;
         };
         current.ask_s = ask_s;
-        // An unchanged window keeps its renewal time. Drawing a new one at each request could postpone it for ever.
+        // An unchanged window keeps its renewal time: drawing a new time after each request could postpone the renewal
+        // forever.
         if current.window != window {
             current.window = window;
             current.renewal_s = current.validity.renewal_s(window, jitter);
         }
     }
 
-    /// The request for the window failed; the last window stays valid until `ask_s`.
+    /// Records that the request for the window failed; the last window stays in use. The next request is at `ask_s`.
     pub fn postpone_query(&mut self, ask_s: u64) {
         if let Some(current) = &mut self.held {
             current.ask_s = ask_s;
         }
     }
 
-    /// Records a failed order from the authority at this index. The next authority is tried at once, this one later.
+    /// Records a failed order from the authority at this index. The next authority is tried immediately, this one after
+    /// a delay.
     pub fn record_failure(
         &mut self,
         now_s: u64,
@@ -187,7 +191,7 @@ impl RenewalPlan {
         jitter: RenewalJitter,
     ) {
         let lifetime_s = self.validity().map(|validity| validity.lifetime_s());
-        // A local failure delays all authorities; theirs delays only the one.
+        // A local failure delays orders from all authorities; a failure of an authority delays only orders from it.
         let retry = match (failure.kind, self.authorities.get_mut(authority_index)) {
             (FailureKind::Local, _) | (_, None) => &mut self.local,
             (_, Some(health)) => &mut health.hold,
@@ -197,7 +201,7 @@ impl RenewalPlan {
         self.record_error(now_s, &failure.text);
     }
 
-    /// Records an error that delays no order.
+    /// Records an error without delaying orders.
     pub fn record_error(&mut self, now_s: u64, text: &str) {
         self.last_error = Some(LastError {
             at_s: now_s,
@@ -205,13 +209,13 @@ impl RenewalPlan {
         });
     }
 
-    /// Clears the last error.
+    /// Clears the last error, and the delay after local failures.
     pub fn forget_error(&mut self) {
         self.last_error = None;
         self.local = RetryState::default();
     }
 
-    /// Ends all waits after failures.
+    /// Ends all delays.
     pub fn reset_failures(&mut self) {
         self.local = RetryState::default();
         for health in &mut self.authorities {
@@ -222,7 +226,7 @@ impl RenewalPlan {
     /// The next step.
     pub fn next_step(&self, now_s: u64) -> PlanStep {
         match &self.held {
-            // The window is requested before the renewal, since it may move the renewal forward.
+            // The window is requested before the renewal, since it may make the renewal earlier.
             Some(current) if now_s < current.renewal_s => match now_s < current.ask_s {
                 true => PlanStep::At(current.renewal_s.min(current.ask_s)),
                 false => PlanStep::Window,
@@ -231,15 +235,15 @@ impl RenewalPlan {
         }
     }
 
-    /// Whether an order is due, even if none is possible now.
+    /// Whether an order is due, even if it is delayed.
     pub fn needs_order(&self, now_s: u64) -> bool {
         let current = self.held.as_ref();
         current.is_none_or(|current| current.renewal_s <= now_s)
     }
 
-    /// The first authority without a wait, or the end of the shortest wait.
+    /// An order from the first authority that is not delayed, or the end of the shortest delay.
     fn next_order(&self, now_s: u64) -> PlanStep {
-        // Both waits must be over.
+        // Both delays must be over: the authority's and the local one.
         let ready_s = |health: &AuthorityHealth| health.hold.until_s.max(self.local.until_s);
         let ready = |health: &AuthorityHealth| ready_s(health) <= now_s;
         match self.authorities.iter().position(ready) {
@@ -254,7 +258,7 @@ impl RenewalPlan {
         }
     }
 
-    /// The time of the next order, if no further event changes it.
+    /// The time of the next order, unless an event changes it.
     pub fn next_order_s(&self, now_s: u64) -> u64 {
         match &self.held {
             Some(current) if now_s < current.renewal_s => current.renewal_s.max(self.local.until_s),
@@ -270,7 +274,7 @@ impl RenewalPlan {
         self.held.as_ref().map(|current| current.validity)
     }
 
-    /// The last error, if no success followed.
+    /// The last error; `None` if an order has succeeded since.
     pub fn last_error(&self) -> Option<&LastError> {
         self.last_error.as_ref()
     }

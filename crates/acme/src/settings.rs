@@ -1,4 +1,4 @@
-//! The settings: names, authorities, challenges and limits.
+//! The settings of the manager: names, authorities, challenges and limits.
 
 use std::collections::HashSet;
 use std::fmt;
@@ -8,50 +8,50 @@ use crate::authority_client::is_private;
 use crate::clock::SystemClock;
 use crate::name::{self, InvalidIdentifier};
 
-/// All settings.
+/// The settings of the manager.
 #[derive(Clone, Debug)]
 pub struct AcmeSettings {
-    /// The folder of accounts, keys and certificates. Made with mode 0700 if it is missing.
+    /// The folder of accounts, keys and certificates. Created with mode 0700 if it is missing.
     pub folder: PathBuf,
-    /// The authorities, in the order in which they are tried.
+    /// The authorities, in order of preference.
     pub authorities: Vec<AuthoritySettings>,
     /// Contact URLs for the authorities, such as `mailto:admin@example.org`.
     pub contact: Vec<String>,
     /// Whether the operator agrees to the authorities' terms of service.
     pub terms_agreed: bool,
-    /// The challenge that proves control of names.
+    /// The challenge by which the server proves control of its names.
     pub challenge: ChallengeMethod,
-    /// The names of each certificate. The first one is its key in the folder.
+    /// The names of each certificate. The first name is the certificate's key, and the name of its folder.
     pub sites: Vec<Vec<String>>,
-    /// The most names in one certificate (default 100, the limit of most authorities).
+    /// The maximum number of names in one certificate (default 100, the limit of most authorities).
     pub names_max: usize,
-    /// The most orders in an hour, for all names together (default 100).
+    /// The maximum number of orders per hour, for all names together (default 100).
     pub orders_per_hour_max: usize,
-    /// Certificates for names outside of the configuration. `None`: none.
+    /// Certificates for names that are not in the configuration but requested by clients. `None`: disabled.
     pub on_demand: Option<OnDemandSettings>,
     /// The source of time.
     pub clock: SystemClock,
 }
 
-/// A CA.
+/// A certificate authority that supports ACME.
 #[derive(Clone, Debug, Default)]
 pub struct AuthoritySettings {
-    /// The URL of its directory.
+    /// The URL of the authority's directory.
     pub directory: String,
-    /// An existing account with the authority's operator.
+    /// External account binding, if the authority requires it.
     pub external_account: Option<ExternalAccount>,
-    /// The certificate profile, one of those that the authority lists. `None`: its default.
+    /// The certificate profile, one of those that the authority lists. `None`: the authority's default.
     pub profile: Option<String>,
-    /// Root certificates, in PEM, for the connection to the authority. `None`: the system's.
+    /// A file of root certificates (PEM) for the connection to the authority. `None`: the system's.
     pub roots: Option<PathBuf>,
 }
 
-/// External account binding (RFC 8555, section 7.3.4).
+/// The key for external account binding (RFC 8555, section 7.3.4).
 #[derive(Clone)]
 pub struct ExternalAccount {
     /// The key's identifier.
     pub key_id: String,
-    /// The key, in base64 as the authority displays it.
+    /// The key in base64, as the authority displays it.
     pub key: String,
 }
 
@@ -61,34 +61,35 @@ impl fmt::Debug for ExternalAccount {
     }
 }
 
-/// The challenge that proves control of a name.
+/// The challenge by which the server proves control of a name.
 #[derive(Clone, Debug)]
 pub enum ChallengeMethod {
-    /// A response on port 80: see `ChallengeTokens`.
+    /// A response on port 80; see `ChallengeTokens`.
     Http01,
-    /// A certificate on port 443: see `CertificateManager::add_to`.
+    /// A certificate on port 443; see `CertificateManager::add_to`.
     TlsAlpn01,
-    /// A DNS record that a command adds. The only one for wildcards.
+    /// A DNS record, which a command adds. The only challenge for wildcards.
     Dns01(DnsHook),
 }
 
-/// A command that changes the DNS: see `docs/acme.md`.
+/// A command that adds and removes DNS records; see `docs/acme.md`.
 #[derive(Clone, Debug)]
 pub struct DnsHook {
-    /// Program and first arguments.
+    /// The program and its first arguments.
     pub command: Vec<String>,
     /// The command is killed after this many seconds (default 120).
     pub timeout_s: u64,
 }
 
-/// Certificates for names that clients request.
+/// Settings for certificates on demand: for names that clients request.
 #[derive(Clone, Debug)]
 pub struct OnDemandSettings {
-    /// The URL of the approving service: it answers 200 to `GET URL?domain=NAME` for names that may get a certificate.
+    /// The URL of the operator's approval service: it answers `GET URL?domain=NAME` with 200 for names that may get a
+    /// certificate.
     pub ask: String,
-    /// The most new names in a minute (default 10).
+    /// The maximum number of new names per minute (default 10).
     pub per_minute_max: usize,
-    /// The most names with a certificate on demand (default 10,000; about 8 KB of memory each).
+    /// The maximum number of names with a certificate on demand (default 10,000; each takes about 8 KB of memory).
     pub names_max: usize,
 }
 
@@ -103,10 +104,10 @@ impl OnDemandSettings {
     }
 }
 
-/// A fault in settings.
+/// An error in the settings.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AcmeProblem {
-    /// The terms of service are not agreed to.
+    /// The terms of service have not been agreed to.
     Terms,
     /// There is no authority.
     NoAuthority,
@@ -114,21 +115,21 @@ pub enum AcmeProblem {
     SameAuthority(String),
     /// A URL neither begins with `https://` nor refers to this machine.
     Url(String),
-    /// A contact is no URL.
+    /// A contact is not a URL.
     Contact(String),
     /// The key of the external account with this identifier is not in base64.
     ExternalKey(String),
-    /// The hook has no program.
+    /// The command of the hook is empty.
     NoCommand,
     /// A certificate has no names.
     NoNames,
     /// A name is invalid.
     Name(String, InvalidIdentifier),
-    /// Only `dns-01` is for wildcards.
+    /// Wildcards require `dns-01`.
     Wildcard(String),
     /// A certificate has more names than `names_max`.
     TooManyNames(String, usize),
-    /// Two certificates begin with the same name.
+    /// Two certificates have the same first name.
     SameName(String),
 }
 
@@ -186,7 +187,7 @@ impl AcmeSettings {
     /// Checks the settings.
     ///
     /// # Errors
-    /// The first fault.
+    /// The first error.
     pub fn check(&self) -> Result<(), AcmeProblem> {
         if !self.terms_agreed {
             return Err(AcmeProblem::Terms);
@@ -202,7 +203,7 @@ impl AcmeSettings {
                 return Err(AcmeProblem::SameAuthority(authority.directory.clone()));
             }
         }
-        // A contact is a URL, which has a scheme.
+        // A contact is a URL, so it contains a scheme.
         if let Some(contact) = self.contact.iter().find(|contact| !contact.contains(':')) {
             return Err(AcmeProblem::Contact(contact.clone()));
         }
@@ -226,7 +227,7 @@ impl AcmeSettings {
             .map(|authority| authority.directory.as_str())
     }
 
-    /// The normalized names of each certificate, with its key.
+    /// The key of each certificate, and its normalized names.
     pub(crate) fn checked_sites(
         &self,
         sites: &[Vec<String>],
@@ -236,7 +237,7 @@ impl AcmeSettings {
         for names in sites {
             let names = self.checked_names(names)?;
             let first = names.first().ok_or(AcmeProblem::NoNames)?.clone();
-            // The first name is the key of the certificate's folder.
+            // The first name is the key, and the name of the certificate's folder.
             if !seen.insert(first.clone()) {
                 return Err(AcmeProblem::SameName(first));
             }
@@ -248,15 +249,16 @@ impl AcmeSettings {
     fn checked_names(&self, names: &[String]) -> Result<Vec<String>, AcmeProblem> {
         let mut checked = Vec::with_capacity(names.len());
         for name in names {
-            let usual =
+            let normalized =
                 name::check(name).map_err(|error| AcmeProblem::Name(name.clone(), error))?;
-            // http-01 and tls-alpn-01 prove control of single hosts only.
-            if usual.starts_with("*.") && !matches!(self.challenge, ChallengeMethod::Dns01(_)) {
-                return Err(AcmeProblem::Wildcard(usual));
+            // http-01 and tls-alpn-01 cannot prove control of wildcards.
+            if normalized.starts_with("*.") && !matches!(self.challenge, ChallengeMethod::Dns01(_))
+            {
+                return Err(AcmeProblem::Wildcard(normalized));
             }
-            // A site may list a name in two spellings.
-            if !checked.contains(&usual) {
-                checked.push(usual);
+            // A site may list the same name in two spellings.
+            if !checked.contains(&normalized) {
+                checked.push(normalized);
             }
         }
         match checked.first() {
@@ -284,7 +286,7 @@ impl AuthoritySettings {
 }
 
 impl ExternalAccount {
-    /// The key's bytes. Authorities use both base64 alphabets, with and without padding.
+    /// The decoded key. Authorities use both base64 alphabets, with and without padding.
     pub(crate) fn decoded(&self) -> Option<Vec<u8>> {
         use base64::prelude::{BASE64_STANDARD_NO_PAD, BASE64_URL_SAFE_NO_PAD, Engine};
         let text = self.key.trim().trim_end_matches('=');
@@ -310,14 +312,14 @@ mod tests {
     }
 
     #[test]
-    fn usual_settings_are_fine() {
+    fn valid_settings_pass_the_check() {
         assert_eq!(settings().check(), Ok(()));
         let sites = settings().checked_sites(&settings().sites).expect("names");
         assert_eq!(sites[0].0, "example.org");
     }
 
     #[test]
-    fn problems_are_named() {
+    fn invalid_settings_are_reported() {
         type Change = fn(&mut AcmeSettings);
         let url = "http://ca.example/".to_owned();
         let cases: [(Change, AcmeProblem); 9] = [
@@ -362,7 +364,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_external_accounts_come_in_two_alphabets() {
+    fn external_account_key_is_decoded_from_both_base64_alphabets() {
         let decoded = |key: &str| {
             let key_id = "id".into();
             let key = key.into();

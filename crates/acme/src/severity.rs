@@ -5,8 +5,8 @@
 pub enum Severity {
     /// Normal operation.
     Info,
-    /// A failure while a certificate is valid for some time.
+    /// A failure that is not urgent: the certificate is valid for long enough to retry.
     Warning,
-    /// A failure that clients see now or soon.
+    /// A failure that affects clients now or soon.
     Error,
 }

@@ -6,12 +6,12 @@ use lowroad_tls::x509;
 
 use crate::plan::LastError;
 
-/// The next step.
+/// The next step of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RenewalStep {
     /// An order is in progress.
     Ordering,
-    /// An order is due at this second, or immediately if it has passed.
+    /// An order is due at this second; if the second has passed, now.
     Order(u64),
 }
 
@@ -20,13 +20,13 @@ pub enum RenewalStep {
 pub struct CertificateState {
     /// The certificate's names.
     pub names: Vec<String>,
-    /// The directory URL of its issuer, or of the authority of the current order.
+    /// The directory URL of the certificate's issuer, or during an order that of its authority.
     pub authority: Option<String>,
     /// The last valid second of the certificate in use. `None`: there is none.
     pub not_after_s: Option<u64>,
     /// The next step.
     pub next: RenewalStep,
-    /// The last error, if no success followed.
+    /// The last error; `None` if an order has succeeded since.
     pub last_error: Option<LastError>,
     /// The time of this state.
     pub now_s: u64,
@@ -67,7 +67,7 @@ impl fmt::Display for CertificateState {
     }
 }
 
-/// Seconds since 1970 as a date and time.
+/// Formats seconds since 1970 as a date and time.
 pub(crate) fn display_time(unix_s: u64) -> String {
     x509::display_time(i64::try_from(unix_s).unwrap_or(i64::MAX))
 }
@@ -79,7 +79,7 @@ mod tests {
     const NOW_S: u64 = 1_795_473_525;
 
     #[test]
-    fn it_is_said_in_words() {
+    fn state_is_displayed_as_text() {
         let mut state = CertificateState {
             names: vec!["example.org".into(), "www.example.org".into()],
             authority: None,

@@ -1,32 +1,32 @@
-//! Responses for `http-01`: a table from tokens to key authorizations (RFC 8555, section 8.3). Workers look up requests
-//! below [`PATH_PREFIX`]; mostly the table is empty.
+//! The responses for `http-01`: a map from tokens to key authorizations (RFC 8555, section 8.3). Workers look up
+//! requests below [`PATH_PREFIX`] in it. The map is usually empty.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError, RwLock};
 
-/// The path prefix of an authority's validation requests, over plain HTTP.
+/// The path prefix of validation requests, which authorities send over plain HTTP.
 pub const PATH_PREFIX: &str = "/.well-known/acme-challenge/";
 
-/// The table. All clones share it.
+/// The map. All clones share it.
 #[derive(Clone, Debug, Default)]
 pub struct ChallengeTokens(Arc<TokenTable>);
 
 #[derive(Debug, Default)]
 struct TokenTable {
-    /// The length of `answers`: workers check it without the lock.
+    /// The number of entries in `responses`: workers check it without taking the lock.
     len: AtomicUsize,
-    answers: RwLock<HashMap<String, Arc<str>>>,
+    responses: RwLock<HashMap<String, Arc<str>>>,
 }
 
 impl ChallengeTokens {
-    /// The content of the response, of type `application/octet-stream`. `None` for unknown tokens.
+    /// The response content, of type `application/octet-stream`. `None` for unknown tokens.
     pub fn find(&self, token: &str) -> Option<Arc<str>> {
-        // The usual case, in which workers take no lock.
+        // The usual case: workers take no lock.
         if self.0.len.load(Ordering::Acquire) == 0 {
             return None;
         }
-        let answers = self.0.answers.read();
+        let answers = self.0.responses.read();
         let answers = answers.unwrap_or_else(PoisonError::into_inner);
         answers.get(token).cloned()
     }
@@ -44,10 +44,10 @@ impl ChallengeTokens {
     }
 
     fn change(&self, change: impl FnOnce(&mut HashMap<String, Arc<str>>)) {
-        let answers = self.0.answers.write();
+        let answers = self.0.responses.write();
         let mut answers = answers.unwrap_or_else(PoisonError::into_inner);
         change(&mut answers);
-        // Stored with the write lock held, so that the length never lags behind a finished change.
+        // Stored while the write lock is held, so that the length always matches the map when the lock is free.
         self.0.len.store(answers.len(), Ordering::Release);
     }
 }
@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_copies_are_one() {
+    fn clones_share_their_tokens() {
         let (tokens, workers) = (ChallengeTokens::default(), ChallengeTokens::default());
         let same = tokens.clone();
         tokens.insert("token", "token.thumb");

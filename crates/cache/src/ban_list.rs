@@ -1,22 +1,23 @@
-//! Bans: purges as rules. A response that was stored before a matching rule is invalid or stale. The caller defines the
-//! meaning of a rule, and the names by which an object can be purged.
+//! The ban list: purges as rules. A response that was stored before a matching rule is invalid (hard purge) or stale
+//! (soft purge). There are two kinds of entries: rules, whose meaning the caller defines, and marks for names (hashes)
+//! by which an object can be purged.
 //!
-//! Adding a rule has a constant cost, however many responses are stored. An object remembers the generation up to
-//! which it was checked, and is compared only with younger entries: with one mark for each of its names, and with the
-//! few rules that names cannot express.
+//! Adding an entry has a constant cost, however many responses are stored. Entries are numbered by generations. An
+//! object stores the generation up to which it was checked, and is compared only with younger entries: one mark for
+//! each of its names, and the few rules.
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::vec::Vec;
 
-/// The rules in the order of their generations, and the marks of names.
+/// Purges by rule and by name.
 #[derive(Debug)]
 pub struct BanList<R> {
     rules: VecDeque<BanRule<R>>,
-    /// The last purges of each name.
+    /// The last hard and soft purge of each name.
     marks: BTreeMap<u64, BanMark>,
-    /// The generation of the youngest rule; 0 before the first.
+    /// The generation of the youngest entry; 0 before the first.
     generation: u64,
-    /// Objects last checked before this generation are invalid, since the rules after their check were dropped.
+    /// Objects last checked before this generation are invalid, since entries after their check were dropped.
     floor: u64,
     /// The number of rules and marks that were dropped for space.
     dropped: u64,
@@ -39,7 +40,7 @@ struct BanMark {
     soft_at_ms: u64,
 }
 
-/// The effect of a purge.
+/// The effect of a purge on the matching objects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PurgeMode {
     /// Objects are invalid.
@@ -51,10 +52,10 @@ pub enum PurgeMode {
     },
 }
 
-/// The effect of all rules on an object.
+/// The combined effect of all entries on an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BanVerdict {
-    /// No rule matches.
+    /// No entry matches.
     None,
     /// The object is stale.
     Soft {
@@ -80,23 +81,24 @@ impl<R: PartialEq> BanList<R> {
         }
     }
 
-    /// The generation for an object that is fetched from now on. To be read before the request to the origin.
+    /// The generation of an object that is fetched from now on. Must be read before the request is sent to the origin,
+    /// so that later purges apply to the object.
     #[must_use]
     pub fn generation(&self) -> u64 {
         self.generation
     }
 
-    /// Makes later generations greater than this one: for rules that outlive a process.
+    /// Makes later generations greater than this one, which was reached by a previous process.
     pub fn skip_to(&mut self, generation: u64) {
         self.generation = self.generation.max(generation);
     }
 
-    /// Adds a rule, and removes an equal one that it covers. Without room, the oldest rule is dropped, and objects
-    /// that were not checked since become invalid.
+    /// Adds a rule, and removes an equal older one if the new one covers it. If the list is full, the oldest rule is
+    /// dropped, and objects that were not checked since become invalid.
     pub fn add(&mut self, matcher: R, kind: PurgeMode) {
         self.generation += 1;
         let is_needed = |rule: &BanRule<R>| {
-            // A soft rule does not replace an equal hard one.
+            // A soft purge does not cover an equal hard one.
             let is_covered = kind == PurgeMode::Hard || rule.kind != PurgeMode::Hard;
             rule.matcher != matcher || !is_covered
         };
@@ -114,8 +116,8 @@ impl<R: PartialEq> BanList<R> {
         }
     }
 
-    /// Marks names, as one purge. Without room, the older half of all marks is dropped, and objects that were not
-    /// checked since become invalid. Of two soft purges of a name the later counts.
+    /// Purges by names, with one generation for all of them. If there are too many marks, the older half is dropped,
+    /// and objects that were not checked since become invalid. A soft purge of a name replaces an earlier one.
     pub fn mark(&mut self, names: impl IntoIterator<Item = u64>, kind: PurgeMode) {
         self.generation += 1;
         for name in names {
@@ -136,7 +138,7 @@ impl<R: PartialEq> BanList<R> {
     fn drop_old_marks(&mut self) {
         let mut ages: Vec<u64> = self.marks.values().map(BanMark::youngest).collect();
         let half = ages.len() / 2;
-        // Half of the marks at once, so that the cost is amortized.
+        // Dropping half of the marks in one pass amortizes the cost.
         let (_, median, _) = ages.select_nth_unstable(half);
         let floor = self.floor.max(*median);
         self.floor = floor;
@@ -151,16 +153,16 @@ impl<R: PartialEq> BanList<R> {
         self.dropped
     }
 
-    /// Checks an object with these names that was last checked at generation `since`; afterwards it remembers
-    /// [`generation`](Self::generation). A hard purge takes precedence over soft ones, and of these the earliest
-    /// counts.
+    /// Checks an object with these names that was last checked at generation `since`. The caller must then store
+    /// [`generation`](Self::generation) for the object. A hard purge takes precedence over soft ones; the earliest soft
+    /// one counts.
     pub fn check(
         &self,
         since: u64,
         names: impl IntoIterator<Item = u64>,
         is_match: impl Fn(&R) -> bool,
     ) -> BanVerdict {
-        // A dropped rule may have matched; in doubt the object is invalid.
+        // A dropped entry may have matched: in doubt the object is invalid.
         if since < self.floor {
             return BanVerdict::Hard;
         }
@@ -177,7 +179,7 @@ impl<R: PartialEq> BanList<R> {
             .rules
             .iter()
             .rev()
-            // The rules are in the order of their generations.
+            // Iterated from the youngest rule: the rules are sorted by generation.
             .take_while(|rule| rule.generation > since);
         for rule in younger.filter(|rule| is_match(&rule.matcher)) {
             match rule.kind {
@@ -194,7 +196,7 @@ impl<R: PartialEq> BanList<R> {
         self.rules.len() + self.marks.len()
     }
 
-    /// Whether there are none.
+    /// Whether there are no rules and marks.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len() == 0
@@ -226,7 +228,7 @@ mod tests {
     const STALE: BanVerdict = BanVerdict::Soft { at_ms: 7 };
 
     #[test]
-    fn only_what_is_older_than_a_rule_is_meant() {
+    fn rule_applies_only_to_older_objects() {
         let mut bans = BanList::new(8, 8);
         let old = bans.generation();
         bans.add('a', PurgeMode::Hard);
@@ -241,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn generations_can_begin_later() {
+    fn generations_continue_after_a_restart() {
         // Rules on disk outlive the process.
         let mut bans = BanList::new(8, 8);
         bans.skip_to(10);
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_purged_by_marks() {
+    fn purge_by_name_matches_objects_with_the_name() {
         let mut bans = BanList::<char>::new(8, 8);
         bans.mark([1, 2], PurgeMode::Hard);
         bans.mark([2, 3], SOFT);
@@ -269,7 +271,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_rules_the_last_is_enough() {
+    fn equal_rule_replaces_the_older_one() {
         let mut bans = BanList::new(8, 8);
         for kind in [SOFT, PurgeMode::Hard, SOFT, SOFT] {
             bans.add('a', kind);
@@ -280,8 +282,8 @@ mod tests {
     }
 
     #[test]
-    fn what_was_not_checked_for_too_long_is_gone() {
-        // With limited memory, forgetting a purge is not an option.
+    fn objects_unchecked_since_a_dropped_rule_are_invalid() {
+        // With limited memory, objects are dropped rather than purges.
         let mut bans = BanList::new(2, 4);
         (0..3).for_each(|rule| bans.add(rule, SOFT));
         assert_eq!((bans.len(), bans.dropped()), (2, 1));

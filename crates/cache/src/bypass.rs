@@ -1,5 +1,5 @@
-//! Cache bypass: requests that an operator excludes from a shared cache. The origin answers them, and their responses
-//! are not stored. Other modules apply the exclusions of RFC 9111.
+//! Cache bypass: requests that the operator excludes from a shared cache. They are sent to the origin, and their
+//! responses are not stored. The rules of RFC 9111 are applied in other modules.
 
 use lowroad_http::forwarding;
 
@@ -8,17 +8,17 @@ use crate::excluded_paths::ExcludedPaths;
 /// Selects the requests that bypass the cache.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct BypassRules {
-    /// Requests with Cookie.
+    /// Whether requests with Cookie bypass the cache.
     pub cookies: bool,
-    /// Requests with Cache-Control or Pragma.
+    /// Whether requests with Cache-Control or Pragma bypass the cache.
     pub cache_control: bool,
-    /// Requests for these paths.
+    /// Requests for these paths bypass the cache.
     pub excluded: ExcludedPaths,
 }
 
 impl BypassRules {
-    /// Whether a request bypasses the cache. Apart from the operator's exclusions these are requests with credentials,
-    /// and requests with a field, outside the cache key, by which a proxy describes another original request.
+    /// Whether a request bypasses the cache. Requests with credentials always do, and requests with a field outside the
+    /// cache key by which a proxy describes the client's original request (X-Forwarded-Proto).
     pub fn matches<'f>(
         &self,
         target: &[u8],
@@ -42,7 +42,7 @@ mod tests {
     use alloc::borrow::ToOwned;
 
     #[test]
-    fn fields_and_paths_bypass_as_they_were_named() {
+    fn configured_fields_and_paths_bypass_the_cache() {
         let all = BypassRules {
             cookies: true,
             cache_control: true,
@@ -61,7 +61,7 @@ mod tests {
             assert!(has(&all, target, name), "{target} {name}");
             assert!(!has(&none, target, name), "{target} {name}");
         }
-        // Always, without a rule of the operator.
+        // These bypass the cache without any rule.
         for name in ["Authorization", "X-Forwarded-Proto"] {
             assert!(has(&none, "/", name), "{name}");
         }

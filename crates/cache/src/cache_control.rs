@@ -1,18 +1,19 @@
 //! Parses the Cache-Control field of a response. Read RFC 9111 §5.2 and §4.2.1.
 //!
-//! Malformed parts are recorded, not interpreted; the caller treats the response as stale. The qualified forms
-//! `private="field"` and `no-cache="field"` count as the unqualified ones, which is permitted and stricter. A caller
-//! that can omit fields uses [`CacheControl::no_cache_bare`], [`CacheControl::private_bare`] and [`field_names`].
+//! Malformed directives set [`CacheControl::malformed`] and are otherwise ignored. The flags `private` and `no_cache`
+//! also include the qualified forms `private="field"` and `no-cache="field"`, which is permitted and stricter. A caller
+//! that can store a response without some fields uses [`CacheControl::no_cache_unqualified`],
+//! [`CacheControl::private_unqualified`] and [`field_names`].
 
 use lowroad_http::fields::is_token;
 
-/// The cap of delta-seconds (§1.2.2).
+/// The largest value of delta-seconds; larger ones are reduced to it (§1.2.2).
 const DELTA_SECS_MAX: u64 = 1 << 31;
 
-/// The directives of all lines.
+/// The directives in all Cache-Control lines of a response.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct CacheControl {
-    /// There was a line, perhaps an empty one.
+    /// The response has Cache-Control, perhaps an empty line.
     pub present: bool,
     /// A line could not be parsed completely.
     pub malformed: bool,
@@ -21,17 +22,17 @@ pub struct CacheControl {
     /// `no-cache`, with field names or without.
     pub no_cache: bool,
     /// `no-cache` without field names.
-    pub no_cache_bare: bool,
+    pub no_cache_unqualified: bool,
     /// `private`, with field names or without.
     pub private: bool,
     /// `private` without field names.
-    pub private_bare: bool,
+    pub private_unqualified: bool,
     /// `public`
     pub public: bool,
     /// `must-revalidate`, or `proxy-revalidate`, which has the same effect on a shared cache.
     pub must_revalidate: bool,
-    /// `must-revalidate`, which also permits sharing responses to requests with Authorization (§3.5).
-    pub must_revalidate_proper: bool,
+    /// `must-revalidate` itself, which also permits storing responses to requests with Authorization (§3.5).
+    pub must_revalidate_directive: bool,
     /// `must-understand`
     pub must_understand: bool,
     /// `immutable` (RFC 8246)
@@ -59,7 +60,7 @@ pub enum DeltaSeconds {
 }
 
 impl CacheControl {
-    /// Adds one line; call it for each.
+    /// Adds the directives of one Cache-Control line.
     pub fn add_line(&mut self, line: &[u8]) {
         self.present = true;
         for directive in CacheDirectives::new(line) {
@@ -70,18 +71,18 @@ impl CacheControl {
         }
     }
 
-    /// Adds one directive, from any field with the directives of Cache-Control.
+    /// Adds one directive, of Cache-Control or of a field with the same directives (CDN-Cache-Control).
     pub(crate) fn add_directive(&mut self, name: &[u8], argument: Option<&[u8]>) {
         let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         self.no_store |= name_is("no-store");
         self.no_cache |= name_is("no-cache");
-        self.no_cache_bare |= name_is("no-cache") && argument.is_none_or(has_no_names);
+        self.no_cache_unqualified |= name_is("no-cache") && argument.is_none_or(has_no_names);
         self.private |= name_is("private");
-        self.private_bare |= name_is("private") && argument.is_none_or(has_no_names);
+        self.private_unqualified |= name_is("private") && argument.is_none_or(has_no_names);
         self.public |= name_is("public");
         // For a shared cache, both have the same effect.
         self.must_revalidate |= name_is("must-revalidate") || name_is("proxy-revalidate");
-        self.must_revalidate_proper |= name_is("must-revalidate");
+        self.must_revalidate_directive |= name_is("must-revalidate");
         self.must_understand |= name_is("must-understand");
         self.immutable |= name_is("immutable");
         for (directive, delta) in [
@@ -114,8 +115,8 @@ pub fn field_names(line: &[u8]) -> impl Iterator<Item = &[u8]> {
         .filter(|name| !name.is_empty())
 }
 
-/// Whether an argument has no field name, so that the directive counts as unqualified. So does an argument that is not
-/// a list of names.
+/// Whether an argument of `private` or `no-cache` names no field or is not a list of names: the directive then counts
+/// as unqualified.
 fn has_no_names(argument: &[u8]) -> bool {
     let inner = match argument {
         [b'"', inner @ .., b'"'] => inner,
@@ -166,7 +167,7 @@ fn split(member: &[u8]) -> Option<(&[u8], Option<&[u8]>)> {
 }
 
 impl DeltaSeconds {
-    /// The seconds, if there are any.
+    /// The seconds; `None` if the directive is absent or invalid.
     #[must_use]
     pub fn secs(self) -> Option<u64> {
         match self {
@@ -187,17 +188,17 @@ impl DeltaSeconds {
     }
 }
 
-/// Parses seconds, bare or quoted; larger values are capped (§1.2.2).
+/// Parses seconds, as a token or a quoted string; larger values are capped (§1.2.2).
 fn delta_secs(argument: &[u8]) -> Option<u64> {
     let bare = match argument {
         [b'"', inner @ .., b'"'] => inner,
         bare => bare,
     };
-    non_negative(bare)
+    parse_delta_secs(bare)
 }
 
 /// Parses digits to a number of seconds, at most 2^31.
-pub(crate) fn non_negative(digits: &[u8]) -> Option<u64> {
+pub(crate) fn parse_delta_secs(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() || !digits.iter().all(u8::is_ascii_digit) {
         return None;
     }
@@ -241,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn directives_are_read_in_any_case_and_over_several_lines() {
+    fn directives_are_case_insensitive_and_span_lines() {
         let all = read(&[
             "Public, MAX-AGE=60 ,, s-maxage=\"5\"",
             "no-Store,proxy-revalidate",
@@ -255,7 +256,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stands_in_quotes_is_no_directive() {
+    fn directives_inside_quoted_strings_are_ignored() {
         // A naive split at commas would find directives in the quoted string.
         let all = read(&[r#"ext="a, no-store, \", private", max-age=1"#]);
         assert!(!all.no_store && !all.private && !all.malformed);
@@ -263,18 +264,20 @@ mod tests {
     }
 
     #[test]
-    fn qualified_forms_are_taken_for_the_bare_ones() {
+    fn qualified_private_and_no_cache_set_the_unqualified_flags() {
         let all = read(&[r#"private="a, b", no-cache="Set-Cookie""#]);
-        assert!(all.private && all.no_cache && !all.private_bare && !all.no_cache_bare);
+        assert!(
+            all.private && all.no_cache && !all.private_unqualified && !all.no_cache_unqualified
+        );
         let names = field_names(br#"private="a, B", no-cache="Set-Cookie", x="y""#);
         assert!(names.eq([&b"a"[..], b"B", b"Set-Cookie"]));
         for bare in ["private, private=\"a\"", "private=\"\"", "private=\"a b\""] {
-            assert!(read(&[bare]).private_bare, "{bare}");
+            assert!(read(&[bare]).private_unqualified, "{bare}");
         }
     }
 
     #[test]
-    fn times_for_stale_use_are_read() {
+    fn stale_while_revalidate_and_stale_if_error_are_parsed() {
         let all = read(&["stale-while-revalidate=5, stale-if-error=9, immutable"]);
         assert!(all.immutable);
         assert_eq!(all.stale_while_revalidate.secs(), Some(5));
@@ -282,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn duplicates_count_only_when_they_agree() {
+    fn conflicting_duplicate_directives_are_invalid() {
         // RFC 9111 §4.2.1.
         assert_eq!(
             read(&["max-age=1, max-age=1"]).max_age,
@@ -299,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn times_that_are_no_numbers_are_invalid() {
+    fn non_numeric_delta_seconds_are_invalid() {
         // RFC 9111 §4.2.1: invalid lifetimes make the response stale; too large ones are capped (§1.2.2).
         for bad in [
             "max-age",
@@ -321,7 +324,7 @@ mod tests {
     }
 
     #[test]
-    fn odd_names_and_open_quotes_are_malformed() {
+    fn invalid_names_and_unterminated_quotes_are_malformed() {
         for bad in ["max-age =60", "foo bar", "a=\"b, no-store", "=5"] {
             let all = read(&[bad]);
             assert!(all.malformed || bad == "=5", "{bad}");

@@ -1,15 +1,15 @@
-//! Writes Cache-Status: how a cache handled a request. Read RFC 9211.
+//! Writes the Cache-Status field, which reports how a cache handled a request. Read RFC 9211.
 
 use alloc::vec::Vec;
 
 use lowroad_http::head_writer::put_number;
 
-/// A member of the field.
+/// One member of Cache-Status, written by one cache.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct CacheStatus<'a> {
     /// How the request was handled.
     pub result: CacheResult,
-    /// The status of the origin's response, if it differs from the client's.
+    /// The status code of the origin's response, if it differs from the one sent to the client.
     pub fwd_status: Option<u16>,
     /// The remaining freshness in seconds; negative if the response is stale.
     pub ttl_secs: Option<i64>,
@@ -24,22 +24,22 @@ pub struct CacheStatus<'a> {
 /// How a request was handled.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum CacheResult {
-    /// Answered from the store.
+    /// A stored response was sent.
     #[default]
     Hit,
     /// No response is stored for the URL.
     UriMiss,
-    /// The stored responses are for other requests, by Vary.
+    /// The stored responses are other variants (Vary).
     VaryMiss,
     /// The stored response is stale.
     Stale,
-    /// The request demanded it.
+    /// The request's cache directives required a response from the origin.
     Request,
     /// The request bypasses the cache.
     Bypass,
-    /// The method is not answered from the store.
+    /// Requests with this method are not answered from the store.
     Method,
-    /// No stored response fits, for an unspecified reason.
+    /// No stored response matches, for an unspecified reason.
     Miss,
     /// Only a part of the requested ranges is stored.
     Partial,
@@ -62,7 +62,7 @@ impl CacheResult {
 }
 
 impl CacheStatus<'_> {
-    /// Appends the member of the cache `name` (a token).
+    /// Appends the member; `name` is the cache's name (a token).
     pub fn write(&self, name: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(name.as_bytes());
         match self.result.forwarded() {
@@ -72,7 +72,7 @@ impl CacheStatus<'_> {
                 out.extend_from_slice(reason.as_bytes());
             }
         }
-        // The following parameters describe forwarded requests only.
+        // These parameters describe forwarded requests only.
         if let (Some(status), true) = (self.fwd_status, self.result != CacheResult::Hit) {
             out.extend_from_slice(b"; fwd-status=");
             put_number(out, u64::from(status));
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_says_how_long_it_lasts() {
+    fn hit_reports_its_ttl() {
         let hit = CacheStatus {
             ttl_secs: Some(-3),
             detail: Some("memory"),
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn a_forwarded_one_says_why() {
+    fn forwarded_request_reports_the_reason() {
         let miss = CacheStatus {
             result: CacheResult::VaryMiss,
             fwd_status: Some(304),

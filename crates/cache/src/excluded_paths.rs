@@ -1,9 +1,9 @@
-//! Paths excluded from a cache in front of another web server, because the server answers them differently to local or
-//! to few clients. Independent of cache keys and responses.
+//! Path prefixes excluded from a cache in front of another web server, because that server restricts them to local or
+//! to selected clients (status pages, administration).
 //!
-//! In doubt, a path is excluded: that costs a hit, whereas the opposite discloses a page. So letters are compared
-//! without case, and a target is compared both as written (percent escapes decoded) and as a server may resolve it:
-//! without empty and dot segments and without parameters (`;x`).
+//! In doubt, a path is excluded: a wrong exclusion costs a hit, a missed one discloses a page. So the comparison
+//! ignores case, and a target is compared in two forms: with percent escapes decoded, and normalized as a server may
+//! do, without empty segments, dot segments and path parameters (`;x`).
 
 use alloc::borrow::ToOwned;
 use alloc::string::{String, ToString};
@@ -12,8 +12,8 @@ use core::fmt;
 
 use crate::pattern::decode_escapes;
 
-/// Always excluded: status pages of servers, pages that are usually restricted to some addresses, and paths of
-/// certificate validation, where a slightly old response is wrong.
+/// Excluded by default: status pages of servers, pages that are usually restricted to some addresses, and the paths of
+/// ACME challenges, where even a slightly old response is wrong.
 const WELL_KNOWN: [&str; 23] = [
     // Apache.
     "/server-status",
@@ -52,7 +52,7 @@ pub fn is_well_known(prefix: &str) -> bool {
     WELL_KNOWN.contains(&prefix)
 }
 
-/// The excluded prefixes of paths.
+/// The excluded path prefixes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ExcludedPaths(Vec<PathPrefix>);
 
@@ -63,13 +63,13 @@ struct PathPrefix {
     resolved: Vec<u8>,
 }
 
-/// The error for a text that is not a prefix of a path.
+/// A text that is not a path prefix.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NoPath(String);
+pub struct InvalidPathPrefix(String);
 
-impl fmt::Display for NoPath {
+impl fmt::Display for InvalidPathPrefix {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let NoPath(text) = self;
+        let InvalidPathPrefix(text) = self;
         write!(
             f,
             "{text}: not the beginning of a path (allowed: /PATH, without query)"
@@ -77,14 +77,14 @@ impl fmt::Display for NoPath {
     }
 }
 
-impl core::error::Error for NoPath {}
+impl core::error::Error for InvalidPathPrefix {}
 
 impl ExcludedPaths {
-    /// Parses prefixes of paths.
+    /// Parses path prefixes.
     ///
     /// # Errors
-    /// The first text that is not a prefix.
-    pub fn read(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
+    /// The first text that is not a path prefix.
+    pub fn read(texts: &[String]) -> Result<ExcludedPaths, InvalidPathPrefix> {
         let read = |text: &String| {
             let is_path = text.starts_with('/') && !text.contains(['?', '#', ' ']);
             is_path
@@ -93,7 +93,7 @@ impl ExcludedPaths {
                     decoded: decode_fully(text.as_bytes()),
                     resolved: resolve_prefix(text.as_bytes()),
                 })
-                .ok_or_else(|| NoPath(text.clone()))
+                .ok_or_else(|| InvalidPathPrefix(text.clone()))
         };
         texts
             .iter()
@@ -102,11 +102,11 @@ impl ExcludedPaths {
             .map(ExcludedPaths)
     }
 
-    /// These prefixes and those excluded by default.
+    /// Parses path prefixes, and adds those excluded by default.
     ///
     /// # Errors
-    /// The first text that is not a prefix.
-    pub fn read_with_well_known(texts: &[String]) -> Result<ExcludedPaths, NoPath> {
+    /// The first text that is not a path prefix.
+    pub fn read_with_well_known(texts: &[String]) -> Result<ExcludedPaths, InvalidPathPrefix> {
         ExcludedPaths::read(&ExcludedPaths::with_well_known(texts))
     }
 
@@ -127,21 +127,21 @@ impl ExcludedPaths {
         texts.iter().cloned().chain(well_known).collect()
     }
 
-    /// The prefix, as given, that excludes a target.
+    /// The first prefix that excludes a target, as configured.
     pub fn matching_prefix(&self, target: &[u8]) -> Option<&str> {
         if self.0.is_empty() {
             return None;
         }
-        let (decoded, resolved) = (decode_fully(target), resolved(target));
+        let (decoded, resolved) = (decode_fully(target), normalized_path(target));
         let is_match = |prefix: &&PathPrefix| {
-            // In doubt excluded: either reading suffices.
+            // A match of either form excludes the target.
             decoded.starts_with(&prefix.decoded) || resolved.starts_with(&prefix.resolved)
         };
         self.0.iter().find(is_match).map(|prefix| &*prefix.text)
     }
 }
 
-/// A path in lower case, without query, decoded until it does not change any more: some servers decode twice.
+/// The path of a target in lower case, with percent escapes decoded repeatedly, since some servers decode twice.
 fn decode_fully(target: &[u8]) -> Vec<u8> {
     let path = target
         .split(|byte| *byte == b'?')
@@ -158,8 +158,8 @@ fn decode_fully(target: &[u8]) -> Vec<u8> {
     }
 }
 
-/// The path as a server may resolve it.
-fn resolved(target: &[u8]) -> Vec<u8> {
+/// The decoded path without empty segments, dot segments and path parameters.
+fn normalized_path(target: &[u8]) -> Vec<u8> {
     let path = decode_fully(target);
     let mut segments: Vec<&[u8]> = Vec::new();
     let mut is_folder = false;
@@ -187,12 +187,12 @@ fn resolved(target: &[u8]) -> Vec<u8> {
     out
 }
 
-/// A prefix in that form; its last segment is kept, since it may be a part of one.
+/// Normalizes a prefix except for its last segment, which may be the beginning of a segment.
 fn resolve_prefix(prefix: &[u8]) -> Vec<u8> {
     let path = decode_fully(prefix);
     let folder_len = path.iter().rposition(|byte| *byte == b'/');
     let (folder, last) = path.split_at(folder_len.map_or(0, |at| at + 1));
-    [&resolved(folder), last].concat()
+    [&normalized_path(folder), last].concat()
 }
 
 #[cfg(test)]
@@ -205,9 +205,9 @@ mod tests {
     }
 
     #[test]
-    fn all_spellings_of_a_path_are_excluded() {
-        // A spelling that is missed would publish a status page.
-        let these = excluded(&["/server-status", "/Intern/"]);
+    fn equivalent_spellings_of_a_path_are_excluded() {
+        // A missed spelling would disclose a status page.
+        let paths = excluded(&["/server-status", "/Intern/"]);
         for target in [
             "/server-status",
             "/server-status?auto",
@@ -226,14 +226,14 @@ mod tests {
             "/a%2f..%2fserver-status",
             // Backslashes as separators.
             "/a\\..\\server-status",
-            // Matches as it is written.
+            // Matches only before dot segments are removed.
             "/server-status/../x",
         ] {
-            let found = these.matching_prefix(target.as_bytes());
+            let found = paths.matching_prefix(target.as_bytes());
             assert_eq!(found, Some("/server-status"), "{target}");
         }
-        assert_eq!(these.matching_prefix(b"/intern/a"), Some("/Intern/"));
-        assert_eq!(these.matching_prefix(b"/intern//"), Some("/Intern/"));
+        assert_eq!(paths.matching_prefix(b"/intern/a"), Some("/Intern/"));
+        assert_eq!(paths.matching_prefix(b"/intern//"), Some("/Intern/"));
         for target in [
             "/",
             "/intern",
@@ -241,35 +241,35 @@ mod tests {
             "/x?/server-status",
             "/a/server-status",
         ] {
-            assert_eq!(these.matching_prefix(target.as_bytes()), None, "{target}");
+            assert_eq!(paths.matching_prefix(target.as_bytes()), None, "{target}");
         }
     }
 
     #[test]
-    fn a_part_of_a_name_is_a_prefix_too() {
-        let these = excluded(&["/.", "/a/../b"]);
-        assert_eq!(these.matching_prefix(b"/.git"), Some("/."));
-        assert_eq!(these.matching_prefix(b"//.env"), Some("/."));
-        assert_eq!(these.matching_prefix(b"/bcd"), Some("/a/../b"));
-        assert_eq!(these.matching_prefix(b"/git"), None);
+    fn prefix_may_end_inside_a_segment() {
+        let paths = excluded(&["/.", "/a/../b"]);
+        assert_eq!(paths.matching_prefix(b"/.git"), Some("/."));
+        assert_eq!(paths.matching_prefix(b"//.env"), Some("/."));
+        assert_eq!(paths.matching_prefix(b"/bcd"), Some("/a/../b"));
+        assert_eq!(paths.matching_prefix(b"/git"), None);
     }
 
     #[test]
-    fn a_slash_excludes_everything_and_nothing_excludes_nothing() {
+    fn slash_excludes_all_paths_and_an_empty_list_none() {
         assert_eq!(excluded(&["/"]).matching_prefix(b"/x"), Some("/"));
         assert_eq!(ExcludedPaths::default().matching_prefix(b"/x"), None);
     }
 
     #[test]
-    fn well_known_paths_are_excluded_beside_the_operators() {
-        let these = ExcludedPaths::read_with_well_known(&["/x".into()]).expect("paths");
+    fn well_known_paths_are_added_to_the_configured_ones() {
+        let paths = ExcludedPaths::read_with_well_known(&["/x".into()]).expect("paths");
         assert_eq!(
-            these.matching_prefix(b"/server-status?auto"),
+            paths.matching_prefix(b"/server-status?auto"),
             Some("/server-status")
         );
-        assert_eq!(these.matching_prefix(b"/a/../Metrics"), Some("/metrics"));
-        assert_eq!(these.matching_prefix(b"/haproxy?stats"), Some("/haproxy"));
-        assert_eq!(these.matching_prefix(b"/xy"), Some("/x"));
+        assert_eq!(paths.matching_prefix(b"/a/../Metrics"), Some("/metrics"));
+        assert_eq!(paths.matching_prefix(b"/haproxy?stats"), Some("/haproxy"));
+        assert_eq!(paths.matching_prefix(b"/xy"), Some("/x"));
         assert!(is_well_known("/metrics") && !is_well_known("/x"));
         for open in [
             "/",
@@ -277,17 +277,17 @@ mod tests {
             "/static/status.png",
             "/.well-known/security.txt",
         ] {
-            assert_eq!(these.matching_prefix(open.as_bytes()), None, "{open}");
+            assert_eq!(paths.matching_prefix(open.as_bytes()), None, "{open}");
         }
     }
 
     #[test]
-    fn what_is_no_path_is_refused() {
+    fn invalid_path_prefixes_are_rejected() {
         for text in ["", "x", "http://h/x", "/x?y", "/x y"] {
-            let said = ExcludedPaths::read(&[text.to_owned()])
+            let message = ExcludedPaths::read(&[text.to_owned()])
                 .expect_err(text)
                 .to_string();
-            assert!(said.contains("allowed: /PATH"), "{said}");
+            assert!(message.contains("allowed: /PATH"), "{message}");
         }
     }
 }

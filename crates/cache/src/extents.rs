@@ -1,7 +1,7 @@
-//! The free bytes of one arena: a best-fit allocator over two trees.
+//! A best-fit allocator for the bytes of one arena: it keeps the free extents in two trees, by offset and by length.
 //!
-//! It owns no memory and works with offsets from 0. It is called when a response is stored or evicted, never on a hit,
-//! so it is written for clarity: O(log n) in the free extents.
+//! The allocator owns no memory and works with offsets from 0. It is called when a response is stored or evicted, never
+//! on a hit, so it is written for clarity: O(log n) in the number of free extents.
 
 use alloc::collections::{BTreeMap, BTreeSet};
 use core::num::NonZeroU64;
@@ -9,16 +9,16 @@ use core::num::NonZeroU64;
 #[cfg(test)]
 mod tests;
 
-/// The granule of allocation in bytes. Extents may share a cache line: they are written once, and cache-line alignment
-/// would waste 32 MB with a million of them.
+/// The allocation granularity in bytes. Extents may share a cache line: they are written once, and cache-line alignment
+/// would waste 32 MB with a million extents.
 pub const UNIT: u64 = 8;
 
 /// The size of a page in bytes, for [`ExtentAlign::Page`].
 pub const PAGE: u64 = 4096;
 
-/// The number of free extents of sufficient length that are tried for a page-aligned position, before one is used that
-/// has room for any alignment. It bounds the search.
-const TRIES: usize = 8;
+/// The most free extents of sufficient length that are tried for a page-aligned position. Then one is used that is long
+/// enough for any alignment. This bounds the search.
+const ALIGNED_TRIES_MAX: usize = 8;
 
 /// The alignment of both ends of an extent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,19 +38,20 @@ impl ExtentAlign {
     }
 }
 
-/// A used run of bytes. It can be freed once: it is neither `Clone` nor `Copy`.
+/// An allocated run of bytes. It can be freed only once, since it is neither `Clone` nor `Copy`.
 ///
-/// Dropping it does not free it; the bytes then stay in use for as long as the allocator exists.
+/// Dropping the value does not free the bytes: they stay allocated for as long as the allocator exists.
 #[derive(Debug, PartialEq, Eq)]
 #[must_use = "the bytes stay in use until the extent is given to Extents::free"]
 pub struct ArenaExtent {
-    /// The first byte, a multiple of [`UNIT`], plus 1 for page alignment. Packed, since there are many extents.
+    /// The offset of the first byte, a multiple of [`UNIT`], with bit 0 set for page alignment. Packed, since there are
+    /// many extents.
     packed_offset: u64,
     requested_len: NonZeroU64,
 }
 
 impl ArenaExtent {
-    /// The first byte, counted from the start of the arena.
+    /// The offset of the first byte in the arena.
     pub fn offset(&self) -> u64 {
         self.packed_offset & !1
     }
@@ -84,7 +85,7 @@ impl ArenaExtent {
 pub struct ShortExtent(NonZeroU64);
 
 impl ShortExtent {
-    /// The number of bits for the length; the others are for the first unit.
+    /// The number of bits for the length; the other bits are the offset in units.
     const LEN_BITS: u32 = 24;
     /// The longest extent that can be packed.
     pub const LEN_MAX: u64 = (1 << Self::LEN_BITS) - 1;
@@ -93,7 +94,7 @@ impl ShortExtent {
     /// Packs an extent.
     ///
     /// # Errors
-    /// The extent, if it is too long, too far out or page-aligned.
+    /// Returns the extent if it is too long, page-aligned, or its offset is too large.
     pub fn new(extent: ArenaExtent) -> Result<ShortExtent, ArenaExtent> {
         let (unit, requested_len) = (extent.offset() / UNIT, extent.requested_len);
         let is_short = requested_len.get() <= Self::LEN_MAX && unit <= Self::UNITS_MAX;
@@ -104,13 +105,13 @@ impl ShortExtent {
         }
     }
 
-    /// Like `offset` of the extent.
+    /// See [`ArenaExtent::offset`].
     #[inline]
     pub fn offset(&self) -> u64 {
         (self.0.get() >> Self::LEN_BITS) * UNIT
     }
 
-    /// Like `requested_len` of the extent.
+    /// See [`ArenaExtent::requested_len`].
     #[inline]
     pub fn requested_len(&self) -> u64 {
         self.0.get() & Self::LEN_MAX
@@ -125,16 +126,16 @@ impl ShortExtent {
     }
 }
 
-/// The free and the used bytes of an arena `[0, len)`.
+/// Allocates extents of an arena `[0, len)`.
 #[derive(Debug)]
 pub struct ExtentAllocator {
     /// A multiple of [`UNIT`].
     len: u64,
     /// `used` + the sum of all free lengths == `len`.
     used: u64,
-    /// Offset → length of each free extent. Adjacent free extents are always merged.
+    /// Length of each free extent by offset. Adjacent free extents are always merged.
     free: BTreeMap<u64, u64>,
-    /// The same extents as (length, offset): the first from (n, 0) on is the best fit for n.
+    /// The same extents as (length, offset): the first one not below (n, 0) is the best fit for n bytes.
     by_len: BTreeSet<(u64, u64)>,
 }
 
@@ -154,12 +155,12 @@ impl ExtentAllocator {
         extents
     }
 
-    /// Allocates `len` bytes (0 counts as 1) from the smallest free extent that can hold them. Its rest on both sides
-    /// stays free.
+    /// Allocates `len` bytes (0 counts as 1) from the smallest free extent that can hold them. The remainder of that
+    /// extent stays free.
     ///
-    /// `None` if no extent was found; freeing some extents may help even if enough bytes are free in total. With page
-    /// alignment a fitting extent may be missed if many of the same length begin off a page boundary, since the search
-    /// is bounded.
+    /// `None` if no extent is long enough, even if enough bytes are free in total; freeing extents may help. With page
+    /// alignment a suitable extent may be missed if many free extents of the same length are not aligned, since the
+    /// search is bounded.
     pub fn allocate(&mut self, len: u64, align: ExtentAlign) -> Option<ArenaExtent> {
         let requested_len = NonZeroU64::new(len).unwrap_or(NonZeroU64::MIN);
         let len = requested_len
@@ -182,12 +183,12 @@ impl ExtentAllocator {
         })
     }
 
-    /// Frees an extent. It must come from `allocate` of the same value.
+    /// Frees an extent, which must have been allocated by the same allocator.
     pub fn free(&mut self, extent: ArenaExtent) {
         debug_assert!(extent.end() <= self.len, "an extent of another arena");
         self.used -= extent.len();
         let (mut offset, mut end) = (extent.offset(), extent.end());
-        // Merge with both neighbours: free extents never touch.
+        // Merge with both neighbours, since free extents must never be adjacent.
         if let Some((&left, &left_len)) = self.free.range(..offset).next_back() {
             debug_assert!(left + left_len <= offset, "an extent of another arena");
             if left + left_len == offset {
@@ -221,12 +222,12 @@ impl ExtentAllocator {
         self.by_len.last().map_or(0, |&(len, _)| len)
     }
 
-    /// The free extent to allocate from, as (its length, its offset, the aligned offset in it).
+    /// The free extent to allocate from, as (length, offset, first aligned offset in it).
     fn best_fit(&self, len: u64, align: ExtentAlign) -> Option<(u64, u64, u64)> {
         let padded_len = len.checked_add(align.bytes() - UNIT)?;
         self.by_len
             .range((len, 0)..)
-            .take(TRIES)
+            .take(ALIGNED_TRIES_MAX)
             // Long enough for any alignment.
             .chain(self.by_len.range((padded_len, 0)..).take(1))
             .map(|&(found_len, found_offset)| {

@@ -1,14 +1,14 @@
-//! The freshness lifetime of a response, and its age. Read RFC 9111 §4.2.
+//! Computes the freshness lifetime of a response, and its age on arrival. Read RFC 9111 §4.2.
 
-use crate::cache_control::{CacheControl, DeltaSeconds, non_negative};
+use crate::cache_control::{CacheControl, DeltaSeconds, parse_delta_secs};
 use lowroad_http::date;
 
 /// The longest heuristic lifetime.
 pub const HEURISTIC_SECS_MAX: u64 = 24 * 3600;
-/// The heuristic lifetime is the time since the last change divided by this.
+/// The heuristic lifetime is the time since Last-Modified divided by this.
 const HEURISTIC_SHARE: u64 = 10;
 
-/// The raw fields about time.
+/// The unparsed fields that determine freshness and age.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct TimeFields<'a> {
     /// Date
@@ -21,7 +21,7 @@ pub struct TimeFields<'a> {
     pub age: Option<&'a [u8]>,
 }
 
-/// A field that should come once.
+/// A field that should have a single line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SingletonField<'a> {
     /// The field is absent.
@@ -57,8 +57,8 @@ pub enum LifetimeSource {
     Ttl,
     /// A tenth of the time since Last-Modified.
     Heuristic,
-    /// There is none: the response is stale from the start, and stored for validation.
-    Nothing,
+    /// There is no lifetime: the response is stale on arrival, and stored for validation only.
+    Absent,
 }
 
 /// The freshness lifetime, and the age on arrival.
@@ -73,7 +73,7 @@ pub struct Freshness {
 }
 
 impl Freshness {
-    /// The rest of the lifetime; 0 if the response is stale.
+    /// The remaining freshness lifetime; 0 if the response is stale.
     pub fn remaining_ms(&self) -> u64 {
         self.lifetime_secs
             .saturating_mul(1000)
@@ -100,7 +100,7 @@ impl<'a> SingletonField<'a> {
     }
 }
 
-/// The explicit lifetime of a response; `None` if it has none. An unreadable one counts as 0 (§4.2.1, §5.3).
+/// The explicit freshness lifetime of a response; `None` if it has none. An invalid one counts as 0 (§4.2.1, §5.3).
 pub fn explicit(
     control: &CacheControl,
     times: &TimeFields<'_>,
@@ -146,9 +146,9 @@ pub fn age_ms(times: &TimeFields<'_>, received: &ReceiveTime) -> u64 {
     apparent_secs.saturating_mul(1000).max(corrected_ms)
 }
 
-/// The value of an Age in ms. Caches truncate to whole seconds, so on average the true age is half a second higher.
-/// With this correction, a worker with a clock slightly behind that of the storing worker does not report a lower Age
-/// than the origin.
+/// Converts the value of Age to ms. Caches truncate Age to whole seconds, so on average the true age is half a second
+/// higher. With this correction, a worker whose clock is slightly behind that of the storing worker does not send a
+/// lower Age than the origin did.
 fn age_field_ms(secs: u64) -> u64 {
     const CUT_MS: u64 = 500;
     match secs {
@@ -157,13 +157,13 @@ fn age_field_ms(secs: u64) -> u64 {
     }
 }
 
-/// Date; without a valid one, the time of arrival.
+/// The value of Date, or without a valid one the time of arrival.
 fn date_or_arrival(times: &TimeFields<'_>, at_unix_secs: u64) -> u64 {
     times.date.date(at_unix_secs).unwrap_or(at_unix_secs)
 }
 
 fn first_number(list: &[u8]) -> Option<u64> {
-    non_negative(list.split(|b| *b == b',').next()?.trim_ascii())
+    parse_delta_secs(list.split(|b| *b == b',').next()?.trim_ascii())
 }
 
 #[cfg(test)]
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn the_more_specific_lifetime_wins() {
+    fn s_maxage_overrides_max_age_and_expires() {
         // RFC 9111 §4.2.1.
         let expires = date::format(NOW + 30);
         let times = TimeFields {
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn expires_counts_from_date() {
+    fn expires_is_relative_to_date() {
         // The origin's clock may differ, so both times are taken from it.
         let (date, expires) = (date::format(NOW - 100), date::format(NOW + 30));
         let times = TimeFields {
@@ -218,7 +218,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_stale() {
+    fn invalid_lifetimes_count_as_zero() {
         // RFC 9111 §5.3: `Expires: 0` is a common mark of expired responses.
         for expires in [
             SingletonField::Value(b"0"),
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_guess_is_a_tenth_and_at_most_a_day() {
+    fn heuristic_lifetime_is_a_tenth_and_at_most_a_day() {
         let guess = |ago| {
             let modified = date::format(NOW - ago);
             let times = TimeFields {
@@ -274,7 +274,7 @@ mod tests {
     }
 
     #[test]
-    fn the_age_is_the_larger_of_the_apparent_and_the_corrected_one() {
+    fn age_is_the_larger_of_apparent_and_corrected_age() {
         // RFC 9111 §4.2.3. An Age of at least 1 s counts half a second more.
         let received = ReceiveTime {
             at_unix_secs: NOW,

@@ -1,7 +1,7 @@
 //! The ghost queue of S3-FIFO: hashes of recently evicted keys.
 //!
-//! It stores no keys and no values: two keys with one hash count as equal. The only cost of a collision is that a key
-//! enters the wrong queue.
+//! The queue stores neither keys nor values, so two keys with the same hash count as equal. The only effect of a
+//! collision is that a key enters the wrong queue of the store.
 
 use alloc::collections::VecDeque;
 use core::mem::size_of;
@@ -17,14 +17,14 @@ pub(crate) struct GhostQueue {
 }
 
 impl GhostQueue {
-    /// Bytes of one hash in both structures, with a table that is half full, the worst case.
+    /// The bytes that one hash takes in both structures at worst, with a half-full table.
     pub(crate) const BYTES_EACH: usize = size_of::<u64>() + 2 * (size_of::<(u64, u32)>() + 1);
 
     pub(crate) fn contains(&self, hash: u64) -> bool {
         self.counts.find(hash, |entry| entry.0 == hash).is_some()
     }
 
-    /// Adds a hash, and removes the oldest ones until at most `len_max` are left.
+    /// Adds a hash, and then removes the oldest hashes until at most `len_max` are left.
     pub(crate) fn push(&mut self, hash: u64, len_max: usize) {
         self.order.push_back(hash);
         match self.counts.find_mut(hash, |entry| entry.0 == hash) {
@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_is_forgotten_first() {
+    fn oldest_hash_is_removed_first() {
         let mut ghost = GhostQueue::default();
         for hash in 1..=4 {
             ghost.push(hash, 3);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn a_hash_pushed_twice_is_known_until_both_are_forgotten() {
+    fn hash_pushed_twice_is_contained_until_both_are_removed() {
         let mut ghost = GhostQueue::default();
         for hash in [7, 8, 7] {
             ghost.push(hash, 3);
@@ -88,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_zero_keeps_nothing() {
+    fn ghost_queue_with_bound_zero_stays_empty() {
         let mut ghost = GhostQueue::default();
         ghost.push(1, 0);
         assert!(!ghost.contains(1));

@@ -4,13 +4,13 @@ use alloc::vec::Vec;
 
 use lowroad_http::structured_fields::{self, StructuredItem};
 
-/// The number of groups of a response that a cache has to support (§2).
+/// The most groups of a response that are accepted, as many as a cache has to support (§2).
 const GROUPS_MAX: usize = 32;
 /// The longest name in bytes that is accepted; more than a cache has to support.
 const NAME_LEN_MAX: usize = 256;
 
-/// The groups in the lines of one of the fields; empty if the field is invalid. Names are compared byte by byte,
-/// within one origin.
+/// The group names in the lines of one of the two fields; empty if the field is invalid. Names are case-sensitive, and
+/// valid within one origin.
 pub fn names<'v>(lines: impl IntoIterator<Item = &'v [u8]>) -> Vec<Vec<u8>> {
     let members = structured_fields::list(lines).unwrap_or_default();
     let name = |item| match item {
@@ -29,10 +29,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn strings_are_groups() {
+    fn groups_are_structured_field_strings() {
         let read = names([&b"\"a, b\";x"[..], b"\"C\", d"]);
         assert_eq!(read, [b"a, b".to_vec(), b"C".to_vec()]);
-        // One fault makes the whole field invalid.
+        // One error makes the whole field invalid.
         assert!(names([&b"\"a\", \"b"[..]]).is_empty());
     }
 }

@@ -1,10 +1,10 @@
-//! Invalidation of stored responses by unsafe requests. The result is a list of paths with queries on the request's
-//! origin. Read RFC 9111 §4.4 and RFC 3986 §5.
+//! Invalidation of stored responses by unsafe requests: determines which targets on the request's origin are
+//! invalidated. Read RFC 9111 §4.4 and RFC 3986 §5.
 
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-/// Whether a method may change the response to a GET; unknown methods count as unsafe.
+/// Whether a method is unsafe, so that it may change the response to a GET. Unknown methods count as unsafe.
 #[must_use]
 pub fn is_unsafe(method: &[u8]) -> bool {
     ![
@@ -21,8 +21,8 @@ pub fn is_unsafe(method: &[u8]) -> bool {
     .contains(&method)
 }
 
-/// The paths with queries to invalidate after a response to an unsafe request: its target, and those that Location and
-/// Content-Location name on the same origin. Empty after an error.
+/// The targets to invalidate after a response to an unsafe request: the request's target, and those that Location and
+/// Content-Location name on the same origin. Empty after an error response.
 pub fn invalidated<'f>(
     status: u16,
     base: &BaseUri<'_>,
@@ -49,7 +49,7 @@ pub fn invalidated<'f>(
     targets
 }
 
-/// The URI to which references are relative.
+/// The base URI of relative references.
 #[derive(Clone, Copy, Debug)]
 pub struct BaseUri<'b> {
     /// `http` or `https`.
@@ -61,7 +61,7 @@ pub struct BaseUri<'b> {
 }
 
 impl BaseUri<'_> {
-    /// Resolves a reference to path and query; `None` if it is of another origin.
+    /// Resolves a reference to path and query; `None` if it refers to another origin.
     // The fragment is not part of a request target.
     #[must_use]
     pub fn resolve(&self, reference: &[u8]) -> Option<Vec<u8>> {
@@ -92,7 +92,7 @@ impl BaseUri<'_> {
         Some([&resolved_path[..], query].concat())
     }
 
-    /// The reference after scheme and authority; `None` if these are of another origin.
+    /// The reference without scheme and authority; `None` if these denote another origin.
     fn same_origin_part<'r>(&self, reference: &'r [u8]) -> Option<&'r [u8]> {
         // A colon after a slash or question mark does not end a scheme.
         let scheme_len = text_before(reference, b":/?").len();
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn references_of_the_same_origin_are_resolved() {
+    fn same_origin_references_are_resolved() {
         // RFC 3986 §5.
         for (reference, expected) in [
             ("", "/b/c?q"),
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn other_origins_are_left_alone() {
+    fn references_to_other_origins_are_ignored() {
         // RFC 9111 §4.4: otherwise one site could purge the responses of another.
         for reference in [
             "https://a.test/",
@@ -211,7 +211,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_change_nothing() {
+    fn error_responses_invalidate_nothing() {
         let fields = [
             (&b"Location"[..], &b"/new"[..]),
             (b"content-location", b"http://b.test/"),

@@ -1,16 +1,18 @@
 //! The parts of an HTTP cache (RFC 9111) as pure functions and data structures: storage and eviction, storability and
 //! freshness, validation and invalidation.
 //!
-//! The parts are independent. `ExtentAllocator` manages the free bytes of an arena; `CacheStore` maps keys to values
-//! within a bound in bytes and evicts by S3-FIFO. The other modules implement RFC 9111: `storage_policy` decides
-//! whether a response may be stored, with [`freshness`], [`cache_control`] and [`request`]; [`lifetime`] how it may be
-//! reused; [`vary`] and [`no_vary_search`] for which requests; [`validation`] handles conditional requests to the
-//! origin; `partial_content` combines and reuses parts; [`invalidation`], [`groups`], [`pattern`] and `ban_list`
-//! invalidate stored responses; [`bypass`] and `excluded_paths` select the requests that an operator excludes;
-//! [`cache_status`] writes Cache-Status.
+//! The parts are independent:
 //!
-//! The crate uses no clock, thread, file or socket: the values, the arena's memory and the time belong to the caller.
-//! For the first two parts a key is opaque bytes.
+//! - `ExtentAllocator` manages the free bytes of an arena; `CacheStore` maps keys (opaque bytes) to values within a
+//!   bound in bytes and evicts by S3-FIFO.
+//! - `storage_policy` decides whether a response may be stored, with [`freshness`], [`cache_control`] and [`request`].
+//! - [`lifetime`] decides how a stored response may be reused, [`vary`] and [`no_vary_search`] for which requests.
+//! - [`validation`] handles conditional requests to the origin; `partial_content` combines and reuses parts.
+//! - [`invalidation`], [`groups`], [`pattern`] and `ban_list` invalidate stored responses.
+//! - [`bypass`] and `excluded_paths` select the requests that an operator excludes from the cache.
+//! - [`cache_status`] writes Cache-Status.
+//!
+//! The crate uses no clock, thread, file or socket: the caller supplies the values, the arena's memory and the time.
 
 #![no_std]
 #![forbid(unsafe_code)]

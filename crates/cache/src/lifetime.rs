@@ -1,109 +1,109 @@
 //! Decides how a stored response may be reused: fresh, stale, after validation, or not at all. Times are milliseconds
 //! of a monotonic clock. Read RFC 9111 §4.2.4, §5.2 and RFC 5861.
 //!
-//! A response with both `s-maxage` and a window of RFC 5861 may be reused stale in that window, since the window is
-//! explicit. `s-maxage` alone forbids stale reuse, as `must-revalidate` always does.
+//! `s-maxage` forbids stale reuse, except for the time that the response's own `stale-while-revalidate` or
+//! `stale-if-error` allows. `must-revalidate` forbids stale reuse without exception.
 
 use crate::freshness::Freshness;
 use crate::request::RequestDirectives;
 use lowroad_http::fields::FieldNames;
 
-/// The decision to store a response, with its parameters.
+/// The parameters with which a response is stored.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct StoragePlan {
-    /// The lifetime and the age on arrival.
+    /// The freshness lifetime, and the age on arrival.
     pub freshness: Freshness,
     /// Each use needs validation.
     pub no_cache: bool,
-    /// No stale reuse, except in a window that the response gives itself.
+    /// No stale reuse, except as permitted by `swr_secs` and `sie_secs`.
     pub must_revalidate: bool,
-    /// The time after the lifetime in which it may be reused during validation.
+    /// `stale-while-revalidate`: how long after the end of its freshness the response is reused during validation.
     pub swr_secs: u64,
-    /// The time after the lifetime in which it may be reused if validation fails.
+    /// `stale-if-error`: how long after the end of its freshness the response is reused if the origin fails.
     pub sie_secs: u64,
-    /// It does not change within its lifetime.
+    /// The `immutable` directive: the response does not change while it is fresh.
     pub immutable: bool,
-    /// Fields that are not stored.
+    /// Header fields that are not stored.
     pub excluded_fields: FieldNames,
-    /// A 206 with parts of the representation.
+    /// The response is a 206 with a part of the representation.
     pub is_partial: bool,
 }
 
-/// The times of a stored response.
+/// The times that limit the reuse of a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct FreshnessLifetime {
-    /// The time of its origin, computed from its age on arrival or at the last validation. May precede the clock's
-    /// start.
+pub struct ReuseDeadlines {
+    /// When the origin server generated or last validated the response, computed from its age. Negative if that was
+    /// before the start of the clock.
     pub generated_ms: i64,
     /// The end of its freshness.
-    pub until_ms: u64,
-    /// The end of reuse during validation.
+    pub fresh_until_ms: u64,
+    /// The end of `stale-while-revalidate`.
     pub swr_until_ms: u64,
-    /// The end of reuse after a failed validation.
+    /// The end of `stale-if-error`.
     pub sie_until_ms: u64,
     /// Each use needs validation.
     pub no_cache: bool,
     /// No stale reuse, except until `swr_until_ms` and `sie_until_ms`.
     pub must_revalidate: bool,
-    /// On arrival it could be reused without validation, perhaps stale.
-    pub was_reusable: bool,
+    /// On arrival the response could be reused without validation, perhaps stale.
+    pub was_reusable_on_arrival: bool,
 }
 
 /// How a stored response may be reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Reusability {
-    /// Reuse it.
+    /// Fresh: reuse it.
     Fresh,
-    /// Reuse it stale, as the client permits.
+    /// Stale, but the client's `max-stale` accepts it: reuse it.
     Stale,
-    /// Reuse it, and validate it in the background.
+    /// Stale: reuse it, and validate it in the background.
     StaleWhileRevalidate,
     /// Validate it at the origin first.
     Validate,
-    /// 504: the client sent `only-if-cached`.
+    /// It needs validation, but the client sent `only-if-cached`: respond with 504.
     Unusable,
 }
 
 impl StoragePlan {
-    /// Whether storing it is useful; `validates` if it can be validated.
-    pub(crate) fn is_useful(&self, validates: bool) -> bool {
+    /// Whether the stored response could ever be reused. `can_validate`: whether stale responses can be validated.
+    pub(crate) fn is_useful(&self, can_validate: bool) -> bool {
         let remaining_ms = self.freshness.remaining_ms() + (self.swr_secs + self.sie_secs) * 1000;
-        validates || (remaining_ms > 0 && !self.no_cache)
+        can_validate || (remaining_ms > 0 && !self.no_cache)
     }
 
-    /// The times to store if it arrived at `now_ms`.
+    /// The deadlines of the response if it arrived at `now_ms`.
     #[must_use]
-    pub fn lifetime(&self, now_ms: u64) -> FreshnessLifetime {
+    pub fn reuse_deadlines(&self, now_ms: u64) -> ReuseDeadlines {
         let lifetime_ms = self.freshness.lifetime_secs.saturating_mul(1000);
         let remaining_ms = self.freshness.remaining_ms();
-        // Time for which it was stale on arrival counts against the windows.
+        // A response that arrives stale has used up a part of stale-while-revalidate and stale-if-error.
         let stale_ms = self.freshness.age_ms.saturating_sub(lifetime_ms);
-        let window = |secs: u64| {
+        let deadline_ms = |secs: u64| {
             let window_ms = secs.saturating_mul(1000);
             now_ms.saturating_add(remaining_ms.saturating_add(window_ms.saturating_sub(stale_ms)))
         };
-        // The lifetime may have ended before the arrival.
+        // In the past if the response was stale on arrival.
         let until_ms = now_ms.saturating_add(remaining_ms).saturating_sub(stale_ms);
-        let swr_until_ms = window(self.swr_secs);
-        FreshnessLifetime {
+        let swr_until_ms = deadline_ms(self.swr_secs);
+        ReuseDeadlines {
             generated_ms: generated_ms(now_ms, self.freshness.age_ms),
-            until_ms,
+            fresh_until_ms: until_ms,
             swr_until_ms,
-            sie_until_ms: window(self.sie_secs),
+            sie_until_ms: deadline_ms(self.sie_secs),
             no_cache: self.no_cache,
             must_revalidate: self.must_revalidate,
-            was_reusable: !self.no_cache && until_ms.max(swr_until_ms) > now_ms,
+            was_reusable_on_arrival: !self.no_cache && until_ms.max(swr_until_ms) > now_ms,
         }
     }
 }
 
-/// The time of origin of a response with this age.
+/// The time at which a response of this age was generated.
 #[must_use]
 pub fn generated_ms(now_ms: u64, age_ms: u64) -> i64 {
     signed(now_ms).saturating_sub(signed(age_ms))
 }
 
-/// The age of a response with this time of origin.
+/// The age of a response that was generated at this time.
 #[must_use]
 #[inline]
 pub fn age_ms(generated_ms: i64, now_ms: u64) -> u64 {
@@ -117,37 +117,38 @@ fn signed(ms: u64) -> i64 {
     i64::try_from(ms).unwrap_or(i64::MAX)
 }
 
-impl FreshnessLifetime {
-    /// Whether it may be reused for a request without cache directives: equivalent to `Reusability::Fresh` for
+impl ReuseDeadlines {
+    /// Whether the response is fresh for a request without cache directives: equivalent to `Reusability::Fresh` for
     /// `RequestDirectives::GET`.
     #[must_use]
     #[inline]
     pub fn is_fresh(&self, now_ms: u64) -> bool {
-        !self.no_cache && now_ms < self.until_ms
+        !self.no_cache && now_ms < self.fresh_until_ms
     }
 
-    /// Its age, which Age reports in whole seconds.
+    /// The current age; the Age field reports it in whole seconds.
     #[must_use]
     #[inline]
     pub fn age_ms(&self, now_ms: u64) -> u64 {
         age_ms(self.generated_ms, now_ms)
     }
 
-    /// The times after a soft purge: the lifetime ends now at the latest, and the windows begin then.
+    /// The deadlines after a soft purge at `now_ms`: freshness ends now at the latest, and `stale-while-revalidate` and
+    /// `stale-if-error` count from its end.
     #[must_use]
     #[inline]
-    pub fn expired(self, now_ms: u64) -> FreshnessLifetime {
-        // 0 if the response is stale already: then the times are unchanged.
-        let remaining_ms = self.until_ms.saturating_sub(now_ms);
-        FreshnessLifetime {
-            until_ms: self.until_ms - remaining_ms,
+    pub fn after_soft_purge(self, now_ms: u64) -> ReuseDeadlines {
+        // 0 if the response is stale already: then the deadlines are unchanged.
+        let remaining_ms = self.fresh_until_ms.saturating_sub(now_ms);
+        ReuseDeadlines {
+            fresh_until_ms: self.fresh_until_ms - remaining_ms,
             swr_until_ms: self.swr_until_ms.saturating_sub(remaining_ms),
             sie_until_ms: self.sie_until_ms.saturating_sub(remaining_ms),
             ..self
         }
     }
 
-    /// Decides how it may be reused for a request.
+    /// Decides how the response may be reused for a request.
     #[must_use]
     pub fn reusability_for(&self, directives: &RequestDirectives, now_ms: u64) -> Reusability {
         match self.decide_without_origin(directives, now_ms) {
@@ -165,15 +166,15 @@ impl FreshnessLifetime {
         let age_max_ms = directives
             .max_age_secs
             .map_or(u64::MAX, |secs| secs.saturating_mul(1000));
-        // `max-age=0` always asks for validation, even of a response without age.
-        let is_older = match directives.max_age_secs {
+        // `max-age=0` always asks for validation, even of a response with age 0.
+        let exceeds_max_age = match directives.max_age_secs {
             Some(0) => true,
             _ => self.age_ms(now_ms) > age_max_ms,
         };
-        if self.no_cache || directives.no_cache || is_older {
+        if self.no_cache || directives.no_cache || exceeds_max_age {
             return None;
         }
-        let remaining_ms = self.until_ms.saturating_sub(now_ms);
+        let remaining_ms = self.fresh_until_ms.saturating_sub(now_ms);
         if remaining_ms > 0 {
             let is_fresh = remaining_ms >= directives.min_fresh_secs.saturating_mul(1000);
             return is_fresh.then_some(Reusability::Fresh);
@@ -182,29 +183,29 @@ impl FreshnessLifetime {
         if directives.min_fresh_secs > 0 {
             return None;
         }
-        // A client with max-age accepts a stale response only with max-stale.
+        // A client that sends max-age accepts a stale response only if it also sends max-stale.
         let has_max_age = directives.max_age_secs.is_some();
         if now_ms < self.swr_until_ms && !has_max_age {
             return Some(Reusability::StaleWhileRevalidate);
         }
-        let stale_ms = now_ms.saturating_sub(self.until_ms);
+        let stale_ms = now_ms.saturating_sub(self.fresh_until_ms);
         let accepts_stale = stale_ms < directives.max_stale_secs.saturating_mul(1000);
         // RFC 9111 §5.2.2.2: max-stale does not override must-revalidate.
         (accepts_stale && !self.must_revalidate).then_some(Reusability::Stale)
     }
 
-    /// Whether it may be reused after the origin failed: with a 500, 502, 503 or 504, or without a response.
+    /// Whether the response may be reused after the origin failed with 500, 502, 503 or 504, or did not respond.
     #[must_use]
     pub fn is_usable_on_error(&self, directives: &RequestDirectives, now_ms: u64) -> bool {
         if self.no_cache
             || directives.no_cache
-            || directives.min_fresh_secs > 0 && now_ms >= self.until_ms
+            || directives.min_fresh_secs > 0 && now_ms >= self.fresh_until_ms
         {
             return false;
         }
         let stale_if_error_ms = directives.stale_if_error_secs.saturating_mul(1000);
         let client_allows =
-            !self.must_revalidate && now_ms < self.until_ms.saturating_add(stale_if_error_ms);
+            !self.must_revalidate && now_ms < self.fresh_until_ms.saturating_add(stale_if_error_ms);
         now_ms < self.sie_until_ms || client_allows
     }
 }

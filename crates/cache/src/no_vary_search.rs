@@ -1,7 +1,7 @@
-//! No-Vary-Search: differences of the query that do not matter to a response. The result is the query part of a cache
-//! key. Read the field's draft (draft-ietf-httpbis-no-vary-search).
+//! Parses No-Vary-Search, a response field that tells which differences between queries do not matter, and normalizes
+//! queries for the cache key accordingly. Read the field's draft (draft-ietf-httpbis-no-vary-search).
 //!
-//! Queries are decoded before the comparison (`+` is a space). If a field is invalid, all queries count as different.
+//! Queries are decoded before the comparison (`+` is a space). If the field is invalid, every difference matters.
 
 use alloc::vec::Vec;
 
@@ -11,12 +11,12 @@ use lowroad_http::structured_fields::{self, StructuredItem};
 /// The parsed field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct NoVarySearch {
-    /// The order of the keys does not matter.
-    pub key_order: bool,
+    /// The order of the parameters' keys does not matter.
+    pub ignores_key_order: bool,
     params: QueryParams,
 }
 
-/// The keys that do not matter.
+/// The query parameters that do not matter.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 enum QueryParams {
     #[default]
@@ -38,7 +38,9 @@ impl NoVarySearch {
         let mut except = None;
         for (key, value) in members {
             match (&*key, value) {
-                (b"key-order", StructuredItem::Boolean(is_free)) => parsed.key_order = is_free,
+                (b"key-order", StructuredItem::Boolean(is_free)) => {
+                    parsed.ignores_key_order = is_free
+                }
                 (b"params", StructuredItem::Boolean(true)) => {
                     parsed.params = QueryParams::AllBut(Vec::new())
                 }
@@ -68,7 +70,7 @@ impl NoVarySearch {
         *self == NoVarySearch::default()
     }
 
-    /// Normalizes a query: equal results mean that one response answers both.
+    /// Normalizes a query: if two queries have equal results, one response answers both.
     #[must_use]
     pub fn normalised(&self, query: &[u8]) -> Vec<u8> {
         let mut pairs: Vec<(Vec<u8>, Vec<u8>)> = query
@@ -77,7 +79,7 @@ impl NoVarySearch {
             .map(pair)
             .filter(|(key, _)| self.is_significant(key))
             .collect();
-        if self.key_order {
+        if self.ignores_key_order {
             // Stable: values of one key keep their order.
             pairs.sort_by(|(a, _), (two, _)| a.cmp(two));
         }
@@ -137,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn named_keys_do_not_matter() {
+    fn params_lists_insignificant_keys() {
         assert!(same("params=(\"utm\")", "a=1&utm=2", "utm=3&a=1"));
         assert!(!same("params=(\"utm\")", "a=1", "a=2"));
         assert!(same("params", "a=1", "") && same("params, except=(\"a\")", "a=1&b=2", "a=1"));
@@ -145,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn order_matters_unless_it_is_said() {
+    fn parameter_order_matters_without_key_order() {
         assert!(!same("", "a=1&b=2", "b=2&a=1"));
         assert!(same("key-order", "a=1&b=%32", "b=2&a=1"));
         assert!(!same("key-order", "a=1&a=2", "a=2&a=1"));
@@ -153,8 +155,8 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_field_says_nothing() {
-        // Then every difference counts, which is safe.
+    fn invalid_no_vary_search_is_ignored() {
+        // Every difference then matters, which is safe.
         for bad in [
             "params=1",
             "except=(\"a\")",

@@ -1,5 +1,5 @@
-//! The nodes of the store: a slab, and two FIFOs linked through it. Links are slab indices, so that a node leaves the
-//! middle of its FIFO in constant time, and no node moves.
+//! The nodes of [`crate::CacheStore`]: a slab, and two FIFO queues as doubly linked lists in it. Links are slab
+//! indices, so that a node can be removed from the middle of its queue in constant time, and no node moves in memory.
 
 use alloc::vec::Vec;
 use core::mem::size_of;
@@ -16,7 +16,7 @@ pub(crate) enum FifoQueue {
     Main,
 }
 
-/// One stored value, which includes its key. There are millions, so it is small.
+/// A stored value, which includes its key. There are millions of nodes, so the type is kept small.
 #[derive(Debug)]
 pub(crate) struct CacheNode<V> {
     pub(crate) hash: KeyHash,
@@ -57,12 +57,12 @@ impl From<u64> for KeyHash {
 impl KeyHash {
     /// Expands the hash to 64 bits: the table uses the lower bits for positions and the upper ones for tags.
     pub(crate) fn table_hash(self) -> u64 {
-        // hashbrown uses high and low bits of the hash, so both halves need some.
+        // hashbrown uses high and low bits of the hash, so both halves must depend on the key.
         u64::from(self.0) << 32 | u64::from(self.0)
     }
 }
 
-/// The ends of a FIFO, and the bytes in it.
+/// The two ends of a FIFO, and the bytes in it.
 #[derive(Clone, Copy, Debug)]
 struct FifoEnds {
     newest: u32,
@@ -80,7 +80,7 @@ const EMPTY: FifoEnds = FifoEnds {
 #[derive(Debug)]
 pub(crate) struct NodeTable<V> {
     slots: Vec<Option<CacheNode<V>>>,
-    /// Slots that are `None`.
+    /// The indices of the slots that are `None`.
     vacant: Vec<u32>,
     small: FifoEnds,
     main: FifoEnds,
@@ -144,7 +144,7 @@ impl<V> NodeTable<V> {
 
     /// Removes a node.
     pub(crate) fn remove(&mut self, index: u32) -> CacheNode<V> {
-        // Before the slot is vacant, as unlinking reads the node.
+        // First, since unlinking reads the node from its slot.
         self.unlink(index);
         self.vacant.push(index);
         self.slots[index as usize]
@@ -152,7 +152,7 @@ impl<V> NodeTable<V> {
             .expect("links and the table name slots in use")
     }
 
-    /// Makes a node the newest of a FIFO, the same or the other one.
+    /// Moves a node to the newest end of a FIFO, its own or the other one.
     pub(crate) fn renew(&mut self, index: u32, queue: FifoQueue) {
         self.unlink(index);
         self.node_mut(index).queue = queue;
@@ -200,7 +200,7 @@ impl<V> NodeTable<V> {
             self.node_mut(previous_newest).newer = index;
         }
         let node = self.node_mut(index);
-        // The newest node has no newer one.
+        // The node becomes the newest one.
         (node.newer, node.older) = (NIL, previous_newest);
     }
 

@@ -10,7 +10,7 @@ use lowroad_http::range::{self, ByteRange, RangesSpecifier};
 
 use crate::validation::{RawFieldLine, StoredValidators};
 
-/// Sorted ranges that neither overlap nor touch.
+/// The stored parts of a representation: sorted ranges that neither overlap nor touch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PartSet {
     /// The length of the whole representation.
@@ -18,7 +18,7 @@ pub struct PartSet {
     ranges: Vec<ByteRange>,
 }
 
-/// The part that a 206 announces.
+/// The part of a representation that is enclosed in a 206 response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ContentRange<'f> {
     /// The range of the part.
@@ -30,8 +30,8 @@ pub struct ContentRange<'f> {
 }
 
 impl<'f> ContentRange<'f> {
-    /// The part in a 206 with these fields, if it may be stored: a single range, within the one requested in `requested`,
-    /// of a representation of known length, with at most one entity tag. A part of any other range is not trusted.
+    /// The part in a 206 response with these fields, if it may be stored: a single range, within the one of the
+    /// request's Range field `requested`, of a representation of known length, with at most one entity tag.
     #[must_use]
     pub fn from_fields(
         requested: &[u8],
@@ -46,7 +46,7 @@ impl<'f> ContentRange<'f> {
         let (Some((_, value)), None) = (ranges.next(), ranges.next()) else {
             return None;
         };
-        // Two tags denote two versions, and preconditions would be compared with one of them.
+        // Two tags denote two versions, but preconditions would be compared with only one of them.
         if lines_named(b"etag").nth(1).is_some() {
             return None;
         }
@@ -104,8 +104,8 @@ impl PartSet {
         }
     }
 
-    /// Adds a part of a representation of `len` bytes. Returns false, without adding it, unless the stored validator
-    /// and that of the part are equal and strong (§3.4).
+    /// Adds a part of a representation of `len` bytes. Returns false, and adds nothing, unless the part fits, and its
+    /// validator and the `stored` one are equal and strong (§3.4).
     pub fn add(&mut self, part: ByteRange, len: u64, stored: &[u8], part_validator: &[u8]) -> bool {
         let is_valid_part = len == self.len && part.start < part.end && part.end <= len;
         // RFC 9111 §3.4: only parts with the same strong validator are combined.
@@ -113,7 +113,7 @@ impl PartSet {
             return false;
         }
         let mut merged = part;
-        // Merges all ranges that overlap or touch the new one.
+        // Merge all ranges that overlap or touch the new one.
         self.ranges.retain(|range| {
             let touches = range.start <= merged.end && merged.start <= range.end;
             if touches {
@@ -146,8 +146,8 @@ impl PartSet {
         requested.start >= requested.end || self.ranges.iter().any(covers)
     }
 
-    /// Whether a request for these ranges, evaluated for the length of the whole, can be answered. An unsatisfiable
-    /// range is known by the length alone.
+    /// Whether a request for these ranges of the whole representation can be answered. For an unsatisfiable range the
+    /// length alone suffices.
     #[must_use]
     pub fn can_answer(&self, requested: &RangesSpecifier) -> bool {
         match requested {
@@ -158,7 +158,7 @@ impl PartSet {
         }
     }
 
-    /// The ranges of a part that are missing here, sorted.
+    /// The ranges within `part` that are missing, sorted.
     #[must_use]
     pub fn missing_in(&self, part: ByteRange) -> Vec<ByteRange> {
         let intersection = |gap: ByteRange| ByteRange {
@@ -171,7 +171,7 @@ impl PartSet {
             .collect()
     }
 
-    /// The missing ranges, sorted.
+    /// All missing ranges, sorted.
     #[must_use]
     pub fn missing(&self) -> Vec<ByteRange> {
         let ends = core::iter::once(0).chain(self.ranges.iter().map(|r| r.end));
@@ -194,7 +194,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_with_the_same_strong_validator_are_joined() {
+    fn parts_with_the_same_strong_validator_are_combined() {
         let mut parts = PartSet::with_len(10);
         assert!(parts.add(bytes(0, 3), 10, TAG, TAG) && parts.add(bytes(6, 10), 10, TAG, TAG));
         assert_eq!(parts.missing(), [bytes(3, 6)]);
@@ -208,8 +208,8 @@ mod tests {
     }
 
     #[test]
-    fn they_are_as_a_set_of_bytes() {
-        // Compared with a map of the bytes.
+    fn part_set_agrees_with_a_byte_map() {
+        // The reference is one flag per byte.
         let mut state = 1_u64;
         let mut random = |below: u64| {
             state = state
@@ -222,16 +222,19 @@ mod tests {
             for _ in 0..12 {
                 let (start, len) = (random(40), 1 + random(9));
                 let part = bytes(start, (start + len).min(40));
-                let own = part.start as usize..part.end as usize;
+                let part_indices = part.start as usize..part.end as usize;
                 let news: u64 = parts
                     .missing_in(part)
                     .iter()
                     .map(|new| new.end - new.start)
                     .sum();
-                let missing = set[own.clone()].iter().filter(|has| !**has).count();
+                let missing = set[part_indices.clone()]
+                    .iter()
+                    .filter(|has| !**has)
+                    .count();
                 assert_eq!(news, missing as u64);
                 assert!(parts.add(part, 40, TAG, TAG));
-                set[own].fill(true);
+                set[part_indices].fill(true);
                 let gaps: u64 = parts.missing().iter().map(|gap| gap.end - gap.start).sum();
                 assert_eq!(gaps, set.iter().filter(|has| !**has).count() as u64);
                 assert_eq!(parts.is_whole(), set.iter().all(|has| *has));
@@ -245,21 +248,21 @@ mod tests {
     }
 
     #[test]
-    fn others_are_not() {
+    fn weak_different_or_missing_validators_are_not_combined() {
         // RFC 9111 §3.4: weak, different and missing validators.
         let mut parts = PartSet::with_len(10);
-        for (stored, own) in [
+        for (stored, part_validator) in [
             (&b"W/\"a\""[..], &b"W/\"a\""[..]),
             (b"\"a\"", b"\"b\""),
             (b"", b""),
         ] {
-            assert!(!parts.add(bytes(0, 3), 10, stored, own));
+            assert!(!parts.add(bytes(0, 3), 10, stored, part_validator));
         }
         assert!(!parts.add(bytes(0, 3), 11, TAG, TAG) && !parts.add(bytes(9, 11), 10, TAG, TAG));
     }
 
     #[test]
-    fn what_is_new_of_a_part_is_what_was_missing() {
+    fn missing_in_returns_the_gaps_inside_a_part() {
         let mut parts = PartSet::with_len(10);
         assert_eq!(parts.missing_in(bytes(2, 4)), [bytes(2, 4)]);
         assert!(parts.add(bytes(2, 4), 10, TAG, TAG) && parts.add(bytes(6, 8), 10, TAG, TAG));
@@ -269,7 +272,7 @@ mod tests {
     }
 
     #[test]
-    fn a_part_is_what_was_asked_for_of_a_whole_of_known_length() {
+    fn content_range_must_be_within_the_requested_range() {
         // A broken origin must not be able to fill gaps with other bytes.
         let part = |asked: &str, range: &'static str, tag: &'static str| {
             let fields: [RawFieldLine<'static>; 2] = [
@@ -297,7 +300,7 @@ mod tests {
             // Several ranges were requested.
             ("bytes=0-1, 5-9", "bytes 5-9/10", tag),
             ("bytes=10-", "bytes 5-9/10", tag),
-            // The length of the whole is unknown.
+            // The complete length is unknown.
             ("bytes=5-", "bytes 5-9/*", tag),
             ("bytes=5-", "bytes 5-10/10", tag),
             ("lines=5-", "bytes 5-9/10", tag),
@@ -320,7 +323,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_strong_validator_combines_a_part() {
+    fn only_strong_etags_are_combinable() {
         let range: RawFieldLine<'_> = (b"Content-Range", b"bytes 5-9/10");
         let etag = |tags: &[&'static [u8]]| {
             let tags = tags.iter().map(|tag| (&b"ETag"[..], *tag));
@@ -338,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn content_range_is_read_strictly() {
+    fn malformed_content_range_is_rejected() {
         // RFC 9110 §14.4.
         assert_eq!(content_range(b"bytes 4-9/10"), Some((bytes(4, 10), 10)));
         for bad in [

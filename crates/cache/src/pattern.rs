@@ -1,9 +1,10 @@
-//! Purge patterns: everything, one URL, all URLs with a prefix, or a host.
+//! Purge patterns: match the requests whose stored responses a purge removes. A pattern is everything, one URL, all
+//! URLs with a prefix, or a host.
 //!
-//! In doubt, a pattern matches more rather than less: a needless purge costs a fetch, a missed one leaves a stale
-//! response. So targets are compared with percent escapes decoded and the slashes of the path merged, as many origins
-//! read them, although each form is stored separately; and a Host without a port stands for both the default port and
-//! the port of the connection.
+//! In doubt, a pattern matches: a needless purge costs a fetch, a missed one leaves a stale response. So targets are
+//! compared with percent escapes decoded and repeated slashes of the path merged, as many origins interpret them,
+//! although each form has its own cache key; and a Host without a port matches both the default port and the port of
+//! the connection.
 
 use alloc::vec::Vec;
 use core::fmt;
@@ -12,15 +13,15 @@ use lowroad_http::host;
 
 /// The port of a request without one.
 const PORT_DEFAULT: u16 = 80;
-/// The start of a URL, and its default port.
+/// The schemes, each with its default port.
 const SCHEMES: [(&str, u16); 2] = [("http://", 80), ("https://", 443)];
 
-/// A set of requests.
+/// A pattern that matches requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum RequestPattern {
     /// Every request.
     All,
-    /// The requests for one URL, in all variants, or for all URLs with this prefix.
+    /// The requests for one URL (all variants), or for all URLs with a prefix.
     Url {
         /// Lower case, without port and final dot.
         host: Vec<u8>,
@@ -28,7 +29,7 @@ pub enum RequestPattern {
         port: u16,
         /// Path and query in the form of [`decode_target`].
         target: Vec<u8>,
-        /// Targets that begin with `target` match, too.
+        /// Whether all targets that begin with `target` match.
         is_prefix: bool,
     },
     /// The requests for one host on any port: lower case, without final dot.
@@ -98,15 +99,16 @@ impl fmt::Display for RequestPattern {
 }
 
 impl RequestPattern {
-    /// Parses `all`, `host:NAME`, `http://host[:port]/path?query`, the same with `https`, or with a `*` at the end.
+    /// Parses `all`, `host:NAME`, or `http://host[:port]/path?query`; a URL may have the scheme `https`, and a `*` at
+    /// its end for a prefix.
     ///
     /// # Errors
-    /// The text has another form.
+    /// The text is none of these.
     pub fn parse(text: &str) -> Result<RequestPattern, RequestPatternError> {
         if text == "all" {
             return Ok(RequestPattern::All);
         }
-        // Before the schemes: `host:` is no URL.
+        // Checked before the schemes, since `host:` is not a scheme.
         if let Some(name) = text.strip_prefix("host:") {
             return RequestPattern::from_host(name.trim()).ok_or(RequestPatternError::Host);
         }
@@ -133,7 +135,7 @@ impl RequestPattern {
         Some(RequestPattern::Host(name))
     }
 
-    /// The pattern of one URL, or of a prefix, in the terms of a request: its Host field and its target.
+    /// The pattern for one URL, or for a prefix, from the Host field and the target of a request.
     ///
     /// # Errors
     /// The host is invalid.
@@ -151,8 +153,8 @@ impl RequestPattern {
         })
     }
 
-    /// Whether the pattern matches a request with this Host and target; `connection_port` is the port of its connection, if
-    /// known.
+    /// Whether the pattern matches a request with this Host and target; `connection_port` is the port of its
+    /// connection, if known.
     pub fn matches(
         &self,
         request_host: &[u8],
@@ -177,7 +179,7 @@ impl RequestPattern {
     }
 }
 
-/// Whether a Host field, received on a port, may mean this host and port.
+/// Whether a Host field, received on `connection_port`, may denote this host and port.
 fn is_authority(host_field: &[u8], connection_port: Option<u16>, host: &[u8], port: u16) -> bool {
     let is_port_match = match host::port(host_field) {
         Some(named_port) => named_port == port,
@@ -190,7 +192,7 @@ fn is_authority(host_field: &[u8], connection_port: Option<u16>, host: &[u8], po
     is_host(host_field, host) && is_port_match
 }
 
-/// Whether a Host field may mean this host: an empty or invalid one may mean any.
+/// Whether a Host field may denote this host: an empty or invalid one may denote any host.
 fn is_host(host_field: &[u8], host: &[u8]) -> bool {
     let mut out = [0; 256];
     // An invalid Host matches: a purge may remove too much, but never too little.
@@ -285,13 +287,13 @@ mod tests {
     }
 
     #[test]
-    fn all_means_all() {
+    fn all_matches_every_request() {
         assert!(matches("all", "a", 1, "/x"));
         assert!(matches("all", "", 1, "/x"));
     }
 
     #[test]
-    fn a_url_means_itself() {
+    fn url_pattern_matches_exactly_one_url() {
         assert!(matches("http://a.example/x?y", "a.example", 80, "/x?y"));
         assert!(!matches("http://a.example/x", "a.example", 80, "/x?y"));
         assert!(!matches("http://a.example/x", "b.example", 80, "/x"));
@@ -301,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn a_prefix_means_what_begins_so() {
+    fn prefix_pattern_matches_all_urls_with_the_prefix() {
         assert!(matches("http://a/x*", "a", 80, "/x"));
         assert!(matches("http://a/x*", "a", 80, "/xyz?q"));
         assert!(!matches("http://a/x*", "a", 80, "/y"));
@@ -309,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_are_compared_with_slashes_merged() {
+    fn repeated_slashes_in_paths_are_merged() {
         // Many origins read all these forms as one path; but slashes in a query are data.
         let forms = [
             "/x/p/q",
@@ -339,7 +341,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_means_all_of_it_at_any_port() {
+    fn host_pattern_matches_any_port_and_target() {
         assert!(matches("host:A.example.", "a.example:81", 81, "/x?y"));
         assert!(matches("host:a", "", 80, "/"));
         assert!(!matches("host:a", "b", 80, "/"));
@@ -347,7 +349,7 @@ mod tests {
     }
 
     #[test]
-    fn a_request_names_its_url() {
+    fn from_url_equals_the_parsed_pattern() {
         for (authority, target, is_prefix, text) in [
             ("A:80", "/x?y", false, "http://a/x?y"),
             ("a:81", "/%78", true, "http://a:81/x*"),
@@ -361,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn patterns_are_read_as_they_are_written() {
+    fn displayed_patterns_parse_to_themselves() {
         for (text, written) in [
             ("all", "all"),
             ("host:A.b", "host:a.b"),
@@ -379,7 +381,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_are_compared_without_case_final_dot_and_default_port() {
+    fn host_case_final_dot_and_default_port_are_ignored() {
         for host in ["A.Example", "a.example:80", "a.EXAMPLE.", "a.example.:80"] {
             assert!(matches("http://a.example/", host, 80, "/"), "{host}");
             assert!(matches("HTTP://A.example:80/", host, 80, "/"), "{host}");
@@ -390,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_asked_over_tls_is_named_by_https() {
+    fn https_pattern_matches_port_443() {
         // The port stands for the scheme.
         assert!(matches("https://a/x", "a", 443, "/x"));
         assert!(matches("HTTPS://a/x", "a:443", 443, "/x"));
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn in_doubt_it_matches() {
+    fn ambiguous_requests_match() {
         // A needless purge costs a fetch, a missed one a stale response.
         assert!(matches("http://a:8080/", "a", 8080, "/"));
         assert!(matches("http://a/", "a", 8080, "/"));
@@ -421,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_pattern_is_refused() {
+    fn malformed_patterns_are_rejected() {
         for (text, error) in [
             ("", RequestPatternError::Scheme),
             ("ALL", RequestPatternError::Scheme),

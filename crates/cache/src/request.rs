@@ -2,7 +2,7 @@
 
 use crate::cache_control::{CacheDirectives, DeltaSeconds};
 
-/// The parts of a request that decide about the use of stored responses.
+/// The parts of a request that determine which stored responses it accepts, and whether the response may be stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestDirectives {
     /// The method is GET.
@@ -39,7 +39,8 @@ impl RequestDirectives {
         stale_if_error_secs: 0,
     };
 
-    /// Reads a request. If its directives are not to be `is_honoured`, only `no-store` is, which keeps content private.
+    /// Reads the directives of a request. If `is_honoured` is false, all are ignored except `no-store`, which keeps
+    /// content private.
     pub fn read<'f>(
         is_get: bool,
         fields: impl IntoIterator<Item = (&'f [u8], &'f [u8])>,
@@ -89,7 +90,7 @@ impl RequestDirectives {
             let previous = self.max_age_secs.unwrap_or(u64::MAX);
             self.max_age_secs = Some(previous.min(secs.unwrap_or(0)));
         } else if name_is("min-fresh") {
-            // An unreadable argument demands infinite freshness, the strict side.
+            // An invalid argument counts as the strictest value: no response is fresh for that long.
             self.min_fresh_secs = self.min_fresh_secs.max(secs.unwrap_or(u64::MAX));
         } else if name_is("max-stale") {
             // RFC 9111 §5.2.1.2: without an argument, any staleness is accepted.
@@ -110,12 +111,12 @@ mod tests {
     }
 
     #[test]
-    fn directives_are_read_on_the_strict_side() {
-        // An unreadable value must not widen the reuse of stored responses.
-        let asked = read("no-store, ONLY-IF-CACHED, max-age=9, max-age=5, min-fresh=x");
-        assert!(asked.no_store && asked.only_if_cached && !asked.no_cache);
+    fn invalid_or_repeated_directives_take_the_strictest_value() {
+        // An invalid value must not extend the reuse of stored responses.
+        let directives = read("no-store, ONLY-IF-CACHED, max-age=9, max-age=5, min-fresh=x");
+        assert!(directives.no_store && directives.only_if_cached && !directives.no_cache);
         assert_eq!(
-            (asked.max_age_secs, asked.min_fresh_secs),
+            (directives.max_age_secs, directives.min_fresh_secs),
             (Some(5), u64::MAX)
         );
         assert_eq!(read("max-age=no").max_age_secs, Some(0));
@@ -124,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn pragma_counts_without_cache_control() {
+    fn pragma_no_cache_counts_without_cache_control() {
         let pragma = (&b"Pragma"[..], &b"no-cache"[..]);
         assert!(RequestDirectives::read(true, [pragma], true).no_cache);
         let both = [pragma, (b"Cache-Control", b"max-age=5")];
@@ -132,13 +133,13 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_honoured_still_keeps_out_of_the_store() {
+    fn ignored_directives_still_include_no_store() {
         // `no-store` protects the client's data.
         let fields = [
             (&b"cache-control"[..], &b"no-store, no-cache"[..]),
             (b"authorization", b"x"),
         ];
-        let asked = RequestDirectives::read(true, fields, false);
-        assert!(asked.no_store && asked.is_authorized && !asked.no_cache);
+        let directives = RequestDirectives::read(true, fields, false);
+        assert!(directives.no_store && directives.is_authorized && !directives.no_cache);
     }
 }

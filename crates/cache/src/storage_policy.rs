@@ -1,9 +1,9 @@
-//! Decides whether a shared cache may store a response, and gives the reason if not. [`crate::lifetime`] decides its
-//! later reuse. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
+//! Decides whether a shared cache may store a response, and gives the reason if not. [`crate::lifetime`] decides
+//! whether a stored response may be reused. Read RFC 9111 §3 and §4, RFC 9110 §15.1.
 //!
-//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`decide_strict`] is the variant for callers that have
-//! excluded requests with Authorization, Range or fields outside the key, and that reuse responses without further
-//! checks: responses that need validation before each use, or set a cookie, are not stored.
+//! [`decide`] evaluates the request and the caller's `StoragePolicy`. [`decide_strict`] is for callers that cannot
+//! validate, and that have excluded requests with Authorization, Range or fields outside the cache key: it rejects
+//! responses that need validation before each use, or set a cookie.
 
 use crate::cache_control::{self, CacheControl};
 use crate::freshness::{
@@ -21,30 +21,33 @@ use lowroad_http::fields::FieldNames;
 /// The decisions that RFC 9111 leaves to a cache.
 #[derive(Clone, Copy, Debug)]
 pub struct StoragePolicy {
-    /// Store responses that need validation before use, and stale ones, if they have a validator.
-    pub validates: bool,
-    /// Require that the response gives a lifetime.
+    /// The cache can validate stored responses: also store stale responses and those with `no-cache`, if they have a
+    /// validator.
+    pub can_validate: bool,
+    /// Store only responses with an explicit freshness lifetime (Cache-Control or Expires).
     pub explicit_only: bool,
-    /// The operator's lifetime for responses without one; it replaces the heuristic by Last-Modified.
+    /// The operator's freshness lifetime for responses without an explicit one; it replaces the heuristic by
+    /// Last-Modified.
     pub ttl_secs: Option<u64>,
-    /// The upper bound of a heuristic lifetime by Last-Modified.
+    /// The upper bound of a heuristic freshness lifetime by Last-Modified.
     pub heuristic_secs_max: u64,
-    /// Store 403, 429 and 451, although another client, or the same one later, may be admitted.
-    pub refusals: bool,
+    /// Store responses with 403, 429 or 451, although another client, or the same one later, may be admitted.
+    pub denial_statuses: bool,
     /// The default of `stale-while-revalidate`.
     pub stale_while_revalidate_secs: u64,
     /// The default of `stale-if-error`.
     pub stale_if_error_secs: u64,
-    /// The treatment of responses that set cookies.
+    /// Which responses with Set-Cookie are stored.
     pub cookies: CookiePolicy,
-    /// Vary may name any fields, which the caller selects by ([`crate::vary`]); else only Accept-Encoding.
+    /// Store responses whose Vary names any fields; the caller must compare them ([`crate::vary`]). Otherwise Vary may
+    /// name only Accept-Encoding.
     pub varies: bool,
-    /// Accept-Encoding is part of the key even if Vary does not name it, since servers may omit it.
+    /// Treat Accept-Encoding as a selecting field even if Vary does not name it, since servers may omit it there.
     pub encoding_in_key: bool,
     /// Evaluate CDN-Cache-Control.
     pub targeted: bool,
-    /// Store responses without the fields that `private` and `no-cache` name; else these directives count as
-    /// unqualified.
+    /// With `private="f"` or `no-cache="f"`, store the response without the field `f`. Otherwise these directives count
+    /// as unqualified.
     pub excludes_fields: bool,
     /// Store 206 responses.
     pub partial: bool,
@@ -57,22 +60,22 @@ pub struct StoragePolicy {
 /// alone suffices only for private caches.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CookiePolicy {
-    /// None.
+    /// None of them.
     Never,
     /// Those explicitly meant for shared caches: `public`, `s-maxage` or CDN-Cache-Control.
     Shared,
-    /// All.
+    /// All of them.
     Always,
 }
 
 impl StoragePolicy {
-    /// Stored responses are reused without further checks.
+    /// For caches that neither validate stored responses nor compare selecting fields other than Accept-Encoding.
     pub const STRICT: StoragePolicy = StoragePolicy {
-        validates: false,
+        can_validate: false,
         explicit_only: false,
         ttl_secs: None,
         heuristic_secs_max: HEURISTIC_SECS_MAX,
-        refusals: false,
+        denial_statuses: false,
         stale_while_revalidate_secs: 0,
         stale_if_error_secs: 0,
         cookies: CookiePolicy::Never,
@@ -83,17 +86,17 @@ impl StoragePolicy {
         partial: false,
         shared_only: false,
     };
-    /// For applications: any Vary, but only explicit lifetimes.
-    pub const PROGRAM: StoragePolicy = StoragePolicy {
+    /// For responses of applications (CGI, FastCGI, handlers): any Vary, but only explicit freshness lifetimes.
+    pub const APPLICATION: StoragePolicy = StoragePolicy {
         explicit_only: true,
-        refusals: true,
+        denial_statuses: true,
         varies: true,
         ..StoragePolicy::STRICT
     };
-    /// For origins: everything that RFC 9111 permits.
+    /// For responses of origin servers: everything that RFC 9111 permits.
     pub const ORIGIN: StoragePolicy = StoragePolicy {
-        validates: true,
-        refusals: true,
+        can_validate: true,
+        denial_statuses: true,
         cookies: CookiePolicy::Shared,
         varies: true,
         targeted: true,
@@ -106,11 +109,11 @@ impl StoragePolicy {
 /// The reason for not storing a response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum StorageRefusal {
-    /// The status is not final, or depends on more than the key.
+    /// The status is interim, or depends on more than the cache key.
     Status(u16),
-    /// The status may be stored only with an explicit lifetime, which is missing.
+    /// The status is not heuristically cacheable, and there is no explicit freshness lifetime.
     StatusNeedsLifetime(u16),
-    /// `must-understand` with a status without implemented caching rules.
+    /// `must-understand`, and the caching rules of the status are not implemented.
     NotUnderstood(u16),
     /// `no-store`
     NoStore,
@@ -118,30 +121,30 @@ pub enum StorageRefusal {
     Private,
     /// `no-cache`: each use would need validation.
     NoCache,
-    /// It sets a cookie.
+    /// The response sets a cookie.
     SetCookie,
     /// Vary names a field that is not part of the key, or `*`.
     Vary(String),
     /// Cache-Control cannot be parsed.
     Malformed,
-    /// `must-revalidate` without an explicit lifetime, which forbids a heuristic one.
+    /// There is no explicit freshness lifetime, and `must-revalidate` rules out a heuristic one.
     MustRevalidate,
-    /// There is no lifetime: neither explicit nor heuristic nor by the operator.
+    /// There is no freshness lifetime: neither explicit nor heuristic nor set by the operator.
     NoLifetime,
     /// The response is stale on arrival.
     Stale,
-    /// The response has no explicit lifetime, and changed so recently that its heuristic lifetime is over: storable
-    /// later.
+    /// The response has no explicit freshness lifetime, and changed so recently that its heuristic one is over on
+    /// arrival. A later response may be storable.
     JustChanged,
     /// The request's method is not GET.
     Method,
     /// The request has `no-store`.
-    Asked,
+    RequestNoStore,
     /// The request has Authorization, and the response does not permit sharing (§3.5).
     Authorization,
     /// The response needs validation before use, and has no validator.
     NoValidator,
-    /// The response is not explicitly for shared caches, and the operator requires that.
+    /// The operator requires that responses are explicitly meant for shared caches, and this one is not.
     NotShared,
 }
 
@@ -162,7 +165,7 @@ impl StorageRefusal {
             StorageRefusal::NoLifetime => "no-lifetime",
             StorageRefusal::Stale | StorageRefusal::JustChanged => "stale",
             StorageRefusal::Method => "method",
-            StorageRefusal::Asked => "request-no-store",
+            StorageRefusal::RequestNoStore => "request-no-store",
             StorageRefusal::Authorization => "authorization",
             StorageRefusal::NoValidator => "no-validator",
             StorageRefusal::NotShared => "not-shared",
@@ -211,7 +214,7 @@ impl fmt::Display for StorageRefusal {
                  heuristic lifetime is 0; set Cache-Control: max-age, or a ttl for such responses",
             ),
             StorageRefusal::Method => f.write_str("only responses to GET are stored"),
-            StorageRefusal::Asked => f.write_str("the request's Cache-Control has no-store"),
+            StorageRefusal::RequestNoStore => f.write_str("the request's Cache-Control has no-store"),
             StorageRefusal::Authorization => f.write_str(
                 "the request has Authorization; send public, s-maxage or must-revalidate if other \
                  clients may receive the response",
@@ -228,8 +231,7 @@ impl fmt::Display for StorageRefusal {
 
 impl core::error::Error for StorageRefusal {}
 
-/// Judges the response to a GET. `ttl_secs` is the operator's lifetime for responses without one; it replaces the
-/// heuristic by Last-Modified.
+/// Decides whether the response to a GET is stored, by [`StoragePolicy::STRICT`] with this `ttl_secs`.
 ///
 /// # Errors
 /// The first reason found not to store the response.
@@ -246,7 +248,7 @@ pub fn decide_strict<'a>(
     decide(&policy, &RequestDirectives::GET, status, fields, received).map(|plan| plan.freshness)
 }
 
-/// Judges a response to a request.
+/// Decides whether the response to a request is stored.
 ///
 /// # Errors
 /// The first reason found not to store the response.
@@ -261,12 +263,12 @@ pub fn decide<'a>(
         return Err(StorageRefusal::Method);
     }
     if directives.no_store {
-        return Err(StorageRefusal::Asked);
+        return Err(StorageRefusal::RequestNoStore);
     }
     let storable = StorableFields::read(fields, policy)?;
     check_storable(status, &storable, policy)?;
     // RFC 9111 §3.5.
-    if directives.is_authorized && !storable.is_shareable() {
+    if directives.is_authorized && !storable.permits_authorized_request() {
         return Err(StorageRefusal::Authorization);
     }
     let (lifetime_secs, source) = lifetime(status, &storable, received.at_unix_secs, policy)?;
@@ -276,22 +278,22 @@ pub fn decide<'a>(
         source,
     };
     let plan = storable.plan(status, freshness, policy);
-    match plan.is_useful(policy.validates && storable.has_validator) {
+    match plan.is_useful(policy.can_validate && storable.has_validator) {
         true => Ok(plan),
-        false if !policy.validates && source == LifetimeSource::Heuristic => {
+        false if !policy.can_validate && source == LifetimeSource::Heuristic => {
             Err(StorageRefusal::JustChanged)
         }
-        // A different reason for the same result: the operator can act on it by waiting or by a ttl.
-        false if !policy.validates => Err(StorageRefusal::Stale),
+        // Unlike with `JustChanged`, a later response will not help: the explicit lifetime itself is over.
+        false if !policy.can_validate => Err(StorageRefusal::Stale),
         false => Err(StorageRefusal::NoValidator),
     }
 }
 
-/// The fields of a response that decide about storing it.
+/// The fields of a response that determine whether it is stored.
 #[derive(Debug, Default)]
 struct StorableFields<'a> {
     control: CacheControl,
-    /// `control` comes from CDN-Cache-Control, which overrides Cache-Control and Expires.
+    /// `control` was read from CDN-Cache-Control, which overrides Cache-Control and Expires.
     is_targeted: bool,
     times: TimeFields<'a>,
     sets_cookie: bool,
@@ -299,7 +301,7 @@ struct StorableFields<'a> {
     /// The values of Cache-Control.
     control_lines: Vec<&'a [u8]>,
     excluded_fields: FieldNames,
-    /// `Pragma: no-cache`, a request field; servers that send it mean Cache-Control.
+    /// `Pragma: no-cache`. Pragma is a request field, but servers that send it mean `Cache-Control: no-cache`.
     pragma_no_cache: bool,
 }
 
@@ -365,43 +367,44 @@ impl<'a> StorableFields<'a> {
     /// Whether every use needs validation.
     fn no_cache(&self, policy: &StoragePolicy) -> bool {
         let is_no_cache_set = match policy.excludes_fields {
-            true => self.control.no_cache_bare,
+            true => self.control.no_cache_unqualified,
             false => self.control.no_cache,
         };
         is_no_cache_set || (self.pragma_no_cache && !self.control.present)
     }
 
-    /// Whether the response may be shared although its request had Authorization (§3.5).
-    fn is_shareable(&self) -> bool {
+    /// Whether the response to a request with Authorization may be stored (§3.5).
+    fn permits_authorized_request(&self) -> bool {
         let control = &self.control;
-        control.public || control.must_revalidate_proper || control.s_maxage.secs().is_some()
+        control.public || control.must_revalidate_directive || control.s_maxage.secs().is_some()
     }
 
     fn plan(&self, status: u16, freshness: Freshness, policy: &StoragePolicy) -> StoragePlan {
         let control = &self.control;
         let no_cache = self.no_cache(policy);
         let s_maxage = control.s_maxage != cache_control::DeltaSeconds::Absent;
-        // Without a lifetime it is stored only for validation, and may be personal: neither a client's max-stale nor
-        // the operator's default for all responses may make it reusable by others.
+        // Without a freshness lifetime the response is stored only for validation, and may be personal: neither a
+        // client's max-stale nor the operator's defaults for stale reuse may make it reusable by others.
         let is_never_fresh = freshness.lifetime_secs == 0;
-        let window = |directive: cache_control::DeltaSeconds, default_secs: u64| match directive {
-            // RFC 9111 §5.2.2.2, §5.2.2.4: no stale reuse without validation.
-            _ if !policy.validates || control.must_revalidate || no_cache => 0,
-            cache_control::DeltaSeconds::Secs(secs) => secs,
-            // The operator's default applies only if the response does not restrict stale reuse itself.
-            cache_control::DeltaSeconds::Absent if !s_maxage && !is_never_fresh => default_secs,
-            _ => 0,
-        };
+        let stale_window_secs =
+            |directive: cache_control::DeltaSeconds, default_secs: u64| match directive {
+                // RFC 9111 §5.2.2.2, §5.2.2.4: no stale reuse without validation.
+                _ if !policy.can_validate || control.must_revalidate || no_cache => 0,
+                cache_control::DeltaSeconds::Secs(secs) => secs,
+                // The operator's default applies only if the response does not restrict stale reuse itself.
+                cache_control::DeltaSeconds::Absent if !s_maxage && !is_never_fresh => default_secs,
+                _ => 0,
+            };
         StoragePlan {
             freshness,
             no_cache,
             // RFC 9111 §5.2.2.10: s-maxage implies proxy-revalidate.
             must_revalidate: control.must_revalidate || s_maxage || is_never_fresh,
-            swr_secs: window(
+            swr_secs: stale_window_secs(
                 control.stale_while_revalidate,
                 policy.stale_while_revalidate_secs,
             ),
-            sie_secs: window(control.stale_if_error, policy.stale_if_error_secs),
+            sie_secs: stale_window_secs(control.stale_if_error, policy.stale_if_error_secs),
             immutable: control.immutable,
             excluded_fields: match policy.excludes_fields {
                 true => self.excluded_fields.clone(),
@@ -412,7 +415,8 @@ impl<'a> StorableFields<'a> {
     }
 }
 
-/// Fails with the first name that the caller does not select by: any but Accept-Encoding, or `*`.
+/// Fails with the first name in Vary that the policy does not support: `*`, or without `policy.varies` any name except
+/// Accept-Encoding.
 fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal> {
     let unsupported_name = value
         .split(|b| *b == b',')
@@ -429,45 +433,46 @@ fn check_vary(value: &[u8], policy: &StoragePolicy) -> Result<(), StorageRefusal
     }
 }
 
-/// Checks everything except the lifetime.
+/// Checks everything except the freshness lifetime.
 fn check_storable(
     status: u16,
     storable: &StorableFields<'_>,
     policy: &StoragePolicy,
 ) -> Result<(), StorageRefusal> {
     let control = &storable.control;
-    let is_refused = is_refusal(status) && !policy.refusals;
-    if is_refused || !(is_plain(status) || status == 206 && policy.partial) {
+    let is_excluded_denial = is_denial_status(status) && !policy.denial_statuses;
+    if is_excluded_denial || !(is_storable_status(status) || status == 206 && policy.partial) {
         return Err(StorageRefusal::Status(status));
     }
-    // RFC 9111 §4.2.1 advises to treat it as stale; here it is not stored at all.
+    // RFC 9111 §4.2.1 advises to treat such a response as stale; here it is not stored at all.
     if control.malformed {
         return Err(StorageRefusal::Malformed);
     }
     // RFC 9111 §5.2.2.3.
-    if control.must_understand && !is_understood(status) {
+    if control.must_understand && !is_understood_status(status) {
         return Err(StorageRefusal::NotUnderstood(status));
     }
     // With must-understand, no-store is meant for caches that do not implement must-understand (§5.2.2.3).
     if control.no_store && !control.must_understand {
         return Err(StorageRefusal::NoStore);
     }
-    if control.private_bare || control.private && !policy.excludes_fields {
+    if control.private_unqualified || control.private && !policy.excludes_fields {
         return Err(StorageRefusal::Private);
     }
-    if storable.no_cache(policy) && !policy.validates {
+    if storable.no_cache(policy) && !policy.can_validate {
         return Err(StorageRefusal::NoCache);
     }
-    // With `private="set-cookie"` or the like the cookie is not stored.
+    // With `private="set-cookie"` or `no-cache="set-cookie"`, the response is stored without its cookie.
     let is_cookie_excluded =
         policy.excludes_fields && storable.excluded_fields.contains(b"set-cookie");
-    let is_shared = storable.is_targeted || control.public || control.s_maxage.secs().is_some();
-    if policy.shared_only && !is_shared {
+    let is_for_shared_caches =
+        storable.is_targeted || control.public || control.s_maxage.secs().is_some();
+    if policy.shared_only && !is_for_shared_caches {
         return Err(StorageRefusal::NotShared);
     }
     let is_cookie_allowed = match policy.cookies {
         CookiePolicy::Never => false,
-        CookiePolicy::Shared => is_shared,
+        CookiePolicy::Shared => is_for_shared_caches,
         CookiePolicy::Always => true,
     };
     match storable.sets_cookie && !is_cookie_excluded && !is_cookie_allowed {
@@ -491,17 +496,19 @@ fn lifetime(
         };
         return Ok((secs, source));
     }
-    // RFC 9111 §4.2.2: a heuristic needs one of these statuses, or `public`.
-    if !is_heuristic(status) && !storable.control.public {
+    // RFC 9111 §4.2.2: a heuristic lifetime needs a heuristically cacheable status, or `public`.
+    if !is_heuristically_cacheable(status) && !storable.control.public {
         return Err(StorageRefusal::StatusNeedsLifetime(status));
     }
-    // Validation before each use needs no lifetime.
-    let validation_only = || match policy.validates && storable.has_validator {
-        true => Ok((0, LifetimeSource::Nothing)),
-        false if policy.validates && storable.no_cache(policy) => Err(StorageRefusal::NoValidator),
+    // A response that is validated before each use needs no freshness lifetime.
+    let validation_only = || match policy.can_validate && storable.has_validator {
+        true => Ok((0, LifetimeSource::Absent)),
+        false if policy.can_validate && storable.no_cache(policy) => {
+            Err(StorageRefusal::NoValidator)
+        }
         false => Err(StorageRefusal::NoLifetime),
     };
-    // must-revalidate asks for strict freshness: a heuristic would defeat it.
+    // must-revalidate asks for strict freshness, which a heuristic lifetime would defeat.
     if storable.control.must_revalidate {
         return validation_only().map_err(|_| StorageRefusal::MustRevalidate);
     }
@@ -523,20 +530,20 @@ fn lifetime(
     ttl_or_heuristic.map_or_else(validation_only, Ok)
 }
 
-/// Whether the status depends on the client or the moment.
-fn is_refusal(status: u16) -> bool {
+/// Whether the status denies access to this client, or for now.
+fn is_denial_status(status: u16) -> bool {
     matches!(status, 403 | 429 | 451)
 }
 
-/// Whether the status is meaningful by the response alone. The others are interim, or depend on parts of the request
-/// outside the key: credentials, ranges, preconditions other than those for caches.
-fn is_plain(status: u16) -> bool {
+/// Whether a response with this status can answer other requests with the same cache key. The others are interim, or
+/// depend on credentials, ranges or preconditions of one request.
+fn is_storable_status(status: u16) -> bool {
     (200..600).contains(&status) && !matches!(status, 206 | 401 | 407 | 412 | 416)
 }
 
-/// Whether the status may be stored without an explicit lifetime (RFC 9110 §15.1). 304 is included for requests that
-/// are conditional themselves: it stands for the 200.
-fn is_heuristic(status: u16) -> bool {
+/// Whether the status may be stored without an explicit freshness lifetime (RFC 9110 §15.1). 304 is included for
+/// conditional requests of clients: it stands for the 200.
+fn is_heuristically_cacheable(status: u16) -> bool {
     matches!(
         status,
         200 | 203 | 204 | 206 | 300 | 301 | 304 | 308 | 404 | 405 | 410 | 414 | 501
@@ -544,8 +551,8 @@ fn is_heuristic(status: u16) -> bool {
 }
 
 /// Whether the caching rules of this status are implemented.
-fn is_understood(status: u16) -> bool {
-    is_heuristic(status) || matches!(status, 302 | 303 | 307)
+fn is_understood_status(status: u16) -> bool {
+    is_heuristically_cacheable(status) || matches!(status, 302 | 303 | 307)
 }
 
 #[cfg(test)]

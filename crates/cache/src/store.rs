@@ -1,14 +1,15 @@
-//! A map from keys to values with a bound in bytes, and the eviction policy S3-FIFO.
+//! The cache store: a map from keys to values, bounded in bytes, with the eviction policy S3-FIFO.
 //!
-//! The caller supplies the hashes and checks freshness. It also disposes of removed values, which are returned and not
-//! dropped here (they may own arena extents).
+//! The caller supplies the hashes and checks freshness. Removed values are returned to the caller and not dropped here,
+//! since they may own arena extents.
 //!
 //! # Why S3-FIFO
 //! (Yang, Zhang, Qiu, Yue, Rashmi: *FIFO queues are all you need for cache eviction*, SOSP 2023.) Most objects of a web
 //! site are requested only once in the time that they would spend in the cache. A new key enters a *small* FIFO with a
-//! tenth of the bytes and leaves it soon, unless it is requested again; only then it moves to the *main* FIFO. A
-//! *ghost* queue remembers the hashes of keys that left the small FIFO; a key that returns while remembered enters main
-//! at once. A scan over the whole site thus uses only a tenth of the cache and leaves the rest unchanged.
+//! tenth of the bytes. If it is requested again, it moves to the *main* FIFO; otherwise it is soon evicted. A *ghost*
+//! queue remembers the hashes of keys that were evicted from the small FIFO; a key that is inserted again while
+//! remembered enters main directly. A scan over the whole site thus uses only a tenth of the cache and leaves the rest
+//! unchanged.
 //!
 //! - LRU moves a node in a list at each hit (three nodes written, cold cache lines), and one scan over the site
 //!   empties it.
@@ -18,7 +19,7 @@
 //! - SIEVE is simpler still, one FIFO and a hand, but during a scan its hand moves slowly over the new keys: its
 //!   authors do not claim resistance to scans.
 //!
-//! A hit here is one probe, one key compare, and one byte that is written until it has reached 3.
+//! A hit here costs one hash table probe, one key comparison, and the increment of a one-byte counter up to 3.
 
 use crate::ghost_queue::GhostQueue;
 use crate::nodes::{CacheNode, FifoQueue, KeyHash, NodeTable};
@@ -35,10 +36,10 @@ const FREQUENCY_MAX: u8 = 3;
 /// The number of hits in the small FIFO that promotes a key to main.
 const PROMOTE_FROM: u8 = 2;
 
-/// The small FIFO has the capacity divided by this.
+/// The small FIFO may use the capacity divided by this.
 const SMALL_SHARE: u64 = 10;
 
-/// The largest object is the capacity divided by this: otherwise a few objects could evict all others.
+/// The largest accepted object has the capacity divided by this: otherwise a few objects could evict all others.
 const LARGEST_SHARE: u64 = 4;
 
 /// Counts of operations and the current contents.
@@ -46,13 +47,13 @@ const LARGEST_SHARE: u64 = 4;
 pub struct StoreCounters {
     /// Values stored, replacements included.
     pub inserted: u64,
-    /// Values evicted for space; removed or replaced ones do not count.
+    /// Values evicted for space; removed and replaced ones are not counted.
     pub evicted: u64,
     /// Values refused because they were too large.
     pub refused: u64,
     /// Values stored now.
     pub objects: u64,
-    /// Their size in bytes: the sum of size and `CacheStore::ENTRY_OVERHEAD` of each.
+    /// The size in bytes of the values stored now, each including `CacheStore::ENTRY_OVERHEAD`.
     pub bytes: u64,
 }
 
@@ -64,12 +65,12 @@ pub trait KeyedValue {
 
 /// A map from keys to values that never exceeds its capacity in bytes.
 ///
-/// The caller supplies the hashes; equal keys must have equal hashes. The lower 32 bits are used. Where clients choose
-/// the keys, the hash should be keyed, since they could otherwise cause collisions of all keys.
+/// The caller supplies the hashes, of which the lower 32 bits are used; equal keys must have equal hashes. If clients
+/// choose the keys, the hash function should be keyed: otherwise they could make all keys collide.
 #[derive(Debug)]
 pub struct CacheStore<V> {
     capacity_bytes: u64,
-    /// Indices of nodes by hash: each linked node is in it once.
+    /// The indices of the nodes by hash: each linked node is in the table once.
     table: HashTable<u32>,
     nodes: NodeTable<V>,
     ghost: GhostQueue,
@@ -101,7 +102,7 @@ impl<V: KeyedValue> CacheStore<V> {
     pub fn find(&mut self, hash: u64, key: &[u8]) -> Option<&V> {
         let node_index = self.index(hash, key)?;
         let node = self.nodes.node_mut(node_index);
-        // A hot node is not written any more, so its cache line stays shared.
+        // A hot node is no longer written, so that its cache line stays shared.
         if node.frequency < FREQUENCY_MAX {
             node.frequency += 1;
         }
@@ -114,7 +115,7 @@ impl<V: KeyedValue> CacheStore<V> {
             .map(|node_index| &self.nodes.node(node_index).value)
     }
 
-    /// Stores a value of `size` bytes, its key included and [`Self::ENTRY_OVERHEAD`] not included.
+    /// Stores a value of `size` bytes, including its key but not [`Self::ENTRY_OVERHEAD`].
     ///
     /// A value with an equal key is replaced; the new value keeps its queue and hits. The replaced value and then the
     /// evicted ones are appended to `dropped`.
@@ -133,7 +134,7 @@ impl<V: KeyedValue> CacheStore<V> {
             .index(hash, value.key())
             .map(|node_index| self.take(node_index));
         let rank = replaced.as_ref().map(|node| (node.queue, node.frequency));
-        // Before the size check: the old value is removed in any case.
+        // Before the size check, so that the old value is removed in any case.
         dropped.extend(replaced.map(|node| node.value));
 
         let bytes = size.saturating_add(Self::ENTRY_OVERHEAD);
@@ -169,14 +170,15 @@ impl<V: KeyedValue> CacheStore<V> {
 
     /// Evicts the next value, as if its space were needed. `None` if the store is empty.
     ///
-    /// A single call may pass over many values that had hits; each step is paid for by an earlier hit.
+    /// A single call may pass over many values that had hits. The amortized cost is constant, since each step uses up
+    /// one earlier hit.
     pub fn evict_one(&mut self) -> Option<V> {
         let victim = self.victim()?;
         let node = self.take(victim);
         // S3-FIFO remembers only the keys that the small FIFO evicted.
         if node.queue == FifoQueue::Small {
-            // The ghost queue remembers as many keys as the store has: enough to recognize keys that return while main
-            // turns over once, and included in ENTRY_OVERHEAD.
+            // The ghost queue remembers as many keys as the store has: enough to recognize keys that are inserted again
+            // while main turns over once. ENTRY_OVERHEAD includes its memory.
             self.ghost.push(node.hash.table_hash(), self.table.len());
         }
         self.evicted += 1;
@@ -197,7 +199,7 @@ impl<V: KeyedValue> CacheStore<V> {
         );
     }
 
-    /// Removes everything, the memory of evicted keys included.
+    /// Removes all values, and empties the ghost queue.
     pub fn clear(&mut self, dropped: &mut Vec<V>) {
         self.table.clear();
         self.ghost.clear();
@@ -255,8 +257,8 @@ impl<V: KeyedValue> CacheStore<V> {
         }
     }
 
-    /// The node to evict next. Nodes with hits are moved on: from small to main, or to the young end of main with one
-    /// hit less. So the loop ends.
+    /// The node to evict next. Nodes with hits are passed over: they move from small to main, or to the newest end of
+    /// main with one hit less, so that the loop ends.
     fn victim(&mut self) -> Option<u32> {
         loop {
             let queue = self.queue_to_shorten();
@@ -271,7 +273,7 @@ impl<V: KeyedValue> CacheStore<V> {
         }
     }
 
-    /// Selects the small FIFO while it exceeds its share or main is empty, else main.
+    /// The FIFO from which to evict: small while it exceeds its share or main is empty, otherwise main.
     fn queue_to_shorten(&self) -> FifoQueue {
         let small_share = self.capacity_bytes / SMALL_SHARE;
         let main_is_empty = self.nodes.oldest(FifoQueue::Main).is_none();

@@ -1,12 +1,13 @@
-//! CDN-Cache-Control, a targeted field: overrides Cache-Control and Expires for caches like this one. Read RFC 9213.
+//! Parses CDN-Cache-Control, a targeted field, which overrides Cache-Control and Expires in shared caches. Read RFC
+//! 9213.
 
 use alloc::string::ToString;
 
 use crate::cache_control::CacheControl;
 use lowroad_http::structured_fields::{self, StructuredItem};
 
-/// Parses the field's lines; `None` if it is absent, empty or invalid, so that the other fields count (§2.1). A
-/// directive with a value of the wrong type makes it invalid, too.
+/// Parses the field's lines. `None` if the field is absent, empty or invalid: then Cache-Control and Expires count
+/// (§2.1). A directive with a value of the wrong type makes the whole field invalid.
 pub fn read(lines: &[&[u8]]) -> Option<CacheControl> {
     if lines.is_empty() {
         return None;
@@ -44,7 +45,7 @@ mod tests {
     use crate::cache_control::DeltaSeconds;
 
     #[test]
-    fn a_valid_dictionary_counts() {
+    fn valid_cdn_cache_control_is_parsed() {
         let control =
             read(&[b"max-age=99999999999, must-revalidate, private=?0"]).expect("it is valid");
         assert_eq!(control.max_age, DeltaSeconds::Secs(1 << 31));
@@ -52,7 +53,7 @@ mod tests {
     }
 
     #[test]
-    fn an_invalid_or_empty_one_is_as_if_it_were_absent() {
+    fn invalid_or_empty_cdn_cache_control_is_ignored() {
         // RFC 9213 §2.1.
         for bad in [
             "",

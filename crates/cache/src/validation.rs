@@ -1,5 +1,5 @@
-//! Validation of stored responses at the origin, and the update of their fields by its response. Messages are lists of
-//! fields. Read RFC 9111 §3.2, §4.3 and RFC 9110 §8.8.
+//! Validation of stored responses at the origin: builds the conditional request, selects the response that a 304 refers
+//! to, and updates its header fields (freshening). Read RFC 9111 §3.2, §4.3 and RFC 9110 §8.8.
 
 use alloc::vec::Vec;
 
@@ -27,9 +27,9 @@ pub struct ConditionalFields {
     pub if_modified_since: Option<Vec<u8>>,
 }
 
-/// Fields that neither a 304 nor a response to HEAD changes: they describe the message, the stored content, or one
-/// connection.
-const KEPT: [&[u8]; 16] = [
+/// Header fields of a stored response that neither a 304 nor a response to HEAD updates: they describe the message, the
+/// stored content, or one connection.
+const FIELDS_NOT_UPDATED: [&[u8]; 16] = [
     b"connection",
     b"content-encoding",
     b"content-length",
@@ -50,7 +50,7 @@ const KEPT: [&[u8]; 16] = [
 ];
 
 impl<'f> StoredValidators<'f> {
-    /// The validators of a response; a field with different values on several lines is ignored.
+    /// The validators of a response with these fields. A validator with different values on several lines is ignored.
     pub fn from_fields(fields: impl IntoIterator<Item = RawFieldLine<'f>>) -> StoredValidators<'f> {
         let (mut etags, mut dates) = (Vec::new(), Vec::new());
         for (name, value) in fields {
@@ -91,14 +91,14 @@ fn is_tag(tag: &[u8]) -> bool {
     matches!(opaque, [b'"', inner @ .., b'"'] if !inner.iter().any(|b| *b <= b' ' || *b == b'"'))
 }
 
-/// The preconditions for validating `selected`. They include the tags of the URL's other variants, so that a 304 can
-/// select one of them (§4.3.1).
+/// The preconditions for validating the stored response `selected`. They include the entity tags of the URL's other
+/// variants, so that a 304 can select one of those instead (§4.3.1).
 pub fn conditions<'f>(
     selected: StoredValidators<'_>,
     others: impl IntoIterator<Item = StoredValidators<'f>>,
 ) -> ConditionalFields {
     let mut tags: Vec<&[u8]> = selected.etag.into_iter().collect();
-    // If selected has only a date, the tags of others would override it: If-None-Match takes precedence over dates.
+    // If `selected` has only a date, the others' tags are left out: If-None-Match takes precedence over dates.
     if !tags.is_empty() || selected.last_modified.is_none() {
         for tag in others.into_iter().filter_map(|v| v.etag) {
             if !tags.contains(&tag) {
@@ -112,7 +112,7 @@ pub fn conditions<'f>(
     }
 }
 
-/// Selects the stored response that a 304 refers to (§4.3.4); `validated` is the index in `stored` of the one being
+/// The index in `stored` of the response that a 304 refers to (§4.3.4); `validated` is the index of the one being
 /// validated. `None` if the 304 refers to a response that is not stored.
 #[must_use]
 pub fn selected(
@@ -140,11 +140,11 @@ pub fn selected(
     if response.last_modified.is_some() {
         return find(|candidate, response| candidate.last_modified == response.last_modified);
     }
-    // A 304 without validators: the server omits them, and means the response that was validated.
+    // A 304 without validators refers to the response that was being validated.
     stored.get(validated).map(|_| validated)
 }
 
-/// The fields of a stored response after a 304, or after a response to HEAD for the same version
+/// Freshens the fields of a stored response with those of a 304, or of a response to HEAD for the same version
 /// (`HeadComparison::Same`): each new field replaces all lines of that name (§3.2).
 pub fn merged<'f>(
     stored: &[RawFieldLine<'f>],
@@ -153,7 +153,7 @@ pub fn merged<'f>(
 ) -> Vec<RawFieldLine<'f>> {
     let options = connection_options(new);
     let is_retained = |name: &[u8]| {
-        KEPT.iter().any(|retained_name| retained_name.eq_ignore_ascii_case(name))
+        FIELDS_NOT_UPDATED.iter().any(|retained_name| retained_name.eq_ignore_ascii_case(name))
             || excluded_fields.contains(name)
             // Fields named by Connection are hop-by-hop (RFC 9110 §7.6.1).
             || options.contains(name)
@@ -161,7 +161,7 @@ pub fn merged<'f>(
     let new_lines = new.iter().copied().filter(|(name, _)| !is_retained(name));
     let new_lines: Vec<RawFieldLine<'f>> = new_lines.collect();
     let new_names: FieldNames<&[u8]> = new_lines.iter().map(|(name, _)| *name).collect();
-    // An Age that the new response does not have is obsolete: the origin answered itself.
+    // Without a new Age, the stored one is obsolete: the response came directly from the origin.
     let is_replaced = |name: &[u8]| new_names.contains(name) || name.eq_ignore_ascii_case(b"age");
     let stored = stored
         .iter()
@@ -184,17 +184,17 @@ fn connection_options<'f>(fields: &[RawFieldLine<'f>]) -> FieldNames<&'f [u8]> {
 /// The relation of a response to HEAD to a stored response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HeadComparison {
-    /// Same version: it freshens the stored fields.
+    /// The same version: the stored fields are freshened.
     Same,
     /// Another version: the stored response is stale.
     Other,
-    /// Unknown: it lacks the validators that would identify the version.
+    /// Unknown: the response to HEAD lacks the validators that would identify its version.
     Nothing,
 }
 
-/// Compares a stored response with a response to HEAD (§4.3.5). To freshen, the latter must have the same strong tag,
-/// or all the stored validators and at least one. RFC 9111 does not require this, but the fields of one version could
-/// otherwise be combined with the body of another.
+/// Compares a stored response with a response to HEAD (§4.3.5). The result is `Same` only if the response to HEAD has
+/// the same strong entity tag, or at least one validator and all that are stored. RFC 9111 does not require this, but
+/// otherwise the fields of one version could be combined with the content of another.
 #[must_use]
 pub fn compare_head(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> HeadComparison {
     let value = |lines: &[RawFieldLine<'_>], name: &[u8]| {
@@ -225,7 +225,7 @@ pub fn compare_head(stored: &[RawFieldLine<'_>], head: &[RawFieldLine<'_>]) -> H
     }
 }
 
-/// Whether a date is a strong validator: it is at least a second older than the response with it (RFC 9110 §8.8.2.2).
+/// Whether a Last-Modified is a strong validator: at least one second earlier than Date (RFC 9110 §8.8.2.2).
 #[must_use]
 pub fn is_strong_date(last_modified: &[u8], response_date: &[u8], now_secs: u64) -> bool {
     let parse_date = |text| date::parse(text, now_secs);
@@ -244,14 +244,14 @@ mod tests {
     }
 
     #[test]
-    fn tags_of_all_variants_and_the_date_are_sent() {
+    fn conditional_request_has_all_etags_and_the_date() {
         let one = StoredValidators::from_fields([
             (&b"ETag"[..], &b"\"a\""[..]),
             (b"last-modified", b"D"),
         ]);
-        let asked = conditions(one, [tag("W/\"b\""), tag("\"a\"")]);
-        assert_eq!(asked.if_none_match.as_deref(), Some(&b"\"a\", W/\"b\""[..]));
-        assert_eq!(asked.if_modified_since.as_deref(), Some(&b"D"[..]));
+        let sent = conditions(one, [tag("W/\"b\""), tag("\"a\"")]);
+        assert_eq!(sent.if_none_match.as_deref(), Some(&b"\"a\", W/\"b\""[..]));
+        assert_eq!(sent.if_modified_since.as_deref(), Some(&b"D"[..]));
         assert_eq!(
             StoredValidators::from_fields([(&b"etag"[..], &b"a b"[..])]).etag,
             None
@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_selects_what_it_names() {
+    fn validators_of_a_304_select_the_stored_response() {
         // RFC 9111 §4.3.4.
         let stored = [tag("\"a\""), tag("W/\"b\""), tag("\"c\"")];
         assert_eq!(selected(&stored, 0, tag("\"c\"")), Some(2));
@@ -276,8 +276,8 @@ mod tests {
     }
 
     #[test]
-    fn new_fields_replace_old_ones_but_not_those_of_the_bytes() {
-        // RFC 9111 §3.2: fields about the stored content stay.
+    fn freshening_preserves_fields_about_the_content() {
+        // RFC 9111 §3.2: fields about the stored content are not updated.
         let stored: [RawFieldLine<'_>; 5] = [
             (b"A", b"1"),
             (b"a", b"2"),
@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn head_freshens_what_it_agrees_with() {
+    fn head_response_freshens_the_same_version() {
         let stored: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
         let says = |head: &[RawFieldLine<'_>]| compare_head(&stored, head);
         assert_eq!(says(&[(b"etag", b"\"a\"")]), HeadComparison::Same);
@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn head_without_a_validator_freshens_nothing() {
+    fn head_response_without_validator_freshens_nothing() {
         // The fields could belong to another version than the stored body.
         let tagged: [RawFieldLine<'_>; 2] = [(b"ETag", b"\"a\""), (b"Content-Length", b"5")];
         let head: [RawFieldLine<'_>; 1] = [(b"content-length", b"5")];

@@ -1,21 +1,21 @@
-//! Selecting fields: which requests a stored response answers, by the values of the fields that Vary names in the
-//! original request. Read RFC 9111 §4.1 and RFC 9110 §12.5.5.
+//! Selecting fields (Vary): a stored response answers only requests whose fields named by Vary have the same values as
+//! in the original request. Read RFC 9111 §4.1 and RFC 9110 §12.5.5.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
 
 use lowroad_http::forwarding;
 
-/// The most names that are supported.
+/// The most field names in Vary that are supported.
 const NAMES_MAX: usize = 16;
 
-/// A name in lower case, and the value.
+/// A field name in lower case, and the field's value in the request.
 type SelectingField = (Box<[u8]>, Box<[u8]>);
 
 /// The selecting fields of a response with their values in a request; empty if Vary names none.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct SelectingFields {
-    /// `None` if there are none: this is the common case, and there are many responses.
+    /// `None` if Vary names no field: the common case, in which no memory is allocated.
     vary_names: Option<Box<VaryNames>>,
 }
 
@@ -34,12 +34,12 @@ impl FromIterator<SelectingField> for SelectingFields {
 
 impl SelectingFields {
     /// No selecting fields: the response depends on its key only.
-    pub const ALL: SelectingFields = SelectingFields { vary_names: None };
+    pub const NONE: SelectingFields = SelectingFields { vary_names: None };
 
-    /// The selecting fields of a response with these values of Vary, for a request with these fields. `None` if no
-    /// other request can be answered with the response: Vary has `*`, too many names or an invalid one, or a field in
-    /// which proxies report the client, since a client's own value is not the one that the origin received. Reports
-    /// that are part of the key, or are never sent to origins, are ignored.
+    /// The selecting fields of a response with these Vary lines to a request with these fields. `None` if the response
+    /// cannot answer any other request: Vary has `*`, too many names, an invalid name, or names a field in which
+    /// proxies report the client (X-Forwarded-For), since the origin received this server's value and not the client's.
+    /// Fields of proxies that are part of the cache key, or are never sent to origins, are ignored.
     pub fn from_vary<'v, 'f, F>(
         vary: impl IntoIterator<Item = &'v [u8]>,
         request: F,
@@ -66,7 +66,7 @@ impl SelectingFields {
             if forwarding::is_client_report(name) {
                 return None;
             }
-            // Part of the key, or never sent to an origin.
+            // Part of the cache key, or never sent to an origin.
             if forwarding::is_report(name) {
                 continue;
             }
@@ -75,7 +75,7 @@ impl SelectingFields {
                 return None;
             }
         }
-        // A canonical order: Vary may list the same names differently.
+        // A canonical order, since Vary may list the same names in another order.
         names.sort_unstable();
         names.dedup();
         let fields = names.into_iter().map(|name| {
@@ -85,7 +85,7 @@ impl SelectingFields {
         Some(fields.collect())
     }
 
-    /// Whether the response depends on its key only.
+    /// Whether the response depends on its cache key only.
     #[must_use]
     #[inline]
     pub fn is_empty(&self) -> bool {
@@ -102,7 +102,7 @@ impl SelectingFields {
         self.fields().iter().all(has_same_value)
     }
 
-    /// The same selecting fields with the values of another request.
+    /// The same field names with the values of another request.
     #[must_use]
     pub fn select_from<'f, F>(&self, request: F) -> SelectingFields
     where
@@ -124,7 +124,7 @@ impl SelectingFields {
         }
     }
 
-    /// Whether both have the same names.
+    /// Whether both have the same field names.
     #[must_use]
     pub fn has_same_names(&self, other: &SelectingFields) -> bool {
         let count = |selecting: &SelectingFields| selecting.fields().len();
@@ -153,8 +153,8 @@ impl SelectingFields {
     }
 }
 
-/// Whether a field is a list of preferences: case and spaces are insignificant (RFC 9110 §12.5). The order of members
-/// with equal weight is insignificant, too, but many origins take the first language or type.
+/// Whether a field is a list of preferences (Accept-Encoding), in which case and spaces are insignificant (RFC 9110
+/// §12.5). So is the order of members with equal weight, but many origins take the first language or media type.
 fn is_preference(name: &[u8]) -> bool {
     [
         &b"accept"[..],
@@ -186,12 +186,13 @@ fn normalise_spaces(list: &[u8]) -> Vec<u8> {
     members.collect::<Vec<_>>().join(&b", "[..])
 }
 
-/// Normalizes a list of preferences; a list with quoted strings is unchanged. `has_order`: the order is significant.
+/// Normalizes a list of preferences; a list with quoted strings is unchanged. `has_order`: the order of members is
+/// significant.
 fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     if list.contains(&b'"') {
         return list.to_vec();
     }
-    // Spaces inside a part make it malformed: an origin does not read `d e` as `de`, so they stay.
+    // Spaces inside a part are preserved: they make it malformed, and an origin does not interpret `d e` as `de`.
     let normalise_member = |member: &[u8]| -> Vec<u8> {
         let parts = member.split(|byte| *byte == b';').map(<[u8]>::trim_ascii);
         let parts: Vec<Vec<u8>> = parts.map(<[u8]>::to_ascii_lowercase).collect();
@@ -210,8 +211,8 @@ fn normalised(list: &[u8], has_order: bool) -> Vec<u8> {
     members.join(&b","[..])
 }
 
-/// The values of a field joined as one list (RFC 9110 §5.3, RFC 6265 §5.4). Empty if the field is missing; a space,
-/// which no value can be, if the field is empty: RFC 9111 §4.1 distinguishes the two.
+/// The values of all lines of a field, combined (RFC 9110 §5.3, RFC 6265 §5.4). An absent field gives the empty string,
+/// and an empty field a space, which is not a possible value: RFC 9111 §4.1 distinguishes the two.
 fn value_of<'f>(name: &[u8], request: impl Iterator<Item = (&'f [u8], &'f [u8])>) -> Box<[u8]> {
     let mut value = Vec::new();
     // RFC 6265 §5.4: cookies are joined by a semicolon.
@@ -247,43 +248,43 @@ mod tests {
     }
 
     #[test]
-    fn a_response_answers_who_asks_in_the_same_way() {
+    fn response_matches_requests_with_equal_selecting_fields() {
         let german: &[Given] = &[(b"Accept-Language", b"de"), (b"Cookie", b"a=b")];
-        let made = selecting(&[b"accept-language"], german).expect("it may be stored");
-        assert!(made.matches(german.iter().copied()));
+        let selecting_fields = selecting(&[b"accept-language"], german).expect("it may be stored");
+        assert!(selecting_fields.matches(german.iter().copied()));
         let other: &[Given] = &[(b"ACCEPT-LANGUAGE", b" de "), (b"Cookie", b"other")];
-        assert!(made.matches(other.iter().copied()));
+        assert!(selecting_fields.matches(other.iter().copied()));
         let english: &[Given] = &[(b"Accept-Language", b"en")];
-        assert!(!made.matches(english.iter().copied()));
-        assert!(!made.matches([].into_iter()));
+        assert!(!selecting_fields.matches(english.iter().copied()));
+        assert!(!selecting_fields.matches([].into_iter()));
     }
 
     #[test]
-    fn lines_of_one_field_are_one_list() {
+    fn multiple_field_lines_are_combined() {
         let two: &[Given] = &[(b"Accept", b"a"), (b"X", b"1"), (b"accept", b"b")];
-        let made = selecting(&[b"Accept"], two).expect("it may be stored");
+        let selecting_fields = selecting(&[b"Accept"], two).expect("it may be stored");
         let one: &[Given] = &[(b"Accept", b"a, b")];
-        assert!(made.matches(one.iter().copied()));
+        assert!(selecting_fields.matches(one.iter().copied()));
         let turned: &[Given] = &[(b"Accept", b"b, a")];
         assert!(
-            !made.matches(turned.iter().copied()),
+            !selecting_fields.matches(turned.iter().copied()),
             "origins take the first"
         );
     }
 
     #[test]
-    fn what_is_malformed_is_not_taken_for_what_is_well_formed() {
+    fn malformed_values_do_not_match_well_formed_ones() {
         // A client could otherwise store a variant under the values of well-formed requests.
         let broken: &[Given] = &[(b"Accept-Language", b"d e ; q=1 , x")];
-        let made = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
+        let selecting_fields = selecting(&[b"Accept-Language"], broken).expect("it may be stored");
         let right: &[Given] = &[(b"Accept-Language", b"de;q=1,x")];
-        assert!(!made.matches(right.iter().copied()));
+        assert!(!selecting_fields.matches(right.iter().copied()));
         let same: &[Given] = &[(b"Accept-Language", b"D e;q=1,  x")];
-        assert!(made.matches(same.iter().copied()));
+        assert!(selecting_fields.matches(same.iter().copied()));
     }
 
     #[test]
-    fn spaces_around_commas_of_a_list_mean_nothing() {
+    fn spaces_around_commas_in_lists_are_ignored() {
         // RFC 9110 §5.6.1; only fields that may be lists are normalized.
         for (name, one, other, same) in [
             (&b"Foo"[..], &b"1,2"[..], &b"1,  2"[..], true),
@@ -296,10 +297,10 @@ mod tests {
             (b"Cookie", b"a=1,2", b"a=1, 2", false),
             (b"User-Agent", b"a (b,c)", b"a (b, c)", false),
         ] {
-            let made =
+            let selecting_fields =
                 SelectingFields::from_vary([name], [(name, one)].into_iter()).expect("storable");
             assert_eq!(
-                made.matches([(name, other)].into_iter()),
+                selecting_fields.matches([(name, other)].into_iter()),
                 same,
                 "{name:?} {other:?}"
             );
@@ -307,19 +308,19 @@ mod tests {
     }
 
     #[test]
-    fn an_empty_line_is_a_line() {
+    fn empty_lines_are_combined_like_others() {
         let two: &[Given] = &[(b"X", b""), (b"X", b"fr")];
-        let made = selecting(&[b"X"], two).expect("it may be stored");
+        let selecting_fields = selecting(&[b"X"], two).expect("it may be stored");
         let one: &[Given] = &[(b"X", b"fr")];
-        assert!(!made.matches(one.iter().copied()));
+        assert!(!selecting_fields.matches(one.iter().copied()));
         let cookies: &[Given] = &[(b"Cookie", b"a"), (b"Cookie", b"b")];
-        let made = selecting(&[b"Cookie"], cookies).expect("it may be stored");
+        let selecting_fields = selecting(&[b"Cookie"], cookies).expect("it may be stored");
         let joined: &[Given] = &[(b"Cookie", b"a; b")];
-        assert!(made.matches(joined.iter().copied()));
+        assert!(selecting_fields.matches(joined.iter().copied()));
     }
 
     #[test]
-    fn an_empty_field_is_no_missing_field() {
+    fn empty_field_differs_from_absent_field() {
         // RFC 9111 §4.1 distinguishes absent fields.
         for name in [&b"X"[..], b"Accept", b"Cookie"] {
             let with = SelectingFields::from_vary([name], [(name, &b""[..])].into_iter())
@@ -331,8 +332,8 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_the_client_that_proxies_report_answers_nobody_else() {
-        // A forged field would otherwise select another user's response.
+    fn vary_on_forwarded_client_is_not_storable() {
+        // Otherwise a forged field would select another user's response.
         for name in [
             "X-Forwarded-User",
             "x-forwarded-for",
@@ -340,22 +341,28 @@ mod tests {
             "CF-Visitor",
         ] {
             let forged: &[Given] = &[(b"X-Forwarded-User", b"alice")];
-            let made = SelectingFields::from_vary([name.as_bytes()], forged.iter().copied());
-            assert_eq!(made, None, "{name}");
+            let selecting_fields =
+                SelectingFields::from_vary([name.as_bytes()], forged.iter().copied());
+            assert_eq!(selecting_fields, None, "{name}");
         }
-        // The key has scheme and host, and Forwarded is never sent to an origin.
-        let known = selecting(&[b"X-Forwarded-Proto, X-Forwarded-Host, Forwarded"], &[]);
-        assert_eq!(known, Some(SelectingFields::ALL));
+        // Scheme and host are part of the cache key, and Forwarded is never sent to an origin.
+        let selecting_fields_known =
+            selecting(&[b"X-Forwarded-Proto, X-Forwarded-Host, Forwarded"], &[]);
+        assert_eq!(selecting_fields_known, Some(SelectingFields::NONE));
     }
 
     #[test]
-    fn without_vary_it_answers_everybody() {
-        let made = selecting(&[b"", b" , "], &[(b"A", b"b")]).expect("it may be stored");
-        assert!(made.is_empty() && made.matches([(&b"A"[..], &b"c"[..])].into_iter()));
+    fn response_without_vary_matches_all_requests() {
+        let selecting_fields =
+            selecting(&[b"", b" , "], &[(b"A", b"b")]).expect("it may be stored");
+        assert!(
+            selecting_fields.is_empty()
+                && selecting_fields.matches([(&b"A"[..], &b"c"[..])].into_iter())
+        );
     }
 
     #[test]
-    fn names_are_told_apart_by_what_they_are() {
+    fn has_same_names_compares_field_names() {
         let request: &[Given] = &[(b"A", b"1"), (b"B", b"2")];
         let one = selecting(&[b"B, a", b"A"], request).expect("it may be stored");
         let two = selecting(&[b"a,b"], &[]).expect("it may be stored");
@@ -365,11 +372,11 @@ mod tests {
     }
 
     #[test]
-    fn a_request_is_told_from_others_by_the_same_fields() {
-        let made = selecting(&[b"a, b"], &[(b"A", b"1")]).expect("it may be stored");
+    fn select_from_takes_the_values_of_another_request() {
+        let selecting_fields = selecting(&[b"a, b"], &[(b"A", b"1")]).expect("it may be stored");
         let written = |request: &[Given]| {
             let mut bytes = Vec::new();
-            let of_request = made.select_from(request.iter().copied());
+            let of_request = selecting_fields.select_from(request.iter().copied());
             assert!(of_request.matches(request.iter().copied()));
             of_request.write(&mut bytes);
             bytes
@@ -381,7 +388,7 @@ mod tests {
     }
 
     #[test]
-    fn what_depends_on_everything_answers_nobody() {
+    fn vary_star_or_invalid_names_are_not_storable() {
         assert_eq!(selecting(&[b"*"], &[]), None);
         assert_eq!(selecting(&[b"accept", b"a, *"], &[]), None);
         assert_eq!(selecting(&[b"a b"], &[]), None);

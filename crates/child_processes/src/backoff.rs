@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-/// The delays of one child, which double as long as its lives are short.
+/// The restart delays of one child, which double as long as its lifetimes are short.
 #[derive(Clone, Debug)]
 pub struct RestartBackoff {
     min: Duration,
@@ -12,7 +12,7 @@ pub struct RestartBackoff {
 }
 
 impl RestartBackoff {
-    /// Delays from `min` to `max`; a child that lives for `long_life` counts as well started.
+    /// Delays from `min` to `max`; a child that has run for `long_life` counts as successfully started.
     pub const fn new(min: Duration, max: Duration, long_life: Duration) -> RestartBackoff {
         RestartBackoff {
             min,
@@ -37,12 +37,12 @@ impl RestartBackoff {
         self.record_failure()
     }
 
-    /// Whether a child with this lifetime counts as well started.
+    /// Whether a child with this lifetime counts as successfully started.
     pub fn is_long(&self, lifetime: Duration) -> bool {
         lifetime >= self.long_life
     }
 
-    /// Resets the delay, since a child has started well.
+    /// Resets the delay after a successful start.
     pub fn reset(&mut self) {
         self.next = self.min;
     }
@@ -53,13 +53,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn delays_double_until_a_child_lives_long() {
+    fn delay_doubles_until_a_long_lifetime() {
         let [min, max, long] = [1, 30, 60].map(Duration::from_secs);
         let mut backoff = RestartBackoff::new(min, max, long);
         let delays: Vec<_> = (0..7)
             .map(|at| match at % 2 {
                 0 => backoff.record_failure().as_secs(),
-                // A short life counts like a failed start.
+                // A short lifetime counts like a failed start.
                 _ => backoff.record_end(long - min).as_secs(),
             })
             .collect();

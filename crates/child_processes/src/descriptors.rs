@@ -1,5 +1,5 @@
-//! The descriptor limit that the server was started with. The server raises its limit; programs get the original one,
-//! since many iterate over all possible descriptors, or use select(2), which ends at 1024.
+//! The descriptor limit with which the server was started. The server raises its own limit, but programs get the
+//! original one, since many iterate over all possible descriptors, or use select(2), which supports only 1024.
 
 use std::sync::OnceLock;
 
@@ -7,12 +7,12 @@ use rustix::process::{Resource, Rlimit, getrlimit};
 
 static FIRST: OnceLock<Rlimit> = OnceLock::new();
 
-/// Records the current limit for programs and returns it; to be called before it is raised.
-pub fn remember() -> Rlimit {
+/// Records the current limit, for programs, and returns it. To be called before the limit is raised.
+pub fn record_limit() -> Rlimit {
     *FIRST.get_or_init(|| getrlimit(Resource::Nofile))
 }
 
-/// The soft and the hard limit for programs; `None`: that of this process.
+/// The soft and the hard limit for programs; `None`: those of this process.
 pub fn program_limits() -> Option<(Option<u64>, Option<u64>)> {
     FIRST.get().map(|first| (first.current, first.maximum))
 }

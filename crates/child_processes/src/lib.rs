@@ -11,9 +11,9 @@
 //! | server and level of `attach --worker` | `server::softirq::worker::keep` | none | [`backoff`] | SIGTERM |
 //! | QEMU | `server::image::qemu` | QMP | none | its power button, later SIGKILL |
 //!
-//! Two other places handle children themselves. `server::init` is process 1 of a container and reaps all orphans,
-//! including those that it has not started, so it does not wait for a particular child; `acme::hook` awaits one
-//! command with its output on tokio.
+//! Two other modules handle children themselves. `server::init` is process 1 of a container and reaps all orphans,
+//! including those that it has not started, so it does not wait for a particular child. `acme::hook` awaits a command
+//! and its output on tokio.
 
 #![deny(unsafe_code)]
 
@@ -26,5 +26,5 @@ pub mod supervisor;
 
 use std::sync::Arc;
 
-/// Receives lines for operators: a program's output, and how it ended.
+/// Receives lines for the operator: the output of a program, and messages about its end.
 pub type ChildNotice = Arc<dyn Fn(&str) + Send + Sync>;

@@ -1,5 +1,5 @@
-//! Resource limits of a program: set between fork and exec, the only place where they apply to all of its descendants.
-//! The only file of this crate with unsafe code.
+//! Resource limits of a program. They are set between fork and exec, the only place where they apply to all of its
+//! descendants. This is the only file of this crate with unsafe code.
 
 use std::os::unix::process::CommandExt;
 use std::process::Command;
@@ -8,7 +8,7 @@ use rustix::process::{
     Resource, Rlimit, Signal, getrlimit, set_parent_process_death_signal, setrlimit,
 };
 
-/// The limits of a program and each of its children.
+/// The limits of a program and of each of its children.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[cfg_attr(feature = "messages", derive(serde::Serialize, serde::Deserialize))]
 pub struct ProcessLimits {
@@ -16,22 +16,22 @@ pub struct ProcessLimits {
     pub memory_len_max: u64,
     /// Seconds of processor time; 0 = no limit.
     pub cpu_s_max: u64,
-    /// The number of processes and threads of its user, in total, above which further ones are refused; 0 = no limit.
-    /// Never refused to root.
+    /// Total number of processes and threads of its user, above which no more can be created; 0 = no limit. Does not
+    /// apply to root.
     pub processes_max: u64,
-    /// User and group to run as, without supplementary groups; `None` = those of this process.
+    /// User and group to run as, without supplementary groups; `None`: those of this process.
     pub user: Option<(u32, u32)>,
-    /// The soft and the hard limit of descriptors; `None` = as many as this process.
+    /// The soft and the hard limit of descriptors; `None`: those of this process.
     pub descriptors: Option<(Option<u64>, Option<u64>)>,
-    /// Kill it when the thread that started it ends.
+    /// Kill the program when the thread that started it ends.
     pub ends_with_parent: bool,
 }
 
-/// Makes `command` set these limits, and disable core dumps.
+/// Makes `command` set these limits and disable core dumps.
 #[allow(unsafe_code)]
 pub fn limit(command: &mut Command, limits: ProcessLimits) {
     if let Some((user, group)) = limits.user {
-        // If this process is root, the standard library drops the supplementary groups, too.
+        // If this process is root, the standard library also drops the supplementary groups.
         command.uid(user).gid(group);
     }
     let set = move || {
@@ -51,14 +51,14 @@ pub fn limit(command: &mut Command, limits: ProcessLimits) {
     };
     // SAFETY: the closure runs in the forked child of a multi-threaded process, where only async-signal-safe functions
     // are allowed. It makes at most eleven system calls, owns only numbers, takes no lock and does not allocate (an
-    // `Errno` becomes an `io::Error` by its number alone).
+    // `Errno` becomes an `io::Error` that contains only its number).
     unsafe {
         command.pre_exec(set);
     }
 }
 
 /// Sets a limit, capped by the hard limit of this process, which only root could raise. On a machine with little
-/// memory the kernel's default limit of processes is below the usual one here.
+/// memory, the kernel's default limit of processes is lower than the default here.
 fn lower(resource: Resource, requested: Rlimit) -> rustix::io::Result<()> {
     let Some(hard) = getrlimit(resource).maximum else {
         return setrlimit(resource, requested);
@@ -92,7 +92,7 @@ mod tests {
     /// As on a machine with 512 MiB, where the kernel permits about 1,900 processes.
     #[test]
     #[allow(unsafe_code)]
-    fn what_the_machine_does_not_allow_is_not_asked_of_it() {
+    fn limits_are_capped_by_the_hard_limit() {
         // setrlimit(2) fails above the hard limit, so the program would not start.
         const NOBODY: u32 = 65_534;
         let mut command = Command::new("grep");

@@ -1,9 +1,9 @@
-//! Messages between the server and its children, over two kinds of sockets, with one limit and one error type.
+//! Messages between the server and its children over two kinds of sockets, with a common length limit and error type.
 //!
-//! `PacketChannel` is a SOCK_SEQPACKET socket: it preserves message boundaries, passes descriptors with messages, and
-//! accepts a message completely or not at all, so that threads share it without a lock. Messages are limited by the
-//! socket's buffer. A [`stream`] carries longer messages, each with a length prefix. Both ends are the same program,
-//! so messages have no version.
+//! `PacketChannel` is a SOCK_SEQPACKET socket. It preserves message boundaries, passes descriptors along with messages,
+//! and accepts a message completely or not at all, so that threads share it without a lock. The socket's buffer limits
+//! the length of messages. A [`stream`] carries longer messages, each with a length prefix. Both ends run the same
+//! program, so messages need no version.
 
 #[cfg(feature = "messages")]
 mod content;
@@ -28,14 +28,14 @@ use rustix::net::{
 #[cfg(feature = "messages")]
 pub use self::content::{decode, encode};
 
-/// The longest message in bytes: more than a module's buffered response with its metadata.
+/// Maximum length of a message in bytes: more than a module's buffered response with its metadata.
 pub const MESSAGE_LEN_MAX: usize = 64 << 20;
-/// The buffer size of a channel in bytes. The system may permit less; longer messages are refused.
-const ROOM_LEN: usize = 1 << 20;
-/// The most descriptors of a message; further ones are closed.
+/// Requested buffer size of a channel in bytes. The system may permit less; longer messages are rejected.
+const SOCKET_BUFFER_LEN: usize = 1 << 20;
+/// Maximum number of descriptors in a message; further ones are closed.
 const DESCRIPTORS_MAX: usize = 3;
 
-/// Why a message was not sent or received.
+/// The reason for which a message was not sent or received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MessageError {
     /// The other process has closed its end.
@@ -75,7 +75,7 @@ impl From<MessageError> for io::Error {
     }
 }
 
-/// The behavior of a sender while the socket is full.
+/// What a sender does while the socket's buffer is full.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendMode {
     /// Wait for room.
@@ -101,23 +101,23 @@ impl AsFd for PacketChannel {
 }
 
 impl PacketChannel {
-    /// Creates a channel, and the socket at its other end. Other children inherit neither.
+    /// Creates a channel, and the socket at its other end. Other children inherit neither of them.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// If no descriptors are left.
     pub fn pair() -> io::Result<(PacketChannel, OwnedFd)> {
         let (family, kind) = (AddressFamily::UNIX, SocketType::SEQPACKET);
         let (own_end, peer_end) = socketpair(family, kind, SocketFlags::CLOEXEC, None)?;
         // The send buffer also limits the length of a message.
-        set_socket_send_buffer_size(&own_end, ROOM_LEN)?;
-        set_socket_recv_buffer_size(&own_end, ROOM_LEN)?;
+        set_socket_send_buffer_size(&own_end, SOCKET_BUFFER_LEN)?;
+        set_socket_recv_buffer_size(&own_end, SOCKET_BUFFER_LEN)?;
         Ok((PacketChannel(own_end), peer_end))
     }
 
     /// The channel to the parent process, in a child that has it as standard input.
     ///
     /// # Errors
-    /// There are no descriptors left.
+    /// If no descriptors are left.
     pub fn to_parent() -> io::Result<PacketChannel> {
         Ok(PacketChannel(io::stdin().as_fd().try_clone_to_owned()?))
     }
@@ -132,14 +132,14 @@ impl PacketChannel {
 
     /// Shuts the connection down for all processes that hold either end.
     pub fn close(&self) {
-        // Fails if the other process has closed its end.
+        // Fails only if the other process has closed its end.
         let _ = shutdown(&self.0, Shutdown::Both);
     }
 
     /// Sends a message with descriptors.
     ///
     /// # Errors
-    /// [`MessageError`]: the message was not sent.
+    /// [`MessageError`] if the message was not sent.
     pub fn send(
         &self,
         content: &[u8],
@@ -151,7 +151,7 @@ impl PacketChannel {
         if !descriptors.is_empty() {
             control.push(SendAncillaryMessage::ScmRights(descriptors));
         }
-        // A closed peer is an error here, not a SIGPIPE.
+        // A closed peer is an error here instead of a SIGPIPE.
         let mut flags = SendFlags::NOSIGNAL;
         flags.set(SendFlags::DONTWAIT, mode == SendMode::Try);
         loop {
@@ -162,8 +162,8 @@ impl PacketChannel {
         }
     }
 
-    /// Waits for a message, stores its content in `buffer`, and returns its descriptors. Some are missing if this
-    /// process has reached its descriptor limit.
+    /// Waits for a message, stores its content in `buffer`, and returns its descriptors. Some of these are missing if
+    /// this process has reached its descriptor limit.
     ///
     /// # Errors
     /// [`MessageError`].
@@ -173,7 +173,7 @@ impl PacketChannel {
         let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(DESCRIPTORS_MAX))];
         let mut control = RecvAncillaryBuffer::new(&mut space);
         let mut parts = [IoSliceMut::new(buffer)];
-        // The message is queued already, so a signal cannot interrupt this call.
+        // The message is already queued, so a signal can't interrupt this call.
         recvmsg(&self.0, &mut parts, &mut control, RecvFlags::CMSG_CLOEXEC)?;
         let mut descriptors = Vec::new();
         for message in control.drain() {
@@ -186,7 +186,7 @@ impl PacketChannel {
 
     /// Waits for a message and returns its length.
     fn next_len(&self) -> Result<usize, MessageError> {
-        // With TRUNC the length of the whole message is returned, although the buffer is empty.
+        // With TRUNC, the call returns the length of the whole message, although the buffer is empty.
         let flags = RecvFlags::PEEK | RecvFlags::TRUNC;
         let len = loop {
             match recv(&self.0, &mut [0_u8; 0][..], flags) {
@@ -195,7 +195,7 @@ impl PacketChannel {
             }
         };
         match len {
-            // The end of the connection; an empty message would look the same.
+            // End of the connection; an empty message would look the same.
             0 => Err(MessageError::Closed),
             1..=MESSAGE_LEN_MAX => Ok(len),
             _ => Err(MessageError::TooLong),
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_arrive_whole_with_their_descriptors() {
+    fn messages_arrive_complete_with_their_descriptors() {
         let (ours, other) = pair();
         let (mut read, write) = io::pipe().expect("a pipe");
         let long = vec![7; 100_000];
@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_tell_the_end_from_lack_of_room() {
+    fn errors_distinguish_closed_full_and_too_long() {
         let (ours, other) = pair();
         let mut count = 0;
         while ours.send(b"c", &[], SendMode::Try) == Ok(()) {
@@ -266,7 +266,7 @@ mod tests {
             .expect("a timeout");
         let nothing = other.receive(&mut buffer).map(drop);
         assert_eq!(nothing, Err(MessageError::NotReady));
-        // Longer than the socket's buffer: it would never fit.
+        // Longer than the socket's buffer, so the message would never fit.
         let long = vec![0; 8 << 20];
         assert_eq!(
             ours.send(&long, &[], SendMode::Wait),

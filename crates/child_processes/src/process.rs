@@ -1,8 +1,8 @@
-//! Starts, watches and ends one child.
+//! Starts, watches and ends a child process.
 //!
-//! A child is watched by a descriptor that becomes readable when it ends, so that one thread waits for children,
-//! sockets and a deadline together ([`ready`]). A pid belongs to a child until it is reaped, so signals from here
-//! cannot reach a stranger.
+//! A child is watched through a descriptor that becomes readable when the child ends, so that one thread can wait for
+//! children, sockets and a deadline at the same time ([`ready`]). A pid belongs to the child until the child is reaped,
+//! so signals sent here can't reach another process.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,19 +22,19 @@ use rustix::process::{
 
 use crate::message::PacketChannel;
 
-/// The file of the running program, even if it was replaced in the meantime.
+/// The executable of the running program, even if its file was replaced in the meantime.
 const PROGRAM: &str = "/proc/self/exe";
-/// How long to wait for the end of a helper after closing its channel. A helper that is still busy is left behind.
+/// Timeout for the end of a helper after its channel was closed. A helper that is still busy then is left running.
 const HELPER_END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A command that runs this program for another task, with the program's name.
+/// A command that runs this program for another task.
 pub fn helper_command(task: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.arg0("lowroad").arg(task);
     command
 }
 
-/// A command that runs this program again, with the arguments for which `keeps_argument` is true.
+/// A command that runs this program again, with those arguments for which `keeps_argument` returns true.
 pub fn same_command(keeps_argument: impl Fn(&str) -> bool) -> Command {
     let mut args = std::env::args_os();
     let mut command = Command::new(PROGRAM);
@@ -43,7 +43,7 @@ pub fn same_command(keeps_argument: impl Fn(&str) -> bool) -> Command {
     command
 }
 
-/// A child process. Dropping this does not end it.
+/// A child process. Dropping it does not end the process.
 #[derive(Debug)]
 pub struct ChildProcess {
     child: Child,
@@ -59,11 +59,11 @@ impl AsFd for ChildProcess {
 }
 
 impl ChildProcess {
-    /// Starts a child. The command is consumed with its ends of the child's sockets, so that the other ends see the
-    /// child's end.
+    /// Starts a child. Consumes the command together with the child's ends of sockets, so that the other ends see when
+    /// the child closes them.
     ///
     /// # Errors
-    /// Those of fork(2) and execve(2), or there are no descriptors left.
+    /// Those of fork(2) and execve(2); or if no descriptors are left.
     pub fn spawn(mut command: Command) -> io::Result<ChildProcess> {
         let mut child = command.spawn()?;
         match end_descriptor(Pid::from_child(&child)) {
@@ -74,7 +74,7 @@ impl ChildProcess {
                 is_reaped: false,
             }),
             Err(error) => {
-                // Without a descriptor the child could not be watched.
+                // Without a descriptor, the child could not be watched.
                 let _ = child.kill();
                 let _ = child.wait();
                 Err(error)
@@ -102,17 +102,17 @@ impl ChildProcess {
         Ok((ChildProcess::spawn(command)?, stream))
     }
 
-    /// Its process ID.
+    /// The child's process ID.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// Its output pipes, if its command has any.
+    /// The child's output pipes, if its command has any.
     pub fn take_output(&mut self) -> (Option<ChildStdout>, Option<ChildStderr>) {
         (self.child.stdout.take(), self.child.stderr.take())
     }
 
-    /// The time since its start.
+    /// The time since the child was started.
     pub fn lifetime(&self) -> Duration {
         self.start.elapsed()
     }
@@ -125,37 +125,37 @@ impl ChildProcess {
         }
     }
 
-    /// Sends a signal to the group that the child leads.
+    /// Sends a signal to the process group that the child leads.
     pub fn signal_group(&self, signal: Signal) {
         if !self.is_reaped {
-            // Fails only if the group has ended.
+            // Fails only if all processes of the group have ended.
             let _ = kill_process_group(Pid::from_child(&self.child), signal);
         }
     }
 
-    /// Its status if it has ended; does not reap it.
+    /// The child's status, if it has ended; does not reap it.
     ///
     /// # Errors
-    /// It was reaped.
+    /// If the child was already reaped.
     pub fn peek_status(&self) -> io::Result<Option<WaitIdStatus>> {
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         Ok(waitid(WaitId::Pid(Pid::from_child(&self.child)), options)?)
     }
 
-    /// Waits for its end.
+    /// Waits for the child's end.
     ///
     /// # Errors
-    /// Another owner has reaped it.
+    /// If another owner has reaped the child.
     pub fn reap(&mut self) -> io::Result<ExitStatus> {
         // Once the child is reaped, its pid may belong to another process.
         self.is_reaped = true;
         self.child.wait()
     }
 
-    /// Kills it and waits for its end.
+    /// Kills the child, and waits for its end.
     ///
     /// # Errors
-    /// Another owner has reaped it.
+    /// If another owner has reaped the child.
     pub fn kill(&mut self) -> io::Result<ExitStatus> {
         self.signal(Signal::KILL);
         self.reap()
@@ -172,18 +172,18 @@ impl ChildProcess {
 pub struct ChildHandle(Arc<OwnedFd>);
 
 impl ChildHandle {
-    /// Waits for the end of a helper with a closed channel: otherwise a supervisor would kill processes that outlive
-    /// the server, and log that.
+    /// Waits for the end of a helper whose channel is closed. Otherwise a supervisor would find processes that outlive
+    /// the server, kill them, and log that.
     pub fn wait_for_helper(&self) {
         let deadline = Instant::now() + HELPER_END_TIMEOUT;
         if ready([Some(readable(&*self.0))], Some(deadline)).is_ok_and(|[ended]| ended) {
-            // The descriptor becomes readable before the process is reaped; the reaping thread may be late.
+            // The descriptor becomes readable before the process is reaped, so the reaping thread may be late.
             let _ = waitid(WaitId::PidFd(self.0.as_fd()), WaitIdOptions::EXITED);
         }
     }
 }
 
-/// A descriptor that becomes readable when a child ends: its pidfd, if the system supports it (Linux 5.3).
+/// A descriptor that becomes readable when a child ends: its pidfd, if the system supports that (Linux 5.3).
 fn end_descriptor(pid: Pid) -> io::Result<OwnedFd> {
     match pidfd_open(pid, PidfdFlags::empty()) {
         // An old kernel, or a sandbox that forbids the system call.
@@ -192,11 +192,11 @@ fn end_descriptor(pid: Pid) -> io::Result<OwnedFd> {
     }
 }
 
-/// The fallback: a pipe, closed by a thread that waits for the child.
+/// Fallback: a pipe, which a thread that waits for the child closes.
 fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     let (read, write) = io::pipe()?;
     let wait = move || {
-        // NOWAIT leaves the child to be reaped by its owner.
+        // NOWAIT leaves the child for its owner to reap.
         let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
         while let Err(Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
         drop(write);
@@ -207,12 +207,13 @@ fn end_pipe(pid: Pid) -> io::Result<OwnedFd> {
     Ok(read.into())
 }
 
-/// Polls a descriptor for readability.
+/// The poll set entry that waits until a descriptor is readable.
 pub fn readable(descriptor: &impl AsFd) -> PollFd<'_> {
     PollFd::new(descriptor, PollFlags::IN)
 }
 
-/// Waits until one of the descriptors is ready, or until the deadline. Returns which are ready; none after a signal.
+/// Waits until one of the descriptors is ready, or until the deadline. Returns which ones are ready; none after a
+/// signal.
 ///
 /// # Errors
 /// Those of poll(2).
@@ -223,7 +224,7 @@ pub fn ready<const N: usize>(
     let is_present = descriptors.each_ref().map(Option::is_some);
     let mut polled: Vec<_> = descriptors.into_iter().flatten().collect();
     let remaining = deadline.map(|end| end.saturating_duration_since(Instant::now()));
-    // A deadline too far for a timespec counts as none.
+    // A deadline that exceeds a timespec counts as none.
     let remaining = remaining.and_then(|remaining| Timespec::try_from(remaining).ok());
     match poll(&mut polled, remaining.as_ref()) {
         Ok(_) => {}
@@ -247,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_of_a_child_is_seen_by_its_descriptor() {
+    fn child_end_makes_its_descriptor_readable() {
         let (mut child, mut stream) =
             ChildProcess::spawn_with_stream(shell("read line; exit $line")).expect("a shell");
         let now = Some(Instant::now());
@@ -256,32 +257,32 @@ mod tests {
             Some([false; 2])
         );
         stream.write_all(b"3\n").expect("it reads");
-        let seen = ready([None, Some(readable(&child))], None);
-        assert_eq!(seen.ok(), Some([false, true]));
+        let is_ready = ready([None, Some(readable(&child))], None);
+        assert_eq!(is_ready.ok(), Some([false, true]));
         assert_eq!(child.reap().expect("a status").code(), Some(3));
         assert_eq!(stream.read(&mut [0]).ok(), Some(0), "all ends are closed");
     }
 
     #[test]
-    fn the_end_is_seen_without_pidfd() {
-        // The fallback of old kernels.
+    fn child_end_is_detected_without_pidfd() {
+        // The fallback for old kernels.
         let (mut child, stream) =
             ChildProcess::spawn_with_stream(shell("read line; exit 4")).expect("a shell");
         let end = end_pipe(Pid::from_child(&child.child)).expect("a thread");
-        let seen = ready([Some(readable(&end))], Some(Instant::now()));
-        assert_eq!(seen.ok(), Some([false]));
+        let is_ready = ready([Some(readable(&end))], Some(Instant::now()));
+        assert_eq!(is_ready.ok(), Some([false]));
         assert!(child.peek_status().expect("a child").is_none());
         drop(stream);
-        let seen = ready([Some(readable(&end))], None);
-        assert_eq!(seen.ok(), Some([true]));
+        let is_ready = ready([Some(readable(&end))], None);
+        assert_eq!(is_ready.ok(), Some([true]));
         let status = child.peek_status().expect("a child").expect("its end");
         assert_eq!(status.exit_status(), Some(4));
         assert_eq!(child.reap().expect("a status").code(), Some(4));
     }
 
     #[test]
-    fn a_signal_reaches_the_group() {
-        // The shell's child must end, too.
+    fn signal_group_reaches_all_processes() {
+        // The signal must end the shell's child, too.
         let mut command = shell("sleep 1000 & echo; wait");
         command
             .process_group(0)
@@ -297,8 +298,8 @@ mod tests {
     }
 
     #[test]
-    fn a_helper_is_reaped_once_by_whichever_thread_comes_first() {
-        // A second waitid(2) fails; both sides have to accept that.
+    fn helper_can_be_reaped_by_either_thread() {
+        // The second waitid(2) fails; both sides must accept that.
         let (mut child, channel) =
             ChildProcess::spawn_with_channel(shell("read line")).expect("a shell");
         let handle = child.handle();

@@ -1,7 +1,8 @@
-//! Supervises applications: starts the server's local origins, restarts them when they end, and stops them.
+//! Supervises applications: starts the local origin servers, restarts them when they end, and stops them.
 //!
-//! Each application has a thread. When it ends, it is started again after a delay that grows while its lives are short
-//! (`life_cycle`). It leads a process group, which ends with it, and with the server, however that ends.
+//! Each application has a supervising thread. An application that ends is restarted after a delay, which grows as long
+//! as its lifetimes are short (`life_cycle`). It leads a process group, which is killed when the application ends, and
+//! when the server ends, for whatever reason.
 
 mod leftover_processes;
 mod life_cycle;
@@ -27,27 +28,27 @@ use crate::limits::{ProcessLimits, limit};
 use crate::process::{ChildProcess, readable, ready};
 use crate::{ChildNotice, descriptors};
 
-/// The number of reads of remaining output after the end of an application: more than a pipe holds. Bounded, since a
-/// leftover process may write for ever.
-const READS_LAST: usize = 64;
+/// Number of reads of the remaining output after an application has ended: enough for more than a pipe holds. Bounded,
+/// since a leftover process may write forever.
+const FINAL_READS_MAX: usize = 64;
 
 /// The application to start.
 #[derive(Clone, Debug)]
 pub struct ApplicationSpec {
     /// The program and its arguments; never empty.
     pub command: Vec<String>,
-    /// Its working directory; `None`: that of the server.
+    /// Its working directory; `None`: the server's.
     pub folder: Option<PathBuf>,
-    /// Environment variables in addition to those of the server.
+    /// Environment variables in addition to the server's.
     pub env: Vec<(String, String)>,
-    /// How long it may take to end after SIGTERM.
+    /// Time that it may take to end after SIGTERM.
     pub stop_timeout: Duration,
 }
 
-/// Checks whether an application could be started with the rights of this process, without starting it.
+/// Checks, without starting it, whether an application could be started with the rights of this process.
 ///
 /// # Errors
-/// The message that its start would log.
+/// The message that a failed start would log.
 pub fn check(application: &ApplicationSpec) -> Result<(), String> {
     program::find(application).map_err(|error| start_failure(&application.command[0], &error))
 }
@@ -60,7 +61,7 @@ fn start_failure(program: &str, error: &io::Error) -> String {
     format!("{program} can't be started: {error}{hint}")
 }
 
-/// A supervised application. Dropping this stops it gracefully.
+/// A supervised application. Dropping it stops the application gracefully.
 pub struct ApplicationSupervisor {
     stop: PipeWriter,
     thread: Option<JoinHandle<()>>,
@@ -72,23 +73,24 @@ pub struct ApplicationSupervisor {
 pub struct StartDecision(Arc<AtomicBool>);
 
 impl StartDecision {
-    /// Whether the last try found that the program does not exist or may not be run. Then waiting is useless.
+    /// Whether the last attempt found that the program does not exist or may not be executed, so that waiting is
+    /// useless.
     pub fn is_impossible(&self) -> bool {
         self.0.load(Relaxed)
     }
 }
 
 impl ApplicationSupervisor {
-    /// Starts an application, and restarts it whenever it ends. Its output and its ends are passed to `notice`, line
-    /// by line.
+    /// Starts an application, and restarts it whenever it ends. Its output, and messages about its ends, are passed to
+    /// `notice` line by line.
     ///
     /// # Errors
-    /// The system provides no thread or no pipe.
+    /// If the system provides no thread or no pipe.
     pub fn start(
         application: ApplicationSpec,
         notice: ChildNotice,
     ) -> io::Result<ApplicationSupervisor> {
-        // A pipe, since the thread polls for the stop and for the child together.
+        // A pipe, since the thread polls for the stop and for the child at the same time.
         let (stop_reader, stop) = io::pipe()?;
         let start_decision = StartDecision::default();
         let supervisor = SupervisorLoop {
@@ -112,14 +114,14 @@ impl ApplicationSupervisor {
         })
     }
 
-    /// Whether it can start at all.
+    /// Whether the application can start at all.
     pub fn start_decision(&self) -> StartDecision {
         self.start_decision.clone()
     }
 
-    /// Begins to stop it; the drop waits for its end.
+    /// Begins to stop the application; dropping the supervisor waits for its end.
     pub fn end(&self) {
-        // Fails only if the thread has ended.
+        // Fails only if the thread has already ended.
         let _ = (&self.stop).write(&[0]);
     }
 }
@@ -136,16 +138,16 @@ impl Drop for ApplicationSupervisor {
 struct SupervisorLoop {
     application: ApplicationSpec,
     notice: ChildNotice,
-    /// Readable when the application is to stop; `None` from then on.
+    /// Readable when the application is to be stopped; `None` from then on.
     stop_reader: Option<PipeReader>,
     start_decision: StartDecision,
     started_at: Instant,
     life: ApplicationLife,
     /// The running process.
     child: Option<ChildProcess>,
-    /// Its standard output and standard error, while they are open.
+    /// The child's standard output and standard error, as long as they are open.
     output: [Option<LineStream>; 2],
-    /// Identifies its descendants.
+    /// Identifies the child's descendants.
     mark: ProcessMark,
 }
 
@@ -189,7 +191,7 @@ impl SupervisorLoop {
         ready(poll_set, deadline).unwrap_or_default()
     }
 
-    /// Passes on the available output.
+    /// Passes on the output that is available.
     fn read(&mut self, have_some: [bool; 2]) {
         for (stream, has_some) in self.output.iter_mut().zip(have_some) {
             if let Some(lines) = stream.as_mut().filter(|_| has_some)
@@ -231,14 +233,14 @@ impl SupervisorLoop {
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
-            // Signals then reach its children, too.
+            // So that signals to the group reach the application's children, too.
             .process_group(0);
         if let Some(folder) = &application.folder {
             command.current_dir(folder);
         }
         let limits = ProcessLimits {
             descriptors: descriptors::program_limits(),
-            // So that the application does not survive a server that is killed.
+            // So that the application ends even if the server is killed.
             ends_with_parent: true,
             ..ProcessLimits::default()
         };
@@ -251,7 +253,7 @@ impl SupervisorLoop {
     }
 
     fn handle_exit(&mut self) {
-        // Kill the rest of its group before the leader is reaped: until then the group's number cannot be reused.
+        // The rest of the group is killed before its leader is reaped: until then, the group's number can't be reused.
         self.signal(Signal::KILL);
         let Some(mut child) = self.child.take() else {
             return;
@@ -271,9 +273,9 @@ impl SupervisorLoop {
         ));
     }
 
-    /// Passes on the output that was written before its end.
+    /// Passes on the output that was written before the application ended.
     fn read_remaining(&mut self) {
-        for _ in 0..READS_LAST {
+        for _ in 0..FINAL_READS_MAX {
             let [_, _, has_output, has_errors] = self.ready(Some(Instant::now()));
             if !has_output && !has_errors {
                 break;
@@ -303,7 +305,7 @@ impl SupervisorLoop {
     }
 }
 
-/// Whether this error of a start is permanent.
+/// Whether a start with this error will always fail.
 fn is_permanent(error: &io::Error) -> bool {
     let errno = Errno::from_io_error(error);
     matches!(
@@ -350,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn what_ends_is_started_again_and_heard() {
+    fn ended_application_is_restarted_and_its_output_passed_on() {
         let (supervisor, lines) = supervised("echo $WORD; exit 3");
         wait_for(&lines, "hello", 2);
         wait_for(&lines, "exit status: 3", 2);
@@ -358,8 +360,8 @@ mod tests {
     }
 
     #[test]
-    fn it_is_stopped_in_order() {
-        // The application ends cleanly on SIGTERM, long before the timeout.
+    fn application_ends_gracefully_on_drop() {
+        // The application ends on SIGTERM, long before the timeout.
         let script = "trap 'echo bye; exit 0' TERM; echo up; while :; do sleep 0.05; done";
         let (supervisor, lines) = supervised(script);
         wait_for(&lines, "up", 1);
@@ -374,10 +376,10 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_be_started_is_tried_again() {
-        for (command, says) in [
+    fn failed_start_is_retried() {
+        for (command, message) in [
             ("/nonexistent/application", "can't be started: No such file"),
-            // A folder cannot be executed by any user.
+            // No user can execute a folder.
             ("/", "is the server's user allowed to execute it?"),
         ] {
             let lines = Lines::default();
@@ -391,7 +393,7 @@ mod tests {
                 stop_timeout: Duration::from_secs(5),
             };
             let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
-            wait_for(&lines, says, 2);
+            wait_for(&lines, message, 2);
             assert!(supervisor.start_decision().is_impossible(), "{command}");
             drop(supervisor);
         }

@@ -1,4 +1,5 @@
-//! Leftover processes and threads after each end of an application. A separate test process, since it counts threads.
+//! Tests that the end of an application leaves no processes or threads. A separate test process, since it counts
+//! threads.
 
 use std::fs;
 use std::process::Command;
@@ -9,11 +10,11 @@ use lowroad_child_processes::ChildNotice;
 use lowroad_child_processes::supervisor::{ApplicationSpec, ApplicationSupervisor};
 use lowroad_testkit::wait_until;
 
-/// The number of daemons of each kind that are checked.
+/// Number of ends of the application after which the test checks.
 const ENDS: usize = 4;
 
-/// Starts two processes that leave its group and hold its error output: one with the mark, and one with a cleared
-/// environment. Prints both once they have left.
+/// Starts two processes that leave the application's group and hold its error output open: one with the mark, and one
+/// with a cleared environment. Prints their pids.
 const SCRIPT: &str = "
 known=$(setsid sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
 unknown=$(setsid env -i sh -c 'echo $$; exec sleep 1000 >/dev/null' &)
@@ -23,19 +24,19 @@ echo unknown $unknown
 
 type Lines = Arc<Mutex<Vec<String>>>;
 
-/// The rest of all lines with this prefix.
+/// The remainder of each line with this prefix.
 fn after(lines: &Lines, front: &str) -> Vec<String> {
     let lines = lines.lock().expect("a lock");
     let found = lines.iter().filter_map(|line| line.strip_prefix(front));
     found.map(String::from).collect()
 }
 
-/// Whether a process runs the script's sleep.
-fn is_there(pid: &str) -> bool {
+/// Whether the process with this pid still runs the script's sleep.
+fn is_running(pid: &str) -> bool {
     fs::read(format!("/proc/{pid}/cmdline")).is_ok_and(|line| line == b"sleep\x001000\0")
 }
 
-/// The supervisor's threads.
+/// The number of supervising threads.
 fn threads() -> usize {
     let all = fs::read_dir("/proc/self/task").expect("our threads");
     let names = all
@@ -45,7 +46,7 @@ fn threads() -> usize {
 }
 
 #[test]
-fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
+fn processes_outside_the_group_are_killed_with_the_application() {
     let lines = Lines::default();
     let to = lines.clone();
     let notice: ChildNotice = Arc::new(move |line| to.lock().expect("a lock").push(line.into()));
@@ -57,16 +58,16 @@ fn what_has_left_its_group_ends_with_it_and_holds_no_threads() {
     };
     let supervisor = ApplicationSupervisor::start(application, notice).expect("a thread");
     wait_until("its ends", || {
-        let told = after(&lines, "sh left 1 processes in other process groups");
-        (told.len() >= ENDS).then_some(())
+        let messages = after(&lines, "sh left 1 processes in other process groups");
+        (messages.len() >= ENDS).then_some(())
     });
     assert_eq!(threads(), 1);
     drop(supervisor);
     wait_until("all threads to end", || (threads() == 0).then_some(()));
     let (known, unknown) = (after(&lines, "known "), after(&lines, "unknown "));
-    let are_there = |pids: &[String]| pids.iter().filter(|pid| is_there(pid)).count();
-    let counts = (are_there(&known), are_there(&unknown));
-    // The supervisor cannot find these, so the test ends them.
+    let running_count = |pids: &[String]| pids.iter().filter(|pid| is_running(pid)).count();
+    let counts = (running_count(&known), running_count(&unknown));
+    // The supervisor can't find these, so the test ends them.
     let _ = Command::new("kill")
         .args(["-s", "KILL"])
         .args(&unknown)

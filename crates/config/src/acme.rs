@@ -1,4 +1,5 @@
-//! Reads `[acme]`, and checks that it can issue the certificates of sites with `automatic`. Makes no requests.
+//! Reads `[acme]`, and checks that its challenge can prove the names of the sites with `automatic = true`. No network
+//! access.
 
 use std::path::PathBuf;
 
@@ -25,7 +26,7 @@ pub(crate) fn acme(section: ConfigSection<'_>) -> AcmeConfig {
     for table in section.sections("authority") {
         authorities.extend(authority(table, &authorities));
     }
-    // An invalid [[acme.authority]] must not be replaced by the default silently.
+    // Let's Encrypt is the default only if no [[acme.authority]] is present: an invalid one must not be replaced by it.
     if section.is_absent_or_empty("authority") {
         authorities.push(AcmeAuthority::new(LETS_ENCRYPT));
     }
@@ -47,7 +48,8 @@ fn contact(section: &ConfigSection<'_>) -> Vec<String> {
     let items = section.item("contact").map(ConfigValue::one_or_many);
     let url = |item: &ConfigValue<'_>| {
         let text = item.text()?;
-        // Only the scheme's colon: the authority decides which contacts it supports (RFC 8555 §7.3).
+        // Only the colon after the scheme is required: the authority decides which contacts it supports (RFC 8555
+        // §7.3).
         if !text.contains(':') {
             item.refuse("a URL", "like \"mailto:admin@example.com\"");
             return None;
@@ -64,7 +66,7 @@ fn challenge(section: &ConfigSection<'_>) -> AcmeChallenge {
     if chosen != 2 {
         section.only_with("hook", "challenge = \"dns-01\"");
         section.only_with("hook_timeout", "challenge = \"dns-01\"");
-        // The hook keys are reported above: only dns-01 has a hook.
+        // The hook keys were reported above: only dns-01 has a hook.
         return match chosen {
             0 => AcmeChallenge::Http01,
             _ => AcmeChallenge::TlsAlpn01,
@@ -99,7 +101,7 @@ fn authority(section: ConfigSection<'_>, earlier: &[AcmeAuthority]) -> Option<Ac
     }
     let key_id = section.item("key_id").and_then(|item| item.plain_text());
     let key_file = section.item("key_file").and_then(|item| item.path());
-    // External account binding takes both (RFC 8555 §7.3.4).
+    // External account binding needs a key ID and a key (RFC 8555 §7.3.4).
     if key_id.is_some() != key_file.is_some() {
         section.report("one of key_id and key_file is missing", "both, or none");
     }
@@ -125,7 +127,7 @@ fn on_demand(section: ConfigSection<'_>) -> Option<OnDemandConfig> {
     })
 }
 
-/// A URL, checked by its start only; requests reveal further mistakes. On the loopback it may be without TLS.
+/// Reads a URL; only its beginning is checked. With `tls`, plain http is accepted for loopback hosts only.
 fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
     let text = item.text()?;
     // A test authority on this machine needs no certificate.
@@ -148,7 +150,7 @@ fn url(item: &ConfigValue<'_>, tls: bool) -> Option<String> {
     None
 }
 
-/// Checks that sites with `automatic` have an authority and a challenge that can prove their names.
+/// Checks that an authority is configured for sites with `automatic`, and that its challenge can prove their names.
 pub(crate) fn check(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],
@@ -176,7 +178,7 @@ pub(crate) fn check(
                 "listen = \"*:80\" in [[site]], or another challenge in [acme]",
             );
         }
-        // Only DNS proves the control of all names below one (RFC 8555 §7.1.3).
+        // Only DNS can prove control of a wildcard name (RFC 8555 §7.1.3).
         let is_wildcard = |name: &&SiteName| matches!(name, SiteName::Wildcard(_));
         if !is_dns && site.names.iter().any(|name| is_wildcard(&name)) {
             source.report(
@@ -186,7 +188,7 @@ pub(crate) fn check(
             );
         }
         let is_default = |name: &SiteName| matches!(name, SiteName::Default);
-        // An order needs a name; with on-demand certificates it is the SNI of a client.
+        // An order needs a name; with on-demand certificates the client's SNI provides it.
         if site.names.iter().all(is_default) && acme.on_demand.is_none() {
             source.report(
                 position,

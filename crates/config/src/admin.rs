@@ -6,7 +6,7 @@ use crate::{AdminConfig, value};
 pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
     let file = |key| section.item(key).and_then(|item| item.path());
     let listen = section.item("listen");
-    // Also set if its value is wrong, which is a problem of its own.
+    // True even if the value of `listen` is invalid: that mistake is reported separately.
     let is_listen_set = listen.is_some();
     let admin = AdminConfig {
         listen: listen.and_then(|item| item.read(value::address)),
@@ -14,7 +14,7 @@ pub(crate) fn admin(section: ConfigSection<'_>) -> AdminConfig {
         read_token_file: file("read_token_file"),
     };
     let has_token = admin.token_file.is_some() || admin.read_token_file.is_some();
-    // Everybody who reaches the port could stop the server.
+    // Without a token, everyone who can connect to the port could stop the server.
     if is_listen_set && !has_token {
         section.report(
             "listen is set, but neither token_file nor read_token_file",

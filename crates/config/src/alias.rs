@@ -10,7 +10,7 @@ fn alias(section: ConfigSection<'_>) -> Option<MarkedAlias> {
     let path = section.required("path").and_then(|item| {
         let text = item.text()?;
         let path = text.strip_suffix('/').unwrap_or(text);
-        // Compared with normalised paths, so any other form would never match.
+        // Aliases are compared with normalized request paths, so a path in any other form would never match.
         let clean = |segment: &str| !matches!(segment, "" | "." | "..");
         let is_path = path
             .strip_prefix('/')

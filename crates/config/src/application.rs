@@ -28,7 +28,7 @@ pub(crate) fn application(section: ConfigSection<'_>) -> Option<(ApplicationConf
         ..default
     };
     section.finish();
-    // Its absence is reported.
+    // A missing name was reported by `required`.
     let position = name_item?.position;
     (!application.command.is_empty()).then_some((application, position))
 }

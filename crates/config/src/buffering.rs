@@ -1,7 +1,7 @@
-//! Reads `[buffering]`: buffers in memory and in files between clients and programs.
+//! Reads `[buffering]`: the buffers in memory and on disk for bodies between clients and programs.
 //!
-//! Keys and ranges are here; their meaning and defaults are in [`crate::schema`]. The server finds out whether it can
-//! create files in the folder.
+//! Keys and ranges are defined here; their meaning and defaults are in [`crate::schema`]. Whether temporary files can
+//! be created in the folder is checked by the server, not here.
 
 use crate::BufferConfig;
 use crate::reader::ConfigSection;

@@ -1,4 +1,4 @@
-//! Reads `[site.route.cache]`: overrides for the caching of an origin's responses.
+//! Reads `[site.route.cache]`: settings that override how an origin's responses are cached.
 
 use crate::CacheConfig;
 use crate::CookieStorage;
@@ -8,7 +8,7 @@ use crate::reader::ConfigSection;
 /// An upper bound beyond any sensible value.
 const LIFETIME_MS_MAX: u64 = 10 * 365 * DAY_MS;
 
-/// The caching of a route.
+/// Reads the cache settings of a route.
 pub(crate) fn caching(section: ConfigSection<'_>) -> CacheConfig {
     let default = CacheConfig::default();
     let secs = |key, default_s: u64| {

@@ -1,6 +1,6 @@
 //! Checks that involve more than one key: names and listeners of all sites, and paths on disk.
 //!
-//! Only [`paths`] accesses files. Permissions are not checked here; the server finds them out when it serves a file.
+//! Only [`paths`] accesses files. Permissions are not checked: the server discovers them when it serves a file.
 
 use crate::reader::ConfigSource;
 use crate::site_marks::SiteMarks;
@@ -12,11 +12,11 @@ use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
 use std::path::Path;
 
-/// Checks that each name is unique at its address, and that no two addresses conflict for a port.
+/// Checks that a host name occurs once per listen address, and that no two listen addresses need the same port.
 pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfig, SiteMarks)]) {
     let mut owners: HashMap<(SocketAddr, &SiteName), usize> = HashMap::new();
     for (index, (site, marks)) in sites.iter().enumerate() {
-        // Before the comparison with other sites, which skips repeated addresses.
+        // Repeated addresses within a site are reported here; the comparison between sites skips them.
         each_address_once(source, site, marks);
         let addresses = site.addresses().enumerate();
         // An address that the same site repeats is reported once, by `each_address_once`.
@@ -51,8 +51,8 @@ pub(crate) fn names_and_listeners(source: &ConfigSource<'_>, sites: &[(SiteConfi
     wildcard_conflicts(source, sites);
 }
 
-/// Checks that all sites of an address trust the same proxies for PROXY headers, and that softirq is off there: the
-/// packet program would read a PROXY header as a request.
+/// Checks that all sites of an address trust the same proxies for PROXY headers, and that softirq is off for sites with
+/// the PROXY protocol: the packet program would read a PROXY header as a request.
 pub(crate) fn proxies(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],
@@ -60,7 +60,7 @@ pub(crate) fn proxies(
 ) {
     for (index, (site, marks)) in sites.iter().enumerate() {
         let position = marks.proxy_protocol.as_ref();
-        // The position of the key, or of an address if only the other site has the key.
+        // The position of the key; if only the other site has it, the position of this site's first address.
         let position = position.or(marks.listen.first()).or(marks.tls.first());
         let Some(position) = position else { continue };
         let before = sites.iter().take(index).enumerate();
@@ -83,12 +83,12 @@ pub(crate) fn proxies(
     }
 }
 
-/// The reason why addresses with the PROXY protocol exclude the softirq level.
+/// The message for a site that uses the PROXY protocol while the softirq level is on.
 pub const NO_SOFTIRQ: &str =
     "server.softirq answers requests before the server, and reads no PROXY header";
 
-/// Checks that roots and folders of programs are folders, that modules are files, and, for sites with a single root,
-/// that error pages are files.
+/// Checks that roots and folders of programs are folders and that modules are files. Error pages are checked for sites
+/// with a single root.
 pub(crate) fn paths(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],
@@ -107,7 +107,7 @@ pub(crate) fn paths(
             SiteRoot::PerHost { prefix, .. } => prefix,
             SiteRoot::None => continue,
         };
-        // Without the folder a problem for each of its files would repeat the same fact.
+        // If the folder does not exist, its error pages are not reported as well.
         if let Err(reason) = folder_problem(folder) {
             source.report(
                 position,
@@ -116,7 +116,7 @@ pub(crate) fn paths(
             );
             continue;
         }
-        // Each host has its folder, so the files cannot be checked here.
+        // Each host has its own folder, so the error pages cannot be checked here.
         if matches!(site.root, SiteRoot::PerHost { .. }) {
             continue;
         }
@@ -156,7 +156,7 @@ fn program_folders(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMar
         let RouteTo::Cgi(cgi) = &route.to else {
             continue;
         };
-        // A single program instead of a folder.
+        // `cgi` may also name a single program, which needs no folder.
         let Some(path) = cgi.path.as_ref().filter(|path| !path.is_file()) else {
             continue;
         };

@@ -1,4 +1,4 @@
-//! Reads `[[class]]`: the requests of a traffic class and its limits.
+//! Reads `[[class]]`: the conditions and limits of a traffic class.
 //!
 //! The meaning and the defaults of the keys are in [`crate::schema`].
 
@@ -41,7 +41,7 @@ pub(crate) fn class(section: ConfigSection<'_>) -> Option<(ClassConfig, KeyPosit
 /// Reports classes that no request can reach, and a class with the reserved name `others`.
 pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosition)]) {
     let mut rest = classes.iter();
-    // Classes are tried in order: those after a class of all requests are unreachable.
+    // Classes are tried in order: classes after one without conditions are unreachable.
     for (class, position) in rest.by_ref() {
         if class.members.is_everything() {
             break;
@@ -61,7 +61,7 @@ pub(crate) fn check(source: &ConfigSource<'_>, classes: &[(ClassConfig, KeyPosit
     }
 }
 
-/// The values of a key with a list; an empty list is a problem.
+/// Reads a key with one value or a list; an empty list is a problem.
 pub(crate) fn list<'d, T>(
     section: &ConfigSection<'d>,
     key: &'static str,
@@ -70,7 +70,7 @@ pub(crate) fn list<'d, T>(
     let Some(item) = section.item(key) else {
         return Vec::new();
     };
-    // An empty list would match every request, as a missing one does.
+    // Without this check an empty list would match every request, as a missing key does.
     if item.is_empty_array() {
         item.report("the list is empty", "at least one; or leave the key out");
     }
@@ -83,7 +83,7 @@ fn host(text: &str) -> Result<SiteName, InvalidValue> {
         allowed: "example.com, *.example.com (one or more labels in front), or an address (192.0.2.1, [2001:db8::1])",
     };
     match SiteName::parse(text) {
-        // `_` would mean all hosts, which a class without hosts has anyway.
+        // `_` would stand for all hosts; a class without the key already matches these.
         Ok(SiteName::Default) | Err(_) => Err(REFUSED),
         Ok(name) => Ok(name),
     }
@@ -126,9 +126,9 @@ pub(crate) fn read_rate(
 ) -> Option<RequestRate> {
     let rate = item.read(per_time);
     let (requests, period_ms) = rate.unwrap_or((1, 1000));
-    // The default burst is one second's share, at least one request.
-    let a_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);
-    let burst = section.count("burst", a_second, 1..=BURST_MAX);
+    // The default burst is the number of requests per second, at least one.
+    let per_second = (requests * 1000 / period_ms).clamp(1, BURST_MAX);
+    let burst = section.count("burst", per_second, 1..=BURST_MAX);
     rate.is_some().then_some(RequestRate {
         requests,
         period_ms,
@@ -162,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_are_for_a_second_a_minute_or_an_hour() {
+    fn rate_parses_per_second_minute_and_hour() {
         assert_eq!(per_time("100"), Ok((100, 1000)));
         assert_eq!(per_time("7/s"), Ok((7, 1000)));
         assert_eq!(per_time("30/m"), Ok((30, 60_000)));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_has_a_name_and_perhaps_a_value() {
+    fn field_condition_parses_name_and_optional_value() {
         let line = |name: &str, value: Option<&str>| {
             Ok(FieldMatch {
                 name: name.into(),

@@ -29,7 +29,7 @@ pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     match item.value_bool() {
         Some(true) => Some(CompressConfig::ON_THE_FLY.to_vec()),
         Some(false) => Some(Vec::new()),
-        // A boolean and a list are both short forms of one key.
+        // `true` and `false` are short forms of a list.
         None if item.is_array() => codings(item),
         None => {
             item.refuse("a list of codings", "true, false, or [\"zstd\", \"gzip\"]");
@@ -40,7 +40,7 @@ pub(crate) fn on_the_fly(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
 
 fn codings(item: &ConfigValue<'_>) -> Option<Vec<OfferedCoding>> {
     let items = item.items()?;
-    // Compression is turned off by the other keys.
+    // An empty list is not the way to turn compression off: other keys do that.
     if items.is_empty() {
         item.report(
             "the list is empty",

@@ -1,15 +1,15 @@
-//! Reads the conditions of a route on requests, in addition to its path.
+//! Reads the conditions of a route other than its path: methods, hosts, header fields and cookies.
 
 use crate::RouteConditions;
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::rules::{is_field_value, is_literal_name, is_token};
 use crate::value::InvalidValue;
 
-/// The standard methods of the server. Methods are case-sensitive (RFC 9110 §9.1), so another case is a mistake.
+/// The methods that the server knows. They are case-sensitive (RFC 9110 §9.1), so another case is a mistake.
 const KNOWN: [&str; 10] = [
     "GET", "HEAD", "OPTIONS", "POST", "PUT", "DELETE", "PATCH", "PURGE", "CONNECT", "TRACE",
 ];
-/// The first methods of `KNOWN`, which handlers can receive; the server itself handles the rest.
+/// The number of methods at the start of `KNOWN` that handlers can receive; the server itself handles the rest.
 const FOR_PROGRAMS: usize = 8;
 /// The longest method that the server accepts.
 const METHOD_LEN_MAX: usize = 30;
@@ -43,7 +43,7 @@ pub(crate) fn method(text: &str) -> Result<String, InvalidValue> {
         .iter()
         .position(|known| known.eq_ignore_ascii_case(text))
     {
-        // A standard method in lower case is a typing error: methods are case-sensitive.
+        // `get` is a typing error, not an extension method: methods are case-sensitive.
         Some(index) => index < FOR_PROGRAMS && KNOWN.contains(&text),
         None => is_token(text) && text.len() <= METHOD_LEN_MAX,
     };

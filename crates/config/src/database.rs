@@ -1,7 +1,7 @@
 //! Reads `[[database]]`: databases for routes and pages, and their limits.
 //!
-//! Only the form of a URL is checked; the server finds out whether a database answers there.
-//! URLs contain passwords, so no problem quotes one.
+//! Only the form of a URL is checked; whether a database answers there is found out by the server. URLs contain
+//! passwords, so no problem quotes one.
 
 use crate::DatabaseConfig;
 use crate::named::count;
@@ -28,10 +28,11 @@ pub(crate) fn database(section: ConfigSection<'_>) -> Option<(DatabaseConfig, Ke
     Some((database, name_item?.position))
 }
 
-/// Schemes of database servers; two of the databases have an alternative scheme.
+/// Schemes of database servers; MySQL and PostgreSQL have two each.
 const SERVERS: [&str; 4] = ["mysql", "mariadb", "postgres", "postgresql"];
 
-/// The URL with its variables unsubstituted; a relative SQLite file is resolved against the configuration's folder.
+/// Returns the URL without substituting its variables; a relative SQLite file is resolved against the configuration's
+/// folder.
 fn url(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.value_text().filter(|text| {
         !text.is_empty() && !text.chars().any(|c| c.is_control() || c.is_whitespace())
@@ -44,14 +45,14 @@ fn url(item: &ConfigValue<'_>) -> Option<String> {
         return None;
     };
     // Problems name no part of the URL, which may contain a password.
-    if !has_sound_variables(text) {
+    if !has_valid_variables(text) {
         item.report(
             "the URL has a ${ that names no variable",
             "${NAME} with letters, digits and _",
         );
         return None;
     }
-    // The whole URL comes from the environment, so its kind is known only on connecting.
+    // The whole URL comes from the environment: its scheme is known only when the server connects.
     if text.starts_with("${") {
         return Some(text.to_string());
     }
@@ -79,7 +80,8 @@ fn url(item: &ConfigValue<'_>) -> Option<String> {
 }
 
 fn sqlite(item: &ConfigValue<'_>, file: &str) -> Option<String> {
-    // Forms of other libraries (in memory, URI parameters, `sqlite://`) are refused, not misread.
+    // SQLite URL forms of other libraries (in memory, URI parameters, `sqlite://`) are refused rather than
+    // misinterpreted.
     if file.is_empty() || file.starts_with("//") || file.starts_with([':', '?']) {
         item.report(
             "the URL names no SQLite file",
@@ -100,7 +102,7 @@ fn is_scheme(text: &str) -> bool {
 }
 
 /// Whether each `${` begins a `${NAME}`.
-fn has_sound_variables(text: &str) -> bool {
+fn has_valid_variables(text: &str) -> bool {
     text.split("${").skip(1).all(|rest| {
         rest.split_once('}')
             .is_some_and(|(name, _)| named::is_variable(name))
@@ -112,12 +114,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_have_names_and_ends() {
+    fn database_url_variables_require_name_and_closing_brace() {
         for text in ["", "a", "${A}", "x${A_1}y${b}", "$", "}", "$A"] {
-            assert!(has_sound_variables(text), "{text}");
+            assert!(has_valid_variables(text), "{text}");
         }
         for text in ["${", "${}", "${A", "${1A}", "${A B}", "${A${B}}", "x${A}${"] {
-            assert!(!has_sound_variables(text), "{text}");
+            assert!(!has_valid_variables(text), "{text}");
         }
     }
 }

@@ -1,13 +1,13 @@
-//! Destinations of modules' requests: a host name and a port, compared as text. No name is resolved, so permission is
-//! by name and does not depend on the DNS.
+//! The destinations that a module may send requests to: a host name and a port. They are compared as text; no name is
+//! resolved, so a permission does not depend on the DNS.
 
 use crate::SiteName;
 use crate::value::InvalidValue;
 
-/// A server, or all hosts below a name, at one port.
+/// A host, or all hosts below a domain, at one port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AllowedDestination {
-    /// The host; never `SiteName::Default`.
+    /// Never `SiteName::Default`.
     pub host: SiteName,
     /// The port.
     pub port: u16,
@@ -29,7 +29,7 @@ impl AllowedDestination {
         let digits = port.bytes().all(|byte| byte.is_ascii_digit());
         let port = port.parse().ok().filter(|port| digits && *port != 0);
         match SiteName::parse(host).map_err(|_| REFUSED)? {
-            // Each destination is named: `_` would allow all.
+            // `_` would allow all hosts.
             SiteName::Default => Err(REFUSED),
             host => Ok(AllowedDestination {
                 host,
@@ -38,7 +38,8 @@ impl AllowedDestination {
         }
     }
 
-    /// Whether it covers a host and port. The host is in the form of a URL: an IPv6 address in brackets, in any case.
+    /// Whether this destination includes a host and port. `host` has the form of a URL: an IPv6 address is in brackets.
+    /// Its case is ignored.
     pub fn covers(&self, host: &str, port: u16) -> bool {
         let host = host.to_ascii_lowercase();
         let is_named = match &self.host {
@@ -65,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn a_host_and_its_port_and_no_other() {
+    fn destination_covers_only_its_host_and_port() {
         assert!(covers("Example.com:80", "example.COM", 80));
         assert!(!covers("example.com:80", "example.com", 81));
         assert!(!covers("example.com:80", "a.example.com", 80));
@@ -74,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn names_below_a_name() {
+    fn wildcard_destination_covers_subdomains_only() {
         assert!(covers("*.example.com:80", "a.b.example.com", 80));
         for host in [
             "example.com",
@@ -87,7 +88,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_destination() {
+    fn invalid_destinations_are_refused() {
         for text in [
             "",
             "example.com",

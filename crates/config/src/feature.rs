@@ -1,5 +1,5 @@
-//! Optional parts of the server, and the parts of a configuration that require them. Each build provides its own list
-//! of missing features.
+//! Build features: parts of the server that a build may lack, and the configuration keys that require them. Each build
+//! passes the list of its missing features to the reader.
 
 use std::fmt;
 
@@ -8,14 +8,14 @@ use crate::reader::{ConfigSource, KeyPosition};
 use crate::site_marks::SiteMarks;
 use crate::{DatabaseConfig, ModuleCode, ModuleConfig, RouteTo, SiteConfig};
 
-/// A part of the server that a build may lack.
+/// A part of the server that a build may omit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BuildFeature {
     /// `lowroad image`.
     Image,
     /// Modules that are linked in or libraries.
     Modules,
-    /// CGI, FastCGI and origins.
+    /// CGI, FastCGI and origin servers.
     Programs,
     /// The soft-interrupt level.
     Softirq,
@@ -28,7 +28,7 @@ pub enum BuildFeature {
 }
 
 impl BuildFeature {
-    /// All of them.
+    /// All features.
     pub const ALL: [BuildFeature; 7] = [
         BuildFeature::Image,
         BuildFeature::Modules,
@@ -39,7 +39,7 @@ impl BuildFeature {
         BuildFeature::Wasm,
     ];
 
-    /// Its name as a cargo feature.
+    /// The name of the cargo feature.
     pub fn name(self) -> &'static str {
         match self {
             BuildFeature::Image => "image",
@@ -52,7 +52,7 @@ impl BuildFeature {
         }
     }
 
-    /// The feature that a module needs.
+    /// The feature that a module requires.
     pub fn from_module(code: &ModuleCode) -> BuildFeature {
         match code {
             ModuleCode::Linked(_) | ModuleCode::Library(_) => BuildFeature::Modules,
@@ -60,10 +60,10 @@ impl BuildFeature {
         }
     }
 
-    /// The feature that a route needs; a module's need is reported at its definition.
+    /// The feature that a route requires.
     fn from_route(to: &RouteTo) -> Option<BuildFeature> {
         match to {
-            // The module's own table is checked.
+            // The feature of a module is checked at its `[[module]]`.
             RouteTo::Module(_) => None,
             RouteTo::Origin(origin) if origin.is_encrypted() => Some(BuildFeature::Tls),
             RouteTo::Cgi(_) | RouteTo::FastCgi(_) | RouteTo::Origin(_) => {
@@ -74,7 +74,7 @@ impl BuildFeature {
     }
 }
 
-/// A feature is missing in this build: `this lowroad was built without sql`.
+/// A feature that this build lacks; displayed as `this lowroad was built without sql`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MissingFeature(pub BuildFeature);
 
@@ -84,7 +84,7 @@ impl fmt::Display for MissingFeature {
     }
 }
 
-/// Reports the features that sites, modules and databases need and the build lacks.
+/// Reports uses of features that the build lacks, in sites, modules and databases.
 pub(crate) fn check(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],

@@ -5,8 +5,8 @@
 //! paths in it exist. [`value`] has the readers of single values (sizes, durations, addresses), which the command line
 //! shares.
 //!
-//! [`reference`] documents the tables and keys for operators: `docs/configuration/` is rendered from it. The crate opens no
-//! sockets and resolves no users or names. Developers begin with [`schema`].
+//! [`reference`] documents the tables and keys for operators: `docs/configuration/` is rendered from it. The crate
+//! opens no sockets and resolves no users or names. Developers begin with [`schema`].
 
 #![forbid(unsafe_code)]
 
@@ -69,15 +69,15 @@ mod tests;
 /// `file` is the file name for problems; its folder is the base of relative paths.
 ///
 /// # Errors
-/// All problems of the text in the order of their lines; a syntax error is reported alone.
+/// All problems of the text, in the order of their lines; after a syntax error only that error.
 pub fn parse(text: &str, file: &Path) -> Result<Config, Vec<ConfigProblem>> {
     read(text, file, &[], |_, _, _| ())
 }
 
 /// Reads a configuration file, as [`parse`] does, and checks the paths in it.
 ///
-/// Roots and folders of programs must be folders, error pages and modules must be files. Use of a feature that is
-/// `missing_features` in this build is a problem.
+/// Roots and folders of programs must be folders; error pages and modules must be files. A use of one of
+/// `missing_features`, which this build lacks, is a problem.
 ///
 /// # Errors
 /// All problems found; a file that cannot be read is one problem, at line 1.
@@ -101,7 +101,7 @@ pub fn load_with(
             format!("cannot be read: {error}"),
         )]
     })?;
-    // TOML is UTF-8; decoding here gives the line of the first bad byte.
+    // TOML is UTF-8. Decoding before parsing gives the line of the first invalid byte.
     let text = str::from_utf8(&bytes).map_err(|error| {
         let line_and_column = position(&bytes, error.valid_up_to());
         vec![file_problem(
@@ -123,7 +123,7 @@ fn read(
         &[(ModuleConfig, module::ModuleMarks)],
     ),
 ) -> Result<Config, Vec<ConfigProblem>> {
-    // After a syntax error the rest of the text has no reliable structure, so it is the only problem reported.
+    // After a syntax error the structure of the remaining text is unknown, so no other problem is reported.
     let table = DeTable::parse(text).map_err(|error| {
         let offset = error.span().map_or(0, |span| span.start);
         vec![file_problem(
@@ -196,7 +196,7 @@ fn config(
         .collect();
     let mut sites: Vec<(SiteConfig, SiteMarks)> =
         top.sections("site").into_iter().map(site::site).collect();
-    // The position is that of the file: without a section there is no better one.
+    // A missing `[[site]]` has no position in the text, so the problem is reported at the start of the file.
     if top.is_absent_or_empty("site") {
         let file = KeyPosition {
             key: String::new(),
@@ -204,20 +204,20 @@ fn config(
         };
         source.report(&file, "no site is configured", "at least one [[site]]");
     }
-    // After the last look-up: every key that was not looked up is unknown.
+    // `finish` reports all keys that were not looked up, so it follows the last look-up.
     top.finish();
-    // Checks across tables come after all tables are read, so that the order of the tables in the file is free.
+    // Checks across tables run after all tables have been read, so that tables may appear in any order.
     let (origins, origin_marks): (Vec<OriginConfig>, Vec<KeyPosition>) =
         origins.into_iter().unzip();
     let origin_names = origins.iter().map(|it| &*it.name).zip(&origin_marks);
     named::check_unique(source, "origin", origin_names);
-    // Replaces origin names by their definitions first: `feature::check` below looks for https among the servers.
+    // First, replaces origin names by their definitions: `feature::check` below looks for https among the servers.
     origin::resolve(source, &mut sites, &origins);
     check::names_and_listeners(source, &sites);
     check::proxies(source, &sites, &server);
     tls::check(source, &sites, &server);
     acme::check(source, &sites, acme.as_ref());
-    // The checks on disk, for `load` only.
+    // The checks of paths on disk; empty unless called by `load`.
     extra_checks(source, &sites, &modules);
     feature::check(source, &sites, &modules, &databases, missing_features);
     let module_names = modules.iter().map(|(it, marks)| (&*it.name, &marks.name));
@@ -231,7 +231,7 @@ fn config(
     let class_names = classes.iter().map(|(it, position)| (&*it.name, position));
     named::check_unique(source, "class", class_names);
     class::check(source, &classes);
-    // The positions are needed for problems only, and end here.
+    // The positions are dropped: only problems need them.
     let modules: Vec<ModuleConfig> = modules.into_iter().map(|(module, _)| module).collect();
     let databases: Vec<DatabaseConfig> = databases.into_iter().map(|(base, _)| base).collect();
     route::check_names(source, &sites, &modules, &databases);

@@ -1,24 +1,24 @@
 //! Reads `[[module]]`: code that answers requests, and its limits.
 //!
-//! The meaning and the defaults of the keys are in [`crate::schema`]. The server finds out whether the code can be
-//! loaded.
+//! The meaning and the defaults of the keys are in [`crate::schema`]. Whether the code can be loaded is found out by
+//! the server.
 
 use crate::named::{self, DAY_MS};
 use crate::reader::{ConfigSection, ConfigValue, KeyPosition};
 use crate::{AllowedDestination, ModuleCode, ModuleConfig};
 
-/// The keys of a module's code, of which it has exactly one.
+/// The keys that name a module's code; a module has exactly one of them.
 const CODE: [&str; 3] = ["linked", "library", "wasm"];
 
-/// The least memory of a WebAssembly instance: one page.
+/// The minimum memory of a WebAssembly instance: one page.
 const MEMORY_LEN_MIN: u64 = 64 << 10;
-/// The most memory of a WebAssembly instance: the 32-bit address space.
+/// The maximum memory of a WebAssembly instance: the 32-bit address space.
 const MEMORY_LEN_MAX: u64 = 4 << 30;
 
 /// The positions of a module's values in the text, for later checks.
 pub(crate) struct ModuleMarks {
     pub(crate) name: KeyPosition,
-    /// The position of its file; None if it has none.
+    /// The position of the key of its file; None for linked modules.
     pub(crate) file: Option<KeyPosition>,
 }
 
@@ -26,7 +26,7 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let code = code(&section);
-    // Without valid code any key may be right, so none is reported.
+    // Without valid code the kind of module is unknown, so no key is reported as useless.
     let is_kind = |kind: fn(&ModuleCode) -> bool| code.as_ref().is_none_or(|(code, _)| kind(code));
     let is_library = is_kind(|code| matches!(code, ModuleCode::Library(_)));
     let is_wasm = is_kind(|code| matches!(code, ModuleCode::Wasm(_)));
@@ -40,11 +40,11 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
             section.only_with(key, kind);
         }
     }
-    // A module without code is dropped in the end; a placeholder lets the other keys be checked too.
+    // A module without code is dropped below; with a placeholder, its other keys are checked too.
     let (code, file) = code.map_or(
         (ModuleCode::Linked(String::new()), None),
         |(code, position)| {
-            // The position is for the check of the file.
+            // The position is used when the file is checked.
             let has_file = !matches!(code, ModuleCode::Linked(_));
             (code, has_file.then_some(position))
         },
@@ -62,7 +62,7 @@ pub(crate) fn module(section: ConfigSection<'_>) -> Option<(ModuleConfig, Module
         keep: section.flag("keep", default.keep),
         ..default
     };
-    // The module is dropped if its name is missing or invalid, which is reported.
+    // A missing or invalid name was reported; the module is dropped.
     section.finish();
     let name = name_item?.position;
     Some((module, ModuleMarks { name, file }))

@@ -1,4 +1,4 @@
-//! Host names of sites, in the normal form for comparison with requests.
+//! Host names of sites, normalized for comparison with the hosts of requests.
 //!
 //! No name is resolved. RFC 9110 §4.2.3 and RFC 3986 §3.2.2 define which spellings are equivalent.
 
@@ -6,9 +6,9 @@ use crate::SiteName;
 use crate::value::InvalidValue;
 use std::net::Ipv6Addr;
 
-/// The longest host name of the DNS in text form (RFC 1035 §3.1).
+/// The maximum length of a DNS name in text form (RFC 1035 §3.1).
 const HOST_LEN_MAX: usize = 253;
-/// The longest label (RFC 1035 §2.3.4).
+/// The maximum length of a label (RFC 1035 §2.3.4).
 const LABEL_LEN_MAX: usize = 63;
 
 const REFUSED: InvalidValue = InvalidValue {
@@ -21,11 +21,11 @@ impl SiteName {
     /// Reads a name: converts it to lower case and removes one trailing dot.
     ///
     /// # Errors
-    /// Labels that are empty, longer than 63, with other characters than letters, digits, `-` and `_`, or with `-` at
-    /// an end; more than 253 characters; a port.
+    /// Refuses a label that is empty, is longer than 63, begins or ends with `-`, or has characters other than letters,
+    /// digits, `-` and `_`; a name longer than 253 characters; a name with a port.
     pub fn parse(text: &str) -> Result<SiteName, InvalidValue> {
         let lower = text.to_ascii_lowercase();
-        // The dot of the root is optional in a name.
+        // The final dot (the DNS root) is optional.
         let host = lower.strip_suffix('.').unwrap_or(&lower);
         match host.strip_prefix("*.") {
             // The name of the default site, as in nginx.
@@ -45,13 +45,13 @@ fn is_label(label: &str) -> bool {
     (1..=LABEL_LEN_MAX).contains(&label.len())
         && label
             .bytes()
-            // Underscores are not in RFC 952, but in use.
+            // RFC 952 does not allow underscores, but some hosts use them.
             .all(|byte| byte.is_ascii_alphanumeric() || b"-_".contains(&byte))
         && !label.starts_with('-')
         && !label.ends_with('-')
 }
 
-/// Whether a text is an IPv6 address in brackets. It is compared as text, as `Host` is.
+/// Whether a text is an IPv6 address in brackets. It is not normalized: it is compared with `Host` as text.
 fn is_ipv6_text(text: &str) -> bool {
     let inner = text
         .strip_prefix('[')
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn spellings_of_one_host_become_one_name() {
+    fn host_name_spellings_are_normalized() {
         for text in ["example.com", "EXAMPLE.com", "example.com.", "Example.Com."] {
             assert_eq!(
                 SiteName::parse(text),
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn hosts_of_every_kind_are_taken() {
+    fn valid_host_names_and_addresses_are_accepted() {
         let longest = "a".repeat(63);
         for text in [
             "localhost",
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_host_is_refused() {
+    fn invalid_host_names_are_refused() {
         let label = "a".repeat(64);
         for text in [
             "",

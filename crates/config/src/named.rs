@@ -1,4 +1,4 @@
-//! Readers that several sections share: names, paths, counts, tables of settings; checks of duplicate and undefined
+//! Readers of names, paths, counts and free-form settings for several sections, and checks for duplicate and undefined
 //! names.
 
 use std::ops::RangeInclusive;
@@ -11,13 +11,13 @@ pub(crate) const DAY_MS: u64 = 24 * HOUR_MS;
 /// The longest accepted name.
 const NAME_LEN_MAX: usize = 64;
 
-/// A name for use in routes and commands.
+/// Reads a name that routes and commands refer to.
 pub(crate) fn name(item: &ConfigValue<'_>) -> Option<String> {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let text = item.value_text().filter(|text| {
         (1..=NAME_LEN_MAX).contains(&text.len())
             && text.bytes().all(plain)
-            // A leading `-` would look like an option on the command line.
+            // A leading `-` would look like an option on the command line, a leading `.` like a hidden file.
             && !text.starts_with(['-', '.'])
     });
     if text.is_none() {
@@ -45,12 +45,12 @@ pub(crate) fn settings(section: ConfigSection<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// Environment variables of a program, in addition to those of the request.
+/// Reads the environment variables that a program gets in addition to those of the request.
 pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let entries = section.entries().filter_map(|(key, position, item)| {
         let problem = match key {
             _ if !is_variable(key) => "is not the name of a variable",
-            // A program must be able to rely on these: a fixed value would describe every request.
+            // Programs rely on these variables to describe the current request, so a constant must not replace them.
             _ if is_from_request(key) => "describes the request",
             _ => return Some((key.to_string(), plain_value(&item)?)),
         };
@@ -64,7 +64,7 @@ pub(crate) fn environment(section: ConfigSection<'_>) -> Vec<(String, String)> {
     entries.collect()
 }
 
-/// Reports duplicate names. Invalid names are empty here and were reported before.
+/// Reports duplicate names. Empty names are skipped: they stand for invalid ones, which were reported.
 pub(crate) fn check_unique<'n>(
     source: &ConfigSource<'_>,
     array: &str,
@@ -73,7 +73,7 @@ pub(crate) fn check_unique<'n>(
     let mut seen: Vec<&str> = Vec::new();
     for (name, position) in names {
         let previous = seen.iter().position(|other| *other == name);
-        // Invalid names are reported by the reader.
+        // An empty name was reported as invalid by its reader.
         if let Some(other) = previous.filter(|_| !name.is_empty()) {
             source.report(
                 position,
@@ -108,7 +108,7 @@ pub(crate) fn check_defined(
     );
 }
 
-/// Whether a text is a valid name of an environment variable in shells.
+/// Whether a text is a portable name of an environment variable: letters, digits and `_`, no digit in front.
 pub(crate) fn is_variable(name: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'_';
     !name.is_empty()
@@ -116,7 +116,7 @@ pub(crate) fn is_variable(name: &str) -> bool {
         && !name.starts_with(|first: char| first.is_ascii_digit())
 }
 
-/// The variables of RFC 3875 §4.1, which only the request may set.
+/// Whether the request sets this variable (RFC 3875 §4.1).
 fn is_from_request(name: &str) -> bool {
     const FROM_REQUEST: [&str; 17] = [
         "AUTH_TYPE",
@@ -140,7 +140,7 @@ fn is_from_request(name: &str) -> bool {
     FROM_REQUEST.contains(&name) || name.starts_with("HTTP_")
 }
 
-/// A string without NUL, or the text of a number or a boolean.
+/// Reads a string without NUL; numbers and booleans become text.
 fn plain_value(item: &ConfigValue<'_>) -> Option<String> {
     // NUL ends strings in the environment and in C modules.
     let value = item.plain_text().filter(|text| !text.contains('\0'));
@@ -153,10 +153,10 @@ fn plain_value(item: &ConfigValue<'_>) -> Option<String> {
     value
 }
 
-/// An absolute path under the root in normal form: decoded, without empty and dot segments.
+/// Reads an absolute path in normal form, relative to the root: decoded, without empty and dot segments.
 pub(crate) fn absolute_path(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.text()?;
-    // Compared with normalized paths, so any other form would never match.
+    // Such paths are compared with normalized request paths, so any other form would never match.
     let clean = |segment: &str| !matches!(segment, "" | "." | "..");
     if !text
         .strip_prefix('/')
@@ -171,7 +171,7 @@ pub(crate) fn absolute_path(item: &ConfigValue<'_>) -> Option<String> {
     Some(text.to_string())
 }
 
-/// The name of a file, without a folder.
+/// Reads a file name, without a folder.
 pub(crate) fn file_name(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.text()?;
     if text.contains('/') || matches!(text, "." | "..") {
@@ -181,7 +181,7 @@ pub(crate) fn file_name(item: &ConfigValue<'_>) -> Option<String> {
     Some(text.to_string())
 }
 
-/// A count in a range that fits `usize`.
+/// Reads a count; `range` must fit `usize`.
 pub(crate) fn count(
     section: &ConfigSection<'_>,
     key: &'static str,
@@ -191,7 +191,7 @@ pub(crate) fn count(
     usize::try_from(section.count(key, default as u64, range)).unwrap_or(default)
 }
 
-/// The name of a system user or group.
+/// Reads the name of a system user or group.
 pub(crate) fn account(section: &ConfigSection<'_>, key: &'static str) -> Option<String> {
     section
         .item(key)

@@ -1,5 +1,5 @@
-//! Reads `[[origin]]`, and the origin keys of a route. Resolves no names, so that a file is valid with or without a
-//! network.
+//! Reads `[[origin]]` and the origin keys of a route. No host name is resolved: whether a file is valid does not depend
+//! on the network.
 
 use std::net::IpAddr;
 use std::path::PathBuf;
@@ -15,7 +15,7 @@ use crate::{
     OriginUrl, ProxyProtocol, RouteTo, SiteConfig, SiteName,
 };
 
-/// The maximum of `retry_body_max`: each request in progress may hold this much memory.
+/// The upper bound of `retry_body_max`: each request in progress may buffer this much.
 const RETRY_BODY_MAX: u64 = 16 << 20;
 
 const REFUSED: InvalidValue = InvalidValue {
@@ -23,15 +23,15 @@ const REFUSED: InvalidValue = InvalidValue {
     allowed: "http://HOST, http://HOST:PORT, https://…, unix:/PATH; without a path, because requests keep their paths",
 };
 
-/// The origin of a route: by URL, or by name, and then without servers until [`resolve`].
+/// Reads the origin of a route: a URL, or the name of an `[[origin]]`. A named one has no servers until [`resolve`].
 pub(crate) fn read_route_origin(
     section: &ConfigSection<'_>,
     item: &ConfigValue<'_>,
 ) -> Option<OriginConfig> {
-    // Names have no colon, URLs always do.
+    // URLs contain a colon, names cannot.
     let is_url = item.value_text().is_none_or(|text| text.contains(':'));
     if !is_url {
-        // These belong to the origin, which several routes may share.
+        // These keys belong in `[[origin]]`, which several routes may share.
         for key in ["connections", "connect_timeout", "retry_body_max"] {
             section.only_with(key, "a URL as origin; [[origin]] has its own");
         }
@@ -43,7 +43,7 @@ pub(crate) fn read_route_origin(
     ))
 }
 
-/// The origin with a section's settings of connections and retries.
+/// Applies the connection and retry keys of a section to an origin.
 fn with_connection_settings(section: &ConfigSection<'_>, origin: OriginConfig) -> OriginConfig {
     let connect_timeout_ms = origin.connect_timeout_ms;
     OriginConfig {
@@ -68,7 +68,7 @@ pub(crate) fn resolve(
         let RouteTo::Origin(origin) = &mut route.to else {
             continue;
         };
-        // An origin by URL is complete already.
+        // An origin with servers was given by URL.
         if !origin.servers.is_empty() {
             continue;
         }
@@ -76,7 +76,7 @@ pub(crate) fn resolve(
             .iter()
             .find(|candidate| candidate.name == origin.name)
         {
-            // Routes hold copies: the result has no table of origins.
+            // Each route holds its own copy: the schema has no table of origins.
             Some(defined) => **origin = defined.clone(),
             None => named::check_defined(source, "origin", &origin.name, position, &names),
         }
@@ -88,7 +88,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let name_item = section.required("name");
     let name = name_item.as_ref().and_then(named::name);
     let servers = section.required("servers").map(ConfigValue::one_or_many);
-    // An origin without servers could answer nothing but 502.
+    // An origin without servers could only answer 502.
     if servers.as_ref().is_some_and(Vec::is_empty) {
         section.report("no server is listed", "at least one URL in servers");
     }
@@ -101,7 +101,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     let is_encrypted = servers.iter().any(|server| server.url.is_encrypted());
     let tls = match is_encrypted {
         true => section.section("tls").map(tls),
-        // Accepted and ignored, it would look like encryption.
+        // Without a server of scheme https, `[origin.tls]` would have no effect, but suggest encryption.
         false => {
             section.only_with("tls", "a server whose URL is https:");
             None
@@ -113,7 +113,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
         servers,
         balance: balance(&section),
         check: section.section("check").map(check),
-        // Without the key the route's timeout applies.
+        // Without the key, the route's timeout applies.
         timeout_ms: section
             .item("timeout")
             .map(|_| section.duration_ms("timeout", 30_000, 1..=DAY_MS)),
@@ -131,7 +131,7 @@ pub(crate) fn origin(section: ConfigSection<'_>) -> Option<(OriginConfig, KeyPos
     Some((origin, name_item?.position))
 }
 
-/// A server: a URL, or a table with one.
+/// Reads a server: a URL, or a table that contains one.
 fn server(item: &ConfigValue<'_>) -> Option<OriginServer> {
     if item.value_text().is_some() {
         return item.read(url).map(OriginServer::new);
@@ -204,9 +204,9 @@ fn check(section: ConfigSection<'_>) -> OriginCheck {
     check
 }
 
-/// A path in the form of a request target.
+/// Reads a path in the form of a request target.
 fn path(text: &str) -> Result<String, InvalidValue> {
-    // The path is sent as it is, in a request line.
+    // The path is written unchanged into a request line.
     let is_path = text.starts_with('/') && text.bytes().all(|byte| byte.is_ascii_graphic());
     is_path.then(|| text.to_string()).ok_or(InvalidValue {
         expected: "a path",
@@ -217,7 +217,7 @@ fn path(text: &str) -> Result<String, InvalidValue> {
 /// Reads status codes and ranges: `200-299,404`.
 fn statuses(text: &str) -> Result<Vec<(u16, u16)>, InvalidValue> {
     let status = |text: &str| {
-        // "+20" and "0200" would parse as numbers, too.
+        // `parse` would also accept "+20" and "0200".
         let three = text.len() == 3 && text.bytes().all(|byte| byte.is_ascii_digit());
         let status: Option<u16> = three.then(|| text.parse().ok()).flatten();
         status.filter(|status| (100..=599).contains(status))
@@ -240,7 +240,7 @@ fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
         "origin" => Ok(OriginHost::Origin),
         // Parsed as the authority of a URL, which has the same syntax.
         name => match url(&format!("http://{name}")) {
-            // `url` accepts a final slash, which no host has.
+            // `url` accepts a trailing slash, which a host cannot have.
             Ok(_) if !name.ends_with('/') => Ok(OriginHost::Name(name.into())),
             _ => Err(InvalidValue {
                 expected: "a host",
@@ -251,7 +251,7 @@ fn host(item: &ConfigValue<'_>) -> Option<OriginHost> {
 }
 
 fn tls(section: ConfigSection<'_>) -> OriginTls {
-    // A certificate without its key, or the reverse, is an incomplete identity.
+    // TLS client authentication needs a certificate and its key.
     let file = |key| section.item(key).and_then(|item| item.path());
     let (certificate, key) = (file("certificate"), file("key"));
     if certificate.is_some() != key.is_some() {
@@ -301,12 +301,12 @@ pub fn url(text: &str) -> Result<OriginUrl, InvalidValue> {
         Some(authority) => (true, authority),
         None => (false, text.strip_prefix("http://").ok_or(REFUSED)?),
     };
-    // RFC 9110 §4.2.1 and §4.2.2.
+    // The default ports (RFC 9110 §4.2.1, §4.2.2).
     let port_default = if encrypted { 443 } else { 80 };
     // An empty path and `/` are equivalent (RFC 9110 §4.2.3).
     let authority = authority.strip_suffix('/').unwrap_or(authority);
     let (host, port) = match authority.rsplit_once(':') {
-        // The last colon may be within an IPv6 address.
+        // In `[::1]` the last colon belongs to the address.
         Some((host, port)) if !port.ends_with(']') => (host, port_number(port).ok_or(REFUSED)?),
         _ => (authority, port_default),
     };
@@ -345,7 +345,7 @@ mod tests {
     }
 
     #[test]
-    fn an_origin_is_a_url_without_a_path() {
+    fn origin_url_has_scheme_and_authority_but_no_path() {
         assert_eq!(url("http://127.0.0.1:3000"), http("127.0.0.1", 3000));
         assert_eq!(url("http://App.internal/"), http("app.internal", 80));
         assert_eq!(url("http://[::1]:81"), http("::1", 81));
@@ -375,7 +375,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_are_read() {
+    fn status_lists_and_ranges_are_parsed() {
         assert_eq!(statuses("200-299, 404"), Ok(vec![(200, 299), (404, 404)]));
         for wrong in ["", "20", "2000", "299-200", "200,", "+20", "700", "2x0"] {
             assert!(statuses(wrong).is_err(), "{wrong:?}");
@@ -383,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_of_requests_are_read() {
+    fn hash_key_is_parsed() {
         assert_eq!(hash_by("cookie:a"), Ok(HashBy::Cookie("a".into())));
         assert_eq!(hash_by("address"), Ok(HashBy::Address));
         for wrong in [

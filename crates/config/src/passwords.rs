@@ -1,13 +1,13 @@
-//! Password files: the output of `htpasswd -B` and argon2 tools, `NAME:HASH`, one per line. This module parses text; it
-//! opens no files and verifies no passwords.
+//! Parses password files as written by `htpasswd -B` and argon2 tools: one `NAME:HASH` per line. No files are opened
+//! and no passwords verified here.
 
 use std::collections::HashMap;
 
 /// The longest password file, in bytes.
 pub const PASSWORD_FILE_LEN_MAX: u64 = 1 << 20;
-/// Accepted costs of bcrypt: each step doubles the time, and 16 takes seconds.
+/// Accepted costs of bcrypt: the time doubles with each step; a verification at cost 16 takes seconds.
 const BCRYPT_COSTS: std::ops::RangeInclusive<u32> = 4..=16;
-/// The most memory (KiB) and passes of an accepted argon2 hash: a verification must not exhaust the server.
+/// The maximum memory (KiB) and passes of an accepted argon2 hash: verifications must not exhaust the server.
 const ARGON2_MEMORY_KIB_MAX: u32 = 1 << 18;
 const ARGON2_PASSES_MAX: u32 = 16;
 
@@ -17,7 +17,7 @@ pub type PasswordUsers = HashMap<String, String>;
 /// Reads the text of a password file. Empty lines, and those that begin with `#`, are skipped.
 ///
 /// # Errors
-/// The first unusable line, and the reason.
+/// The number of the first unusable line, and the reason.
 pub fn users(text: &str) -> Result<PasswordUsers, String> {
     let mut users = PasswordUsers::new();
     for (number, line) in text.lines().enumerate() {
@@ -29,18 +29,18 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
         let (name, hash) = line
             .split_once(':')
             .ok_or_else(|| line_error("not NAME:HASH"))?;
-        // Weak schemes are refused, and so are costs that would let one request occupy a thread for long.
+        // Refuses weak schemes, and costs with which one verification would occupy a thread for long.
         if !is_hash(hash) {
             return Err(line_error(
                 "not a hash of bcrypt (htpasswd -B, cost 4 to 16) or argon2 (up to 256 MiB and 16 passes)",
             ));
         }
-        // Two entries could differ; which one is valid must not depend on the order.
+        // With two entries for a user, the order of lines would decide which password is valid.
         if users.insert(name.into(), hash.into()).is_some() {
             return Err(line_error("this user is listed twice"));
         }
     }
-    // An empty file would lock all users out.
+    // An empty file would lock out all users.
     match users.is_empty() {
         true => Err("it contains no user".into()),
         false => Ok(users),
@@ -50,7 +50,7 @@ pub fn users(text: &str) -> Result<PasswordUsers, String> {
 fn is_hash(hash: &str) -> bool {
     let parts: Vec<&str> = hash.split('$').collect();
     match &parts[..] {
-        // 22 characters of salt and 31 of digest.
+        // 22 characters of salt, 31 of digest.
         ["", "2a" | "2b" | "2y", cost, digest] => {
             let cost: Option<u32> = cost.parse().ok();
             digest.len() == 53 && cost.is_some_and(|cost| BCRYPT_COSTS.contains(&cost))
@@ -67,10 +67,10 @@ fn is_hash(hash: &str) -> bool {
     }
 }
 
-/// Whether argon2 parameters are within the limits: `m=65536,t=3,p=4`
+/// Whether argon2 parameters such as `m=65536,t=3,p=4` are within the limits.
 fn is_bounded(settings: &str) -> bool {
     let mut pairs = settings.split(',').map(|pair| pair.split_once('='));
-    // Unknown parameters might cost unbounded memory or time.
+    // An unknown parameter might have an unbounded cost.
     pairs.all(|pair| {
         let Some((key, Ok(value))) = pair.map(|(key, value)| (key, value.parse::<u32>())) else {
             return false;
@@ -92,7 +92,7 @@ mod tests {
     const ARGON2: &str = "$argon2id$v=19$m=19456,t=2,p=1$c2FsdHNhbHQ$aGFzaGhhc2hoYXNo";
 
     #[test]
-    fn users_have_a_hash_each() {
+    fn password_file_maps_users_to_hashes() {
         let read = users(&format!("# staff\n\nann:{BCRYPT}\n bob:{ARGON2}\n"));
         let read = read.expect("two");
         assert_eq!(
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_weak_or_endless_is_not_taken() {
+    fn weak_and_too_costly_hashes_are_refused() {
         for (line, why) in [
             ("", "no user"),
             ("ann", "line 1: not NAME:HASH"),
@@ -112,8 +112,8 @@ mod tests {
             ("ann:$argon2id$v=19$m=9999999,t=2,p=1$YQ$YQ", "not a hash"),
             ("ann:$argon2id$v=19$m=1,t=99,p=1$YQ$YQ", "not a hash"),
         ] {
-            let said = users(line).expect_err(line);
-            assert!(said.contains(why), "{line}: {said}");
+            let error = users(line).expect_err(line);
+            assert!(error.contains(why), "{line}: {error}");
         }
         let costly = BCRYPT.replace("$05$", "$31$");
         assert!(users(&format!("ann:{costly}")).is_err());

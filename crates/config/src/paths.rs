@@ -1,8 +1,8 @@
-//! Path selection of redirects and rewrites: matching, captures, and the resulting destination.
+//! Path matching of redirects and rewrites: selection by path, captures, and expansion of the destination.
 //!
-//! Paths are matched percent-decoded and free of dot segments ([`RequestPath`]); captures carry the bytes that the
-//! client sent. Regular expressions are those of the crate `regex`: their time is linear in the path's length for every
-//! expression and path, so neither operators nor clients can cause catastrophic backtracking.
+//! Paths are percent-decoded and free of dot segments before matching ([`RequestPath`]); captures contain the bytes
+//! that the client sent. Regular expressions are those of the crate `regex`, with a time linear in the path's length,
+//! so catastrophic backtracking is impossible.
 
 mod request_path;
 
@@ -18,21 +18,21 @@ pub use request_path::{RequestPath, slash_forms};
 #[cfg(test)]
 mod tests;
 
-/// The longest accepted expression, in bytes.
+/// The maximum length of an expression, in bytes.
 const REGEX_LEN_MAX: usize = 1024;
-/// Memory of a compiled expression, in bytes.
+/// The maximum memory of a compiled expression, in bytes.
 const REGEX_SIZE_MAX: usize = 256 << 10;
-/// The number of captures: `$1` to `$9`.
+/// The maximum number of captures: `$1` to `$9`.
 const CAPTURES_MAX: usize = 9;
-/// The name of the request's query in a destination (`$query`).
+/// The variable for the request's query in a destination: `$query`.
 const QUERY: &str = "query";
 
 /// Selects paths.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathSelector {
-    /// By a glob. The text of a wildcard at its end is captured. Key `from`.
+    /// By a glob (key `from`). The text of a trailing wildcard is captured.
     Pattern(PathPattern),
-    /// By a regular expression, matched anywhere in the path. Its groups are captured. Key `regex`.
+    /// By a regular expression (key `regex`), which may match anywhere in the path. Its groups are captured.
     Regex(PathExpression),
 }
 
@@ -43,15 +43,15 @@ pub struct PathExpression {
     compiled: Regex,
 }
 
-/// The captured ranges of a path, from `$1` on.
+/// The ranges of a path captured as `$1` to `$9`; unused ones are empty.
 type CaptureRanges = [Range<usize>; CAPTURES_MAX];
 
 impl PathSelector {
-    /// The captures of a decoded path; `None` if it does not match.
+    /// Matches a decoded path and returns its captures; `None` if it does not match.
     pub(crate) fn capture(&self, path: &[u8]) -> Option<CaptureRanges> {
         let mut captures = CaptureRanges::default();
         match self {
-            // The capture is at the end of the path.
+            // A glob captures the text of its trailing wildcard only.
             PathSelector::Pattern(pattern) => {
                 let captured_len = pattern.capture(path)?.len();
                 captures[0] = path.len() - captured_len..path.len();
@@ -59,7 +59,7 @@ impl PathSelector {
             PathSelector::Regex(regex) => {
                 let regex_captures = regex.compiled.captures(path)?;
                 for (range, group) in captures.iter_mut().zip(regex_captures.iter().skip(1)) {
-                    // A group that did not take part is empty.
+                    // A group that did not participate in the match has an empty capture.
                     *range = group.map_or(0..0, |group| group.range());
                 }
             }
@@ -93,13 +93,13 @@ impl PathExpression {
     /// # Errors
     /// The reason, in one line.
     pub fn parse(text: &str) -> Result<PathExpression, String> {
-        // The size of a compiled expression grows with its length and repetitions; both are bounded.
+        // The size of a compiled expression grows with its length and its repetitions, so both are limited.
         if text.len() > REGEX_LEN_MAX {
             return Err(format!("longer than {REGEX_LEN_MAX} bytes"));
         }
-        // `.` matches line ends too, or a path with one would bypass a rule.
+        // `.` also matches line breaks: otherwise a path with an encoded one would bypass a rule.
         let compiled = RegexBuilder::new(text)
-            // Paths are bytes, which need not be UTF-8.
+            // Paths are bytes and may be invalid UTF-8.
             .unicode(false)
             .dot_matches_new_line(true)
             .size_limit(REGEX_SIZE_MAX)
@@ -128,21 +128,21 @@ impl PartialEq for PathExpression {
 impl Eq for PathExpression {}
 
 impl fmt::Debug for PathExpression {
-    /// The original text: keys of the disk cache depend on it.
+    /// The original text. The fingerprint of a site, and so the keys of the disk cache, depend on this output.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "Expression({:?})", self.text)
     }
 }
 
 impl RedirectConfig {
-    /// The value of `Location` for a path, or None if the redirect does not match.
+    /// The value of `Location` for a path; None if the redirect does not match.
     ///
-    /// Captures keep the bytes that the client sent, except those that are invalid in a URL, and a path stays a path:
-    /// no request can make it lead to another host. The request's `query` (as received, without `?`) is kept unless
-    /// `destination` has a query.
+    /// Captures contain the bytes that the client sent, except that bytes invalid in a URL are encoded. A destination
+    /// that begins with `/` stays on the same host for every request. The request's `query` (as received, without `?`)
+    /// is appended unless `to` has a query.
     pub fn location(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
-        // The query belongs before the fragment.
+        // The query must precede the fragment.
         let (destination, fragment) = match self.to.find('#') {
             Some(hash) => self.to.split_at(hash),
             None => (self.to.as_str(), ""),
@@ -154,8 +154,8 @@ impl RedirectConfig {
 }
 
 impl RewriteConfig {
-    /// The target, path and query, of a rewritten path, or None if the rewrite does not match. Captures keep the bytes
-    /// that the client sent, and the query is kept unless `to` has one.
+    /// The rewritten target (path and query); None if the rewrite does not match. Captures contain the bytes that the
+    /// client sent. The request's query is appended unless `to` has a query.
     pub fn target(&self, path: RequestPath<'_>, query: Option<&[u8]>) -> Option<Vec<u8>> {
         let captured = path.capture(&self.from)?;
         Some(target(
@@ -167,15 +167,15 @@ impl RewriteConfig {
     }
 }
 
-/// The captures of a path in the bytes that the client sent, from `$1` on.
+/// The captures `$1` to `$9`, as the client sent them.
 type CapturedText<'p> = [&'p [u8]; CAPTURES_MAX];
 
-/// Whether a byte may be in the path of a URL (RFC 3986 §3.3). Backslash is not: browsers treat it as a slash.
+/// Whether a byte may occur in the path of a URL (RFC 3986 §3.3). Backslash is excluded: browsers treat it as a slash.
 fn is_url_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%!$&'()*+,;=:@".contains(&byte)
 }
 
-/// Whether a byte of a path has the same meaning in a query; separators of fields and `+` (a space) do not.
+/// Whether a byte means the same in a path and in a query; parameter separators and `+` (a space) do not.
 fn is_query_byte(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"-._~/%".contains(&byte)
 }
@@ -188,21 +188,22 @@ fn target(
 ) -> Vec<u8> {
     let mut out = Vec::with_capacity(template.len() + 64);
     write_target(template, captured, is_unescaped, query, &mut out);
-    // The request's query is kept, unless `template` sets one (or drops it by a bare `?`).
+    // Appends the request's query, unless `template` has its own (or an empty one, by a final `?`).
     if let Some(query) = query.filter(|_| !template.contains('?')) {
         out.push(b'?');
         write_query(query, &mut out);
     }
     if template.starts_with('/') {
-        // A second slash at the start would turn the next segment into a host (RFC 3986 §4.2).
+        // Two leading slashes would turn the first segment into a host (RFC 3986 §4.2).
         let slashes = out.iter().take_while(|&&byte| byte == b'/').count();
         out.drain(1..slashes);
     }
     out
 }
 
-/// Appends `template` with captures in place of `$1` to `$9`, and the query in place of `$query`; without a query, the
-/// `?` or `&` before `$query` is removed too. In the path, captures keep the bytes for which `is_unescaped` holds.
+/// Appends `template` to `out`, with the captures in place of `$1` to `$9` and the request's query in place of
+/// `$query`. Without a query, the `?` or `&` before `$query` is removed. In the path, captured bytes that are not
+/// `is_unescaped` are encoded.
 fn write_target(
     template: &str,
     captured: &CapturedText<'_>,
@@ -211,7 +212,7 @@ fn write_target(
     out: &mut Vec<u8>,
 ) {
     let mut is_in_path = true;
-    for piece in pieces(template) {
+    for piece in template_parts(template) {
         match (piece, query) {
             (TemplatePart::Text(text), _) => {
                 is_in_path &= !text.contains(['?', '#']);
@@ -219,16 +220,16 @@ fn write_target(
             }
             (TemplatePart::Capture(number), _) => {
                 let captured = captured.get(number - 1).copied().unwrap_or_default();
-                // In a query more bytes have a meaning, so captures from a path are encoded there.
+                // Captures come from a path; in a query, more bytes have a meaning and are encoded.
                 match is_in_path {
                     true => encode(captured, is_unescaped, out),
-                    // In a query, `&` or `=` of a capture would begin another parameter.
+                    // An unencoded `&` or `=` would begin another parameter.
                     false => encode(captured, is_query_byte, out),
                 }
             }
             (TemplatePart::Query, Some(query)) if !query.is_empty() => write_query(query, out),
             (TemplatePart::Query, _) => {
-                // Without a query, its separator goes, too.
+                // Without a query, the separator before `$query` is removed.
                 out.pop_if(|byte| matches!(byte, b'?' | b'&'));
             }
         }
@@ -239,17 +240,17 @@ fn write_query(query: &[u8], out: &mut Vec<u8>) {
     encode(query, |byte| byte.is_ascii_graphic(), out);
 }
 
-/// A part of a destination.
+/// A part of a destination template.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum TemplatePart<'t> {
     Text(&'t str),
-    /// From 1.
+    /// The number of the capture, from 1.
     Capture(usize),
     Query,
 }
 
-/// Splits `template` into its parts. A `$` before any other text is literal.
-pub(crate) fn pieces(template: &str) -> Vec<TemplatePart<'_>> {
+/// Splits `template` into its parts. A `$` that begins no variable is literal text.
+pub(crate) fn template_parts(template: &str) -> Vec<TemplatePart<'_>> {
     let (mut pieces, mut text_start, mut from) = (Vec::new(), 0, 0);
     while let Some(dollar) = template[from..].find('$').map(|offset| from + offset) {
         let rest = &template[dollar + 1..];
@@ -272,7 +273,7 @@ pub(crate) fn pieces(template: &str) -> Vec<TemplatePart<'_>> {
     pieces
 }
 
-/// The crate `regex` formats errors over several lines; the last one has the reason.
+/// The last line of an error of the crate `regex`: it contains the reason.
 fn last_line(error: &str) -> String {
     let last = error.lines().last().unwrap_or_default();
     last.trim_start_matches("error: ").to_string()

@@ -1,7 +1,7 @@
 //! Globs over decoded paths.
 //!
-//! Patterns are independent of requests: the caller passes a path that is percent-decoded and free of dot segments.
-//! RFC 3986 §3.3 defines *path* and *segment*, §2.1 and §2.3 percent-encoding.
+//! The caller passes paths that are percent-decoded and free of dot segments. *Path* and *segment* are the terms of RFC
+//! 3986 §3.3; percent-encoding is defined in §2.1.
 
 use std::fmt;
 
@@ -11,41 +11,41 @@ mod tests;
 
 pub(crate) use notation::UnsupportedNotation;
 
-/// The longest accepted pattern, in bytes.
+/// The maximum length of a pattern, in bytes.
 const LEN_MAX: usize = 1024;
 
-/// The most wildcards: each may cost one pass over the path.
+/// The maximum number of wildcards: each may cost one pass over the path.
 const WILDCARDS_MAX: usize = 16;
 
 /// A glob over a decoded path.
 ///
-/// `*` matches any bytes except `/`, `**` any bytes, both also the empty text; all else matches itself. With a
-/// leading `/` the whole path is matched, without one its last segment: `*.css` is any style sheet at
-/// any depth, `/img/**` all paths below `/img/`.
+/// `*` matches any bytes except `/`, `**` any bytes; both also match the empty text. Other characters match themselves.
+/// A pattern with a leading `/` is matched against the whole path, any other against the last segment (the file name):
+/// `*.css` matches every style sheet, `/img/**` all paths below `/img/`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PathPattern {
     text: String,
-    /// Not empty; no two wildcards and no two literals are adjacent.
+    /// Never empty. No two wildcards are adjacent, and no two literals.
     parts: Vec<PatternPart>,
 }
 
-/// A piece of a pattern.
+/// A literal or a wildcard of a pattern.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum PatternPart {
-    /// Matches itself.
+    /// Text that matches itself.
     Literal(Vec<u8>),
-    /// `*`
+    /// `*`: any bytes within a segment.
     Within,
-    /// `**`
+    /// `**`: any bytes, across segments.
     Across,
 }
 
-/// The reason why a text is not a pattern.
+/// The reason why a text is not a valid pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PathPatternError {
     /// The text is empty.
     Empty,
-    /// It has a `/`, but not in front.
+    /// It contains a `/`, but not at the start.
     NotAbsolute,
     /// More than 1024 bytes, or more than 16 wildcards.
     TooLong,
@@ -60,11 +60,11 @@ impl PathPattern {
         if text.is_empty() {
             return Err(PathPatternError::Empty);
         }
-        // A relative pattern is compared with file names, which have no slash.
+        // A pattern without a leading slash is compared with file names, which contain no slash.
         if !text.starts_with('/') && text.contains('/') {
             return Err(PathPatternError::NotAbsolute);
         }
-        // Counted after merging: `***` is one wildcard.
+        // Counted after `split`, which merges stars: `***` is one wildcard.
         let parts = split(text.as_bytes());
         let wildcards = parts.iter().filter(|part| part.is_wildcard()).count();
         // The time of a match grows with the number of parts.
@@ -77,7 +77,7 @@ impl PathPattern {
         })
     }
 
-    /// The pattern of all paths: `/**`.
+    /// The pattern `/**`, which matches all paths.
     pub fn everything() -> PathPattern {
         PathPattern {
             text: "/**".to_string(),
@@ -85,27 +85,27 @@ impl PathPattern {
         }
     }
 
-    /// Whether the whole path is matched, not only its last segment.
+    /// Whether the pattern is matched against the whole path, not against the last segment.
     pub fn is_absolute(&self) -> bool {
         self.text.starts_with('/')
     }
 
-    /// Whether it matches this decoded path, which begins with `/`.
+    /// Whether the pattern matches a decoded path, which begins with `/`.
     pub fn matches(&self, path: &[u8]) -> bool {
         self.capture(path).is_some()
     }
 
-    /// The text of the wildcard at the end, the longest if there is a choice; empty if the pattern
-    /// does not end in one. None = the pattern does not match.
+    /// Matches a decoded path; returns the text of the trailing wildcard (the longest possible one), or an empty text
+    /// if the pattern does not end in a wildcard. None if the pattern does not match.
     pub fn capture<'a>(&self, path: &'a [u8]) -> Option<&'a [u8]> {
-        // A pattern without a slash is for file names.
+        // A pattern without a leading slash is matched against the file name.
         let path = if self.text.starts_with('/') {
             path
         } else {
             last_segment(path)
         };
         match self.parts.as_slice() {
-            // The common shapes first: they allocate no memory.
+            // Common shapes are matched without allocating memory.
             [PatternPart::Literal(text)] => (path == text.as_slice()).then_some(&[]),
             [PatternPart::Literal(front), wildcard] => path
                 .strip_prefix(front.as_slice())
@@ -118,8 +118,8 @@ impl PathPattern {
         }
     }
 
-    /// The text before the first wildcard, with which all matching paths begin; empty if the
-    /// pattern is for file names. Without a wildcard it is the whole text.
+    /// The text before the first wildcard, with which all matching paths begin; the whole text if there is no wildcard.
+    /// Empty for a pattern without a leading slash.
     pub fn front(&self) -> &str {
         let end = self.text.find('*').unwrap_or(self.text.len());
         if self.text.starts_with('/') {
@@ -129,14 +129,14 @@ impl PathPattern {
         }
     }
 
-    /// The parts of an equivalent pattern for whole paths.
+    /// The parts of an equivalent pattern for whole paths: `*.css` becomes `**`, `/`, `*`, `.css`.
     pub(crate) fn absolute_parts(&self) -> Vec<PatternPart> {
         if self.is_absolute() {
             return self.parts.clone();
         }
         let mut parts = vec![PatternPart::Across];
         let mut name = self.parts.iter();
-        // Joined into one literal, since no two literals may be adjacent.
+        // The slash and a leading literal become one part: literals are never adjacent.
         match name.as_slice() {
             [PatternPart::Literal(text), rest @ ..] => {
                 parts.push(PatternPart::Literal([b"/", text.as_slice()].concat()));
@@ -144,7 +144,7 @@ impl PathPattern {
             }
             _ => parts.push(PatternPart::Literal(b"/".to_vec())),
         }
-        // A file name contains no slash, so `**` and `*` are equal in it; in a whole path they differ.
+        // In a file name `**` equals `*`, as there is no slash; in a whole path it has to become `*`.
         parts.extend(name.map(|part| match part {
             PatternPart::Literal(_) => part.clone(),
             PatternPart::Within | PatternPart::Across => PatternPart::Within,
@@ -170,18 +170,18 @@ impl PatternPart {
         !matches!(self, PatternPart::Literal(_))
     }
 
-    /// Whether this one part matches exactly these bytes.
+    /// Whether this part alone matches all of `bytes`.
     fn spans(&self, bytes: &[u8]) -> bool {
         match self {
             PatternPart::Literal(text) => text == bytes,
-            // `*` stays within a segment.
+            // `*` does not match a slash.
             PatternPart::Within => !bytes.contains(&b'/'),
             PatternPart::Across => true,
         }
     }
 }
 
-/// Splits into literals and wildcards; two or more stars are one `**`.
+/// Splits a pattern into literals and wildcards; two or more stars are one `**`.
 fn split(mut text: &[u8]) -> Vec<PatternPart> {
     let mut parts = Vec::new();
     while !text.is_empty() {
@@ -198,7 +198,7 @@ fn split(mut text: &[u8]) -> Vec<PatternPart> {
                 )
             }
             1 => (PatternPart::Within, 1),
-            // More stars than two mean the same.
+            // Three or more stars mean the same as two.
             _ => (PatternPart::Across, stars),
         };
         parts.push(part);
@@ -211,30 +211,31 @@ fn last_segment(path: &[u8]) -> &[u8] {
     path.rsplit(|&byte| byte == b'/').next().unwrap_or(path)
 }
 
-/// Matches any list of parts, in steps bounded by path length times parts: exponential backtracking is impossible.
+/// Matches any sequence of parts. The time is bounded by the path's length times the number of parts: there is no
+/// backtracking.
 fn capture_any<'a>(parts: &[PatternPart], path: &'a [u8]) -> Option<&'a [u8]> {
     let (last, front) = parts.split_last()?;
-    // A literal at the end is anchored, so only a wildcard there needs a search.
+    // A literal at the end has one possible position; only a trailing wildcard needs a search.
     let ends = match_ends(front, path);
-    // The earliest start gives the longest capture.
+    // The earliest start of the trailing wildcard gives the longest capture.
     let first_from = |from: usize| (from..ends.len()).find(|start| ends[*start]);
     let start = match last {
         PatternPart::Literal(text) => {
             let start = path.strip_suffix(text.as_slice())?.len();
             return ends[start].then_some(&[]);
         }
-        // `*` at the end cannot span a slash, so it starts after the last one or later.
+        // `*` cannot match a slash, so it starts after the last slash or later.
         PatternPart::Within => first_from(path.len() - last_segment(path).len())?,
         PatternPart::Across => first_from(0)?,
     };
     path.get(start..)
 }
 
-/// The positions of a text at which a match of all these parts, from the start of the text, can end. Keeps the set of
-/// all end positions of the parts so far instead of backtracking.
+/// For each position of a text: whether all `parts` can match the text before it. Instead of backtracking, the set of
+/// possible end positions is updated part by part.
 pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
     let mut ends = vec![false; text.len() + 1];
-    // Nothing is matched before the first part.
+    // An empty sequence of parts matches the empty text.
     ends[0] = true;
     for part in parts {
         advance(part, text, &mut ends);
@@ -242,11 +243,11 @@ pub(crate) fn match_ends(parts: &[PatternPart], text: &[u8]) -> Vec<bool> {
     ends
 }
 
-/// Replaces the end positions of the previous parts by those of this one.
+/// Replaces the end positions of the previous parts by those after `part`.
 fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
     match part {
         PatternPart::Literal(text) => {
-            // From the back, so that a position is read before it is overwritten.
+            // Backwards, so that each start is read before it is overwritten.
             for end in (0..ends.len()).rev() {
                 let start = end.checked_sub(text.len());
                 let fits = |start: usize| ends[start] && path[start..end] == **text;
@@ -262,7 +263,7 @@ fn advance(part: &PatternPart, path: &[u8], ends: &mut [bool]) {
     }
 }
 
-/// Percent-encodes every byte that is not `plain`.
+/// Percent-encodes every byte for which `plain` does not hold.
 pub(crate) fn encode(bytes: &[u8], plain: impl Fn(u8) -> bool, out: &mut Vec<u8>) {
     for &byte in bytes {
         if plain(byte) {

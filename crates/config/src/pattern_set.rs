@@ -1,12 +1,12 @@
-//! Matches a path with many patterns at once.
+//! Matches a path against many patterns in one pass.
 //!
-//! Literal prefilter, as in Hyperscan and RE2's FilteredRE2: each pattern is represented by its literal that is rarest
-//! among all patterns, and one pass of an automaton over the path finds the literals that the path contains. Only
-//! patterns with a found literal are then matched, each once and in a time linear in the path, whatever forms of the
-//! path its scope includes. So a pattern costs nothing while its literal is absent from the path. In the worst case, a
-//! path that contains the literals of all patterns, each pattern costs one pass over the path for each of its parts.
+//! Literal prefilter, as in Hyperscan and RE2's FilteredRE2. Each pattern is represented by one of its literals, the
+//! one that the fewest patterns share. An Aho-Corasick automaton finds all of these literals in one pass over the path.
+//! Only candidates (patterns whose literal was found) are then verified, each once and in a time linear in the path,
+//! for all path forms of its scope. A pattern whose literal is absent costs nothing. In the worst case, a path that
+//! contains the literals of all patterns, each pattern costs one pass over the path per part.
 //!
-//! Patterns without a literal (`/**`, `*`), and expressions without a known one, are matched with each path.
+//! Patterns without a literal (`/**`, `*`), and regular expressions without a known one, are candidates for each path.
 
 mod automaton;
 mod literals;
@@ -23,16 +23,16 @@ use scope::ScopedPattern;
 #[cfg(test)]
 mod tests;
 
-/// Patterns that are matched together. They are numbered in the order in which they were added.
+/// Patterns that are matched together. Their numbers are the order in which they were added.
 #[derive(Default)]
 pub struct PatternSet {
     patterns: Vec<ScopedPattern>,
-    /// Names of index files, which the path of a folder may stand for.
+    /// Names of index files, for which the path of a folder may stand.
     indexes: Vec<Vec<u8>>,
-    /// Whether some pattern has a scope wider than the path itself.
+    /// Whether the scope of any pattern includes other forms of the path.
     has_wide_scopes: bool,
     prefilter: Option<LiteralPrefilter>,
-    /// Patterns that are matched with each path.
+    /// Patterns without a literal: candidates for each path.
     unfiltered: Vec<u32>,
 }
 
@@ -40,7 +40,7 @@ pub struct PatternSet {
 #[derive(Default)]
 pub struct PatternSetBuilder {
     patterns: Vec<ScopedPattern>,
-    /// For each pattern: the literals that it requires, all of them (globs) or one (expressions).
+    /// For each pattern its required literals: of a glob all occur in a matching path, of an expression at least one.
     required: Vec<LiteralRequirement>,
 }
 
@@ -61,7 +61,7 @@ struct FilterLiteral {
     anchors: Vec<AnchoredPatterns>,
 }
 
-/// Patterns that need a literal at a position.
+/// Patterns that require a literal at the same position.
 struct AnchoredPatterns {
     /// The index among all [`AnchoredPatterns`].
     number: usize,
@@ -81,8 +81,8 @@ impl PatternSetBuilder {
         self.patterns.push(pattern);
     }
 
-    /// Adds a glob or an expression with captures. The set reports it for every path that it matches, and perhaps for
-    /// others: the caller, which needs the captured text anyway, verifies the match.
+    /// Adds a glob or an expression with captures. The set reports it for every matching path, and possibly for others:
+    /// the caller verifies the match when it extracts the captures.
     pub fn add_capturing(&mut self, paths: &PathSelector) {
         match paths {
             PathSelector::Pattern(pattern) => self.add(pattern, MatchScope::Unverified),
@@ -90,9 +90,9 @@ impl PatternSetBuilder {
         }
     }
 
-    /// Adds the path of a folder. The set reports it for the folder and everything below, and perhaps for other paths.
+    /// Adds the path of a folder. The set reports it for the folder and all paths below, and possibly for others.
     pub fn add_folder(&mut self, path: &str) {
-        // A slash or the end of the path follows.
+        // `is_at_end` also holds before a slash, see `can_end`.
         self.required
             .push(LiteralRequirement::All(vec![RequiredLiteral {
                 text: path.as_bytes().to_vec(),
@@ -109,9 +109,9 @@ impl PatternSetBuilder {
         self.patterns.push(ScopedPattern::unverified());
     }
 
-    /// Builds the set. `indexes` are names of index files, which the path of a folder may stand for.
+    /// Builds the set. `indexes` are names of index files, for which the path of a folder may stand.
     pub fn build<'n>(self, indexes: impl IntoIterator<Item = &'n str>) -> PatternSet {
-        // How many patterns require each literal, to choose the rarest.
+        // Counts the patterns that require each literal; the rarest literal of a pattern is chosen.
         let mut uses: BTreeMap<&[u8], usize> = BTreeMap::new();
         for required in &self.required {
             for text in required.texts() {
@@ -122,9 +122,9 @@ impl PatternSetBuilder {
         let mut unfiltered = Vec::new();
         for (number, required) in self.required.iter().enumerate() {
             let number = u32::try_from(number).unwrap_or(u32::MAX);
-            // A pattern needs one literal only; without any, it is a candidate for every path.
+            // One literal of a glob is enough. A pattern without any is a candidate for every path.
             let literals = required.choose(&uses);
-            // Patterns like `/**` have no literal except the slash.
+            // Patterns like `/**` have no literal besides the slash.
             if literals.is_empty() {
                 unfiltered.push(number);
             }
@@ -155,11 +155,11 @@ impl LiteralRequirement {
         all_texts.chain(any_literals.iter().map(Vec::as_slice))
     }
 
-    /// The literals to search for: one of a glob, the rarest and of these the longest; all alternatives of an
-    /// expression.
+    /// The literals to search for: of a glob the rarest one, and of equally rare ones the longest; of an expression all
+    /// alternatives.
     fn choose(&self, uses: &BTreeMap<&[u8], usize>) -> Vec<RequiredLiteral> {
         match self {
-            // The rarest literal yields the fewest candidates; of equally rare ones the longest is the most selective.
+            // The rarest literal gives the fewest candidates; of equally rare ones, the longest is the most selective.
             LiteralRequirement::All(literals) => {
                 let use_count = |literal: &RequiredLiteral| uses.get(literal.text.as_slice());
                 let rarest = literals.iter().min_by_key(|literal| {
@@ -181,21 +181,20 @@ impl LiteralRequirement {
 }
 
 impl PatternSet {
-    /// Whether it has no patterns.
+    /// Whether the set has no patterns.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.patterns.is_empty()
     }
 
-    /// The numbers of the patterns that match a decoded path, which begins with `/`, in ascending order.
+    /// The numbers of the patterns that match a decoded path, in ascending order. The path begins with `/`.
     #[must_use]
     pub fn matches(&self, path: &[u8]) -> Vec<u32> {
         if self.is_empty() {
             return Vec::new();
         }
-        // The prefilter has false positives, so candidates are verified.
+        // The prefilter finds literals, not matches, so each candidate is verified.
         let mut matching = self.candidates(path);
-        // The prefilter finds literals, not matches.
         matching.retain(|number| {
             let pattern = &self.patterns[*number as usize];
             pattern.applies_to(path, &self.indexes)
@@ -203,14 +202,15 @@ impl PatternSet {
         matching
     }
 
-    /// The candidates: patterns with a literal that occurs in the path, and patterns without a literal.
+    /// The candidates for a path: patterns whose literal occurs in the path, and patterns without a literal.
     fn candidates(&self, path: &[u8]) -> Vec<u32> {
         let Some(prefilter) = &self.prefilter else {
             return self.unfiltered.clone();
         };
         let mut scan = FilterScan::new(prefilter);
         let end = scan.walk(ROOT, path, 0);
-        // A wide scope also matches the index files of a folder, and a folder's path without its slash.
+        // Wide scopes also match a folder's index files and a folder's path with a final slash, so the scan goes on
+        // with these.
         if self.has_wide_scopes && path.ends_with(b"/") {
             for index in &self.indexes {
                 scan.walk(end, index, path.len());
@@ -227,7 +227,7 @@ impl LiteralPrefilter {
         let mut texts: Vec<Vec<u8>> = Vec::new();
         let mut literals: Vec<FilterLiteral> = Vec::new();
         for (number, (literal, patterns)) in chosen.into_iter().enumerate() {
-            // Sorted by text: equal literals with different anchors are adjacent and share one automaton state.
+            // Sorted by text: equal literals with different positions are adjacent and share one automaton state.
             if texts.last() != Some(&literal.text) {
                 literals.push(FilterLiteral {
                     len: literal.text.len(),
@@ -255,11 +255,11 @@ impl LiteralPrefilter {
     }
 }
 
-/// The literals found in one pass over a path.
+/// The state of one prefilter pass over a path.
 struct FilterScan<'s> {
     prefilter: &'s LiteralPrefilter,
-    /// A bit for each [`AnchoredPatterns`] that was found, so repeated literals add no cost. Empty until the first is
-    /// found.
+    /// One bit for each [`AnchoredPatterns`], set once found, so that repeated literals add no cost. Empty until the
+    /// first literal is found.
     seen: Vec<u64>,
     found: Vec<u32>,
 }
@@ -273,7 +273,7 @@ impl<'s> FilterScan<'s> {
         }
     }
 
-    /// Continues from a state with text that begins at `offset`; returns the state after it.
+    /// Continues the scan from `state` with `text`, which begins at `offset` of the path; returns the new state.
     #[inline]
     fn walk(&mut self, mut state: u32, text: &[u8], offset: usize) -> u32 {
         for (index, byte) in text.iter().enumerate() {
@@ -285,7 +285,7 @@ impl<'s> FilterScan<'s> {
         state
     }
 
-    /// Adds the patterns of all literals that end in a state, reached at this position of the path.
+    /// Adds the patterns of all literals that end in `state`, at position `end` of the path.
     #[inline(never)]
     fn add_ending(&mut self, state: u32, end: usize, is_at_end: bool) {
         for number in self.prefilter.automaton.ending(state) {
@@ -302,7 +302,7 @@ impl<'s> FilterScan<'s> {
     }
 
     fn is_new(&mut self, number: usize) -> bool {
-        // Allocated at the first literal that is found: most paths contain none.
+        // Allocated when the first literal is found: most paths contain none.
         if self.seen.is_empty() {
             self.seen = vec![0; self.prefilter.anchors_count().div_ceil(64)];
         }
@@ -314,19 +314,19 @@ impl<'s> FilterScan<'s> {
 
     fn finish(mut self, unfiltered: &[u32]) -> Vec<u32> {
         self.found.extend_from_slice(unfiltered);
-        // In ascending order: callers apply rules in the order of the configuration.
+        // Ascending: callers apply rules in the order of the configuration.
         self.found.sort_unstable();
-        // Several literals of an expression may have matched.
+        // Several literals of one expression may have been found.
         self.found.dedup();
         self.found
     }
 }
 
-/// Whether a form of the path that is matched may end at a position.
+/// Whether a path form that some scope includes may end at a position.
 fn can_end(text: &[u8], end: usize) -> bool {
     let rest = &text[end..];
-    // Wide scopes match below a path, and its precompressed siblings.
+    // Wide scopes also match folders above the path and the original of a precompressed sibling.
     matches!(rest, [] | [b'/', ..])
         || text[..end].ends_with(b"/")
-        || scope::SIBLINGS.contains(&rest)
+        || scope::PRECOMPRESSED_SUFFIXES.contains(&rest)
 }

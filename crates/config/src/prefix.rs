@@ -19,7 +19,7 @@ impl AddressPrefix {
     /// Reads an address, with an optional number of bits after a slash.
     ///
     /// # Errors
-    /// Any other text, and more bits than the address has.
+    /// Refuses any other text, and more bits than the address has.
     pub fn parse(text: &str) -> Result<AddressPrefix, InvalidValue> {
         let refused = InvalidValue {
             expected: "an address or a prefix",
@@ -47,7 +47,7 @@ impl AddressPrefix {
         }
     }
 
-    /// The same prefix in canonical form, with its first address: 10.0.0.0/8 for 10.0.0.1/8.
+    /// The same prefix with its host bits cleared: 10.0.0.0/8 for 10.0.0.1/8.
     #[must_use]
     pub fn network(&self) -> AddressPrefix {
         AddressPrefix {
@@ -56,12 +56,12 @@ impl AddressPrefix {
         }
     }
 
-    /// The first and the last address.
+    /// The first and the last address of the prefix.
     #[must_use]
     pub fn range(&self) -> RangeInclusive<IpAddr> {
         match self.address {
             IpAddr::V4(address) => {
-                // A shift by the full width is no shift in Rust: such a prefix has no rest.
+                // `>>` by the full width would overflow: a prefix of full length has no host bits.
                 let host_mask = u32::MAX.checked_shr(self.bits).unwrap_or(0);
                 let first = address.to_bits() & !host_mask;
                 Ipv4Addr::from(first).into()..=Ipv4Addr::from(first | host_mask).into()
@@ -74,13 +74,13 @@ impl AddressPrefix {
         }
     }
 
-    /// Whether it contains an address; an IPv4-mapped IPv6 address counts as IPv4.
+    /// Whether the prefix contains an address; an IPv4-mapped IPv6 address counts as IPv4.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
         let differ = match (self.address, address) {
             (IpAddr::V4(network), IpAddr::V4(candidate)) => {
-                // To the top, so that leading zeros count equal bits for both families.
+                // Shifted to the top bits, so that `leading_zeros` counts the equal bits for both families.
                 u128::from(network.to_bits() ^ candidate.to_bits()) << 96
             }
             (IpAddr::V6(network), IpAddr::V6(candidate)) => network.to_bits() ^ candidate.to_bits(),
@@ -90,7 +90,7 @@ impl AddressPrefix {
     }
 }
 
-/// The addresses of many prefixes; a look-up takes time logarithmic in their number.
+/// The union of many prefixes; a look-up takes logarithmic time.
 #[derive(Clone, Debug, Default)]
 pub struct PrefixSet {
     /// In ascending order; none overlap.
@@ -98,12 +98,12 @@ pub struct PrefixSet {
 }
 
 impl PrefixSet {
-    /// The addresses of these prefixes.
+    /// The union of these prefixes.
     #[must_use]
     pub fn new(prefixes: &[AddressPrefix]) -> PrefixSet {
         let mut sorted: Vec<RangeInclusive<IpAddr>> =
             prefixes.iter().map(AddressPrefix::range).collect();
-        // Sorted and disjoint, so that a look-up is one binary search.
+        // Sorted and merged, so that a look-up is one binary search.
         sorted.sort_unstable_by_key(|range| *range.start());
         let mut ranges: Vec<RangeInclusive<IpAddr>> = Vec::new();
         for range in sorted {
@@ -118,13 +118,13 @@ impl PrefixSet {
         PrefixSet { ranges }
     }
 
-    /// Whether the set is empty.
+    /// Whether the set contains no addresses.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.ranges.is_empty()
     }
 
-    /// Whether one of the prefixes contains an address, by the rule of [`AddressPrefix::contains`].
+    /// Whether one of the prefixes contains an address, as [`AddressPrefix::contains`] does.
     #[must_use]
     pub fn contains(&self, address: IpAddr) -> bool {
         let address = address.to_canonical();
@@ -139,12 +139,12 @@ impl PrefixSet {
     }
 }
 
-/// Values by prefix; a look-up takes time proportional to the number of different prefix lengths.
+/// Values by prefix; a look-up takes time proportional to the number of distinct prefix lengths.
 #[derive(Clone, Debug)]
 pub struct PrefixMap<T> {
     /// By network address and length.
     values: HashMap<(IpAddr, u32), Vec<T>>,
-    /// The lengths in use, of IPv4 and of IPv6.
+    /// The lengths in use: of IPv4, and of IPv6.
     lens: [Vec<u32>; 2],
 }
 
@@ -161,7 +161,7 @@ impl<T> PrefixMap<T> {
     /// Adds a value for a prefix.
     pub fn insert(&mut self, prefix: &AddressPrefix, value: T) {
         let lens = &mut self.lens[usize::from(prefix.address.is_ipv6())];
-        // Few lengths are in use, so a linear search is enough.
+        // There are few distinct lengths, so a linear search is fast enough.
         if !lens.contains(&prefix.bits) {
             lens.push(prefix.bits);
         }
@@ -169,10 +169,10 @@ impl<T> PrefixMap<T> {
         self.values.entry(key).or_default().push(value);
     }
 
-    /// The values of all prefixes that contain an address, by the rule of [`AddressPrefix::contains`].
+    /// The values of all prefixes that contain an address, as [`AddressPrefix::contains`] does.
     pub fn get(&self, address: IpAddr) -> impl Iterator<Item = &T> {
         let address = address.to_canonical();
-        // One look-up for each length that occurs, independent of the number of prefixes.
+        // One hash look-up for each length in use.
         let lens = &self.lens[usize::from(address.is_ipv6())];
         let matching = lens.iter().filter_map(move |&bits| {
             let first = *AddressPrefix { address, bits }.range().start();
@@ -203,7 +203,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sets_and_maps_find_the_prefixes_of_an_address() {
+    fn prefix_set_and_map_agree_with_linear_search() {
         let texts = [
             "10.0.0.0/8",
             "10.1.0.0/16",
@@ -259,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn prefixes_have_what_begins_so() {
+    fn prefix_contains_addresses_with_equal_leading_bits() {
         for (prefix, address, has) in [
             ("127.0.0.1", "127.0.0.1", true),
             ("127.0.0.1", "127.0.0.2", false),

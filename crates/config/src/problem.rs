@@ -1,6 +1,6 @@
-//! A mistake in a configuration: its position, its description and the allowed values.
+//! A mistake in a configuration: its position, a description and the allowed values.
 //!
-//! Independent of the schema. The text is for the operator, so it includes a correct form.
+//! Independent of the schema. The text is for operators, so it contains a correct form.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -14,8 +14,8 @@ pub struct ConfigProblem {
     pub line: usize,
     /// The column in characters, from 1.
     pub column: usize,
-    /// The full path of the key, with indexes from 0: `site[1].cache_control[0].value`.
-    /// Empty for problems of the file as a whole.
+    /// The full path of the key, with indexes from 0: `site[1].cache_control[0].value`. Empty for problems of the whole
+    /// file.
     pub key: String,
     /// The description.
     pub message: String,

@@ -1,6 +1,6 @@
 //! Reads `[server]` and `[limits]`.
 //!
-//! Keys and ranges are here; their meaning and defaults are in [`crate::schema`].
+//! Keys and ranges are defined here; their meaning and defaults are in [`crate::schema`].
 
 use crate::named::{DAY_MS, HOUR_MS, account, count};
 use crate::reader::{ConfigSection, size_text};
@@ -11,7 +11,7 @@ use std::ops::RangeInclusive;
 const CACHE_LEN_MIN: u64 = 64 << 10;
 const TIB: u64 = 1 << 40;
 
-/// The upper bound of connection and descriptor limits on any machine.
+/// The upper bound of connection and descriptor limits.
 const DESCRIPTORS_MAX: u64 = 1 << 20;
 
 pub(crate) fn server(
@@ -33,7 +33,7 @@ pub(crate) fn server(
         user: account(&section, "user"),
         group: account(&section, "group"),
         cache_len_max,
-        // A server may reduce the default on a small machine, but not the operator's choice.
+        // On a small machine the server may reduce the default cache size, but not a configured one.
         is_cache_chosen: !section.is_absent_or_empty("cache"),
         cache_object_len_max: cache_object(&section, cache_len_max),
         cache_variants_max: count(
@@ -60,11 +60,11 @@ pub(crate) fn server(
         softirq: softirq(&section, missing_features).unwrap_or(default.softirq),
         fd_limit: fd_limit(&section),
     };
-    // Without a user, the group would be ignored silently.
+    // Without `user`, `group` would have no effect.
     if server.group.is_some() && server.user.is_none() {
         section.report("group is set, but user is not", "group together with user");
     }
-    // Heads of responses on disk are held in memory.
+    // The heads of responses in the disk cache are held in the memory cache.
     if server.disk_cache.is_some() && server.cache_len_max == 0 {
         section.report(
             "disk_cache is set, but cache is 0",
@@ -88,14 +88,14 @@ pub(crate) fn limits(section: ConfigSection<'_>) -> LimitsConfig {
     let default = LimitsConfig::default();
     let timeout = |key, default| section.duration_ms(key, default, 1..=DAY_MS);
     let connections = 1..=DESCRIPTORS_MAX;
-    // Read first: it bounds the request target.
+    // Read first: `target_len_max` depends on it.
     let head_len_max = size(
         &section,
         "head_len_max",
         default.head_len_max,
         512..=1 << 20,
     );
-    // The target is part of the head, so its default depends on the head's limit.
+    // The request target is part of the head.
     let target_len_max = LimitsConfig::target_len_default(head_len_max);
     let limits = LimitsConfig {
         header_timeout_ms: timeout("header_timeout", default.header_timeout_ms),
@@ -170,7 +170,10 @@ fn cache_object(section: &ConfigSection<'_>, cache_len_max: u64) -> u64 {
     if cache_len_max > 0 && len > cache_len_max / 4 {
         let allowed = format!("at most {}", size_text(cache_len_max / 4));
         item.report(
-            format!("{} is more than a quarter of the cache", item.to_display()),
+            format!(
+                "{} turns the cache more than a quarter of the cache",
+                item.to_display()
+            ),
             allowed,
         );
         return default;
@@ -194,7 +197,7 @@ fn fd_limit(section: &ConfigSection<'_>) -> u64 {
     limit
 }
 
-/// A size in a range that fits `usize`.
+/// A size in a size; `range` must fit `usize`.
 fn size(
     section: &ConfigSection<'_>,
     key: &'static str,

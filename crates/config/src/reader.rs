@@ -1,8 +1,8 @@
-//! Reads TOML tables key by key and collects a problem for each mistake.
+//! Reads TOML tables key by key, and collects a problem for each mistake.
 //!
-//! The reader has no knowledge of the schema. A `ConfigSection` records the keys that the schema code looks up: all
-//! other keys of the table are unknown, and the recorded ones are the list of allowed keys, so code and list cannot
-//! diverge. The terms *table*, *array* and *key* are those of TOML 1.0.
+//! The reader is independent of the schema. A `ConfigSection` records each key that the schema code looks up. The
+//! recorded keys are the allowed ones; all other keys of the table are reported as unknown. So code and list of allowed
+//! keys cannot diverge. *Table*, *array* and *key* are the terms of TOML 1.0.
 
 mod item;
 mod text;
@@ -25,11 +25,11 @@ pub(crate) struct ConfigSource<'d> {
     problems: RefCell<Vec<ConfigProblem>>,
 }
 
-/// A position in the text, with the key of the value there.
+/// A position in the text, and the full key of the value there.
 #[derive(Clone, Debug)]
 pub(crate) struct KeyPosition {
     pub(crate) key: String,
-    /// Bytes from the beginning of the text.
+    /// The offset in bytes from the start of the text.
     pub(crate) offset: usize,
 }
 
@@ -56,7 +56,7 @@ impl<'d> ConfigSource<'d> {
         message: impl Into<String>,
         allowed: impl Into<String>,
     ) {
-        // Positions are computed for problems only: the usual file has none.
+        // The line and column are computed here, since most files have no problems.
         let (line, column) = position(self.text.as_bytes(), key_position.offset);
         let problem = ConfigProblem {
             file: self.file.to_path_buf(),
@@ -72,14 +72,14 @@ impl<'d> ConfigSource<'d> {
     /// Returns all problems in the order of the text.
     pub(crate) fn into_problems(self) -> Vec<ConfigProblem> {
         let mut problems = self.problems.into_inner();
-        // By position, not by the order of the checks.
+        // By position, not in the order of the checks.
         problems.sort_by_key(|problem| (problem.line, problem.column));
         problems
     }
 }
 
 impl<'d> ConfigSection<'d> {
-    /// The outermost table.
+    /// The top-level table.
     pub(crate) fn top(source: &'d ConfigSource<'d>, table: &'d DeTable<'d>) -> ConfigSection<'d> {
         let position = KeyPosition {
             key: String::new(),
@@ -93,15 +93,15 @@ impl<'d> ConfigSection<'d> {
         }
     }
 
-    /// The value of a key, if present. Records the key as known.
+    /// Looks up a key, and records it as known.
     pub(crate) fn item(&self, key: &'static str) -> Option<ConfigValue<'d>> {
-        // Recorded even if the key is absent: the list is also the list of allowed keys.
+        // Recorded even if absent: the recorded keys are also the list of allowed keys.
         self.known_keys.borrow_mut().push(key);
         let value = self.table.get(key)?;
         Some(self.at_key(key, value.span().start, value.get_ref()))
     }
 
-    /// The value of a mandatory key; its absence is a problem.
+    /// Looks up a mandatory key; its absence is a problem.
     pub(crate) fn required(&self, key: &'static str) -> Option<ConfigValue<'d>> {
         let item = self.item(key);
         if item.is_none() {
@@ -110,7 +110,7 @@ impl<'d> ConfigSection<'d> {
         item
     }
 
-    /// All keys with their values and positions, for a table with free keys (for example, environment variables).
+    /// All keys with their values and positions, for tables with free-form keys (for example, environment variables).
     pub(crate) fn entries(&self) -> impl Iterator<Item = (&'d str, KeyPosition, ConfigValue<'d>)> {
         self.table.iter().map(|(key, value)| {
             let name: &'d str = key.get_ref();
@@ -119,7 +119,7 @@ impl<'d> ConfigSection<'d> {
                 name,
                 KeyPosition {
                     key: item.position.key.clone(),
-                    // Free keys are reported at the key, values at the value.
+                    // Problems of a free-form key are reported at the key, those of its value at the value.
                     offset: key.span().start,
                 },
                 item,
@@ -127,14 +127,14 @@ impl<'d> ConfigSection<'d> {
         })
     }
 
-    /// A table below this one.
+    /// A subtable (`[key]`).
     pub(crate) fn section(&self, key: &'static str) -> Option<ConfigSection<'d>> {
         self.item(key)?.section()
     }
 
-    /// An array of tables below this one (`[[key]]`).
+    /// An array of tables (`[[key]]`).
     pub(crate) fn sections(&self, key: &'static str) -> Vec<ConfigSection<'d>> {
-        // `[key]` instead of `[[key]]` is a frequent mistake.
+        // `[key]` instead of `[[key]]` is a common mistake.
         let items = self.item(key).and_then(|item| match item.value {
             DeValue::Array(_) => item.items(),
             _ => {
@@ -156,7 +156,7 @@ impl<'d> ConfigSection<'d> {
         self.source.report(&self.position, message, allowed);
     }
 
-    /// Reports a problem at a position from [`ConfigSection::entries`].
+    /// Reports a problem at a position, for example of a key from [`ConfigSection::entries`].
     pub(crate) fn report_at(
         &self,
         key_position: &KeyPosition,
@@ -166,29 +166,28 @@ impl<'d> ConfigSection<'d> {
         self.source.report(key_position, message, allowed);
     }
 
-    /// Reports a key that is meaningless in this context, if present. Records it as known.
+    /// Reports a key that has no effect in this context, if it is present. Records it as known.
     pub(crate) fn only_with(&self, key: &'static str, other: &str) {
         if let Some(item) = self.item(key) {
             item.report("has no effect here", format!("only with {other}"));
         }
     }
 
-    /// Whether a key is absent or an empty array; does not record it as known.
+    /// Whether a key is absent or an empty array. Does not record it as known.
     pub(crate) fn is_absent_or_empty(&self, key: &str) -> bool {
         let value = self.table.get(key).map(toml::Spanned::get_ref);
-        // TOML has no null, so an empty array is the same as no array of tables.
+        // TOML has no null: an empty array counts as an absent array of tables.
         value.is_none_or(|value| value.as_array().is_some_and(|array| array.is_empty()))
     }
 
-    /// Reports the unknown keys: those never looked up. Call it after the last look-up.
+    /// Reports unknown keys: those never looked up. Called after the last look-up.
     pub(crate) fn finish(self) {
-        // The keys that the reader knows are those that it looked up.
         let known_keys = self.known_keys.take();
         for (key, key_position, _) in self.entries() {
             if known_keys.contains(&key) {
                 continue;
             }
-            // The wrong keys of other tables are not candidates: only those of this one.
+            // Suggests only keys of this table.
             let message = match nearest(key, &known_keys) {
                 Some(nearest_key) => format!("unknown key; did you mean {nearest_key}?"),
                 None => "unknown key".to_string(),
@@ -199,7 +198,7 @@ impl<'d> ConfigSection<'d> {
     }
 
     fn at_key(&self, key: &str, offset: usize, value: &'d DeValue<'d>) -> ConfigValue<'d> {
-        // The outermost table has no name.
+        // The top-level table has no name.
         let dot = if self.position.key.is_empty() {
             ""
         } else {
@@ -217,7 +216,7 @@ impl<'d> ConfigSection<'d> {
     }
 }
 
-/// Single values with a default, which also replaces an invalid value, so that reading can go on.
+/// Readers of single values. The default also replaces an invalid value, so that reading can continue.
 impl ConfigSection<'_> {
     pub(crate) fn flag(&self, key: &'static str, default: bool) -> bool {
         let Some(item) = self.item(key) else {
@@ -234,7 +233,7 @@ impl ConfigSection<'_> {
             .unwrap_or(default)
     }
 
-    /// A size in the range, or 0.
+    /// Reads a size in the range, or 0.
     pub(crate) fn size_or_zero(
         &self,
         key: &'static str,
@@ -247,7 +246,7 @@ impl ConfigSection<'_> {
         let Some(len) = item.read(value::size) else {
             return default;
         };
-        // 0 is outside of the range, but means off.
+        // 0 is outside of the range: it turns the feature off.
         if len != 0 && !range.contains(&len) {
             let (low, high) = (size_text(*range.start()), size_text(*range.end()));
             item.report(
@@ -281,7 +280,7 @@ impl ConfigSection<'_> {
             .unwrap_or(default)
     }
 
-    /// One of a few words.
+    /// Reads one of several words.
     pub(crate) fn choice<T: Copy>(
         &self,
         key: &'static str,
@@ -301,7 +300,7 @@ impl ConfigSection<'_> {
         range: RangeInclusive<u64>,
     ) -> Option<u64> {
         let item = self.item(key)?;
-        // A value of the wrong type was reported by the reader already.
+        // A value of the wrong type was already reported by `read`.
         let number = item.read(read)?;
         if !range.contains(&number) {
             let allowed = format!("{} to {}", show(*range.start()), show(*range.end()));

@@ -1,8 +1,8 @@
 //! The reference of the configuration: each table and key with its values, default and meaning, for operators.
 //!
-//! It is the only source of `docs/configuration/` and of the man page lowroad.toml(5); [`pages`] and [`man_page`] render
-//! it. Texts are Markdown, with links relative to `docs/configuration/`. Tests compare the keys with those that the
-//! reader accepts, the defaults with those of the schema, and the committed pages with the rendered ones.
+//! The only source of `docs/configuration/` and of the man page lowroad.toml(5): [`pages`] and [`man_page`] render it.
+//! Texts are Markdown, with links relative to `docs/configuration/`. Tests compare its keys with those that the reader
+//! accepts, its defaults with those of the schema, and the committed pages with the rendered ones.
 
 mod acme;
 mod admin;
@@ -26,18 +26,18 @@ pub use markdown::pages;
 pub struct TableReference {
     /// The table's header, as in the file: `[server]`, `[[site.route]]`.
     pub header: &'static str,
-    /// A few words after the header in titles and lists.
+    /// A short title, shown after the header in titles and lists.
     pub title: &'static str,
-    /// What the table is for; Markdown.
+    /// The purpose of the table; Markdown.
     pub intro: &'static str,
-    /// The keys; none for a table of free keys.
+    /// The keys; empty for a table of free-form keys.
     pub keys: &'static [KeyReference],
     /// Details and examples after the keys; Markdown.
     pub notes: &'static str,
-    /// A configuration that ends where a key of this table may follow, for tests.
+    /// For tests: a configuration to which a key of this table can be appended.
     pub context: &'static str,
-    /// The lines that make keys with [`KeyReference::with`] valid, for tests; the one of the empty word is for keys
-    /// without.
+    /// For tests: the line that makes the keys valid that have this word in [`KeyReference::with`]. The line of the
+    /// empty word is for keys without `with`.
     pub with_lines: &'static [(&'static str, &'static str)],
 }
 
@@ -46,11 +46,11 @@ pub struct TableReference {
 pub struct KeyReference {
     /// The key.
     pub name: &'static str,
-    /// The kind of its values, with their range; Markdown.
+    /// The type and range of its values; Markdown.
     pub values: &'static str,
-    /// The value without the key.
+    /// The value if the key is absent.
     pub default: DefaultValue,
-    /// The keys or settings, of which one must be present for this key to be valid; empty if it always is.
+    /// Keys or settings, one of which must be present for this key to be valid; empty if the key is always valid.
     pub with: &'static [&'static str],
     /// The meaning; one paragraph of Markdown.
     pub meaning: &'static str,
@@ -80,7 +80,7 @@ impl TableReference {
         self.header.trim_matches(['[', ']'])
     }
 
-    /// The line that makes a key with this entry of [`KeyReference::with`] valid.
+    /// The line that makes a key valid whose [`KeyReference::with`] contains `with`.
     pub fn with_line(&self, with: &str) -> Option<&'static str> {
         let found = self.with_lines.iter().find(|(word, _)| *word == with);
         found.map(|(_, line)| *line)

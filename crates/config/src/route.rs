@@ -1,7 +1,7 @@
-//! Reads `[[site.route]]`: the paths, their handler and its settings.
+//! Reads `[[site.route]]`: the paths of a route, its handler, and the handler's settings.
 //!
-//! The meaning and the defaults of the keys are in [`crate::schema`]. [`check_names`] verifies the names of modules and
-//! databases after the whole file is read.
+//! The meaning and the defaults of the keys are in [`crate::schema`]. [`check_names`] verifies references to modules
+//! and databases after the whole file has been read.
 
 use crate::caching;
 use crate::compression::on_the_fly;
@@ -18,10 +18,10 @@ use crate::{
 use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
-/// The handler keys, of which a route has exactly one.
+/// The handler keys; a route has exactly one of them.
 const TARGETS: [&str; 5] = ["module", "cgi", "fastcgi", "origin", "pages"];
 
-/// Keys that are valid with some handlers only.
+/// Keys that are valid with certain handlers only.
 const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
     ("request_buffering", &["module", "cgi", "fastcgi", "origin"]),
     (
@@ -52,7 +52,7 @@ const KEYS_OF_TARGETS: [(&str, &[&str]); 22] = [
 
 /// The allowed range of `head_len_max`.
 const HEAD_LENS: RangeInclusive<u64> = 1 << 10..=1 << 20;
-/// The least address space in which a program can start.
+/// The minimum address space (RLIMIT_AS) with which a program can start.
 const MEMORY_LEN_MIN: u64 = 1 << 20;
 const MEMORY_LEN_MAX: u64 = 1 << 40;
 
@@ -60,7 +60,7 @@ const MEMORY_LEN_MAX: u64 = 1 << 40;
 pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosition)> {
     let pattern_item = section.required("pattern");
     let pattern = pattern_item.as_ref().and_then(ConfigValue::pattern);
-    // Read early: the other keys depend on the handler.
+    // Read first: the other keys depend on the handler.
     let target = target(&section);
     let to = target
         .as_ref()
@@ -76,7 +76,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         1..=65_536,
     );
     let conditions = conditions(&section);
-    // Read only with a handler that has the key; `report_keys_of_other_targets` reports it otherwise.
+    // Looked up only if the handler has the key; otherwise `report_keys_of_other_targets` reports it.
     let read_count = |key, default, count_max| match target.as_ref() {
         Some((kind, _)) if is_valid_with(key, kind) => count(&section, key, default, 1..=count_max),
         _ => default,
@@ -99,10 +99,10 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
             RouteConfig::HEAD_FIELDS_MAX,
         ),
     };
-    // Not looked up for other handlers, so that `finish` reports the key there.
+    // Looked up for origins only; for other handlers `finish` reports the key as unknown.
     let own_redirects = kind != Some("origin") || section.flag("own_redirects", true);
     let internal_redirects = kind == Some("origin") && section.flag("internal_redirects", false);
-    // Pages need their whole request and make their whole response in any case.
+    // Pages always need the complete request and produce a complete response.
     let may_stream = kind.is_some_and(|kind| kind != "pages");
     let buffers = |key| !may_stream || section.flag(key, true);
     let (request_buffering, response_buffering) =
@@ -114,7 +114,7 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
     ];
     let keep = section.choice("keep", &choices, ResponseStorage::default());
     let compress = section.item("compress").as_ref().and_then(on_the_fly);
-    // After the keys that this handler has: a key that was looked up is not unknown.
+    // After all keys of this handler were looked up.
     report_keys_of_other_targets(&section, kind);
     let caching = match kind {
         Some("origin") => section.section("cache").map(caching::caching),
@@ -140,25 +140,25 @@ pub(crate) fn route(section: ConfigSection<'_>) -> Option<(RouteConfig, KeyPosit
         caching: caching.unwrap_or_default(),
         ..RouteConfig::new(pattern?, to?)
     };
-    // The part of the path after the front names the program.
+    // For a folder of programs, the part of the path after the front names the program.
     if matches!(&route.to, RouteTo::Cgi(cgi) if cgi.path.is_some()) {
         check_folder_pattern(&route.pattern, &pattern_item?);
     }
     Some((route, target?.1.position))
 }
 
-/// Whether a key is valid with a handler.
+/// Whether a handler has a key.
 fn is_valid_with(key: &str, target: &str) -> bool {
     KEYS_OF_TARGETS
         .iter()
         .any(|(known_key, targets)| *known_key == key && targets.contains(&target))
 }
 
-/// Reports keys that are invalid with this handler; without a handler, all of them are accepted.
+/// Reports keys that the handler does not have. Without a valid handler all of them are accepted.
 fn report_keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str>) {
     for (key, targets) in KEYS_OF_TARGETS {
         match target {
-            // Looked up, so that it does not count as unknown.
+            // Looked up so that `finish` does not report it as unknown.
             None => drop(section.item(key)),
             Some(target) if targets.contains(&target) => {}
             Some(_) => section.only_with(key, &targets.join(" or ")),
@@ -166,7 +166,7 @@ fn report_keys_of_other_targets(section: &ConfigSection<'_>, target: Option<&str
     }
 }
 
-/// Reports names of modules and databases in routes that are not defined.
+/// Reports undefined names of modules and databases in routes.
 pub(crate) fn check_names(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],
@@ -192,11 +192,11 @@ pub(crate) fn check_names(
     }
 }
 
-/// The one handler key of the section; none or several are a problem.
+/// The handler key of the section; none or several are a problem.
 fn target<'d>(section: &ConfigSection<'d>) -> Option<(&'static str, ConfigValue<'d>)> {
     let present = TARGETS.map(|key| section.item(key).map(|item| (key, item)));
     let mut present = present.into_iter().flatten();
-    // Two are enough to show the conflict.
+    // Two of them are enough for the message.
     let (first, second) = (present.next(), present.next());
     let message = match (&first, &second) {
         (Some(_), None) => return first,
@@ -223,7 +223,7 @@ fn to(section: &ConfigSection<'_>, kind: &str, item: &ConfigValue<'_>) -> Option
 }
 
 fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig> {
-    // `cgi = true`: programs among the site's files.
+    // `cgi = true`: the programs are files of the site.
     let path = match item.value_bool() {
         Some(true) => None,
         _ => Some(item.path()),
@@ -233,15 +233,15 @@ fn cgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<CgiConfig>
     let memory = MEMORY_LEN_MIN..=MEMORY_LEN_MAX;
     let cgi = CgiConfig {
         env: environment(section),
-        // Below the minimum no program can start, but 0 is allowed: no limit.
+        // 0 means no limit; below the minimum no program could start.
         memory_len_max: section.size_or_zero("memory", default.memory_len_max, memory),
-        // RLIMIT_CPU counts whole seconds.
+        // RLIMIT_CPU is in whole seconds.
         cpu_s_max: cpu_ms_max.div_ceil(1000),
         processes_max: section.count("processes", default.processes_max, 0..=65_536),
         user: account(section, "user"),
         ..default
     };
-    // A path that is present but invalid.
+    // `Some(None)`: the path is present but invalid, and was reported.
     (path != Some(None)).then_some(cgi)
 }
 
@@ -278,10 +278,10 @@ fn fastcgi(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<FastCg
     })
 }
 
-/// A script, or an empty text if the server is one program.
+/// Reads a script path; an empty text if the server is a single program.
 fn script(item: &ConfigValue<'_>) -> Option<String> {
     match item.value_text() {
-        // Not a path, but the mark of a server without scripts.
+        // An empty text is not a path: it marks a server without scripts.
         Some("") => Some(String::new()),
         _ => absolute_path(item),
     }
@@ -307,7 +307,7 @@ fn pages(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<PagesCon
     })
 }
 
-/// The address of a FastCGI server.
+/// Reads the address of a FastCGI server.
 fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
     if let Some(path) = item
         .value_text()
@@ -321,7 +321,7 @@ fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
     }
     item.read(|text| {
         let address = value::address(text).ok();
-        // A listener's address may be a wildcard or port 0, a server's cannot.
+        // A listener may use a wildcard address or port 0, a connection cannot.
         let valid_address =
             address.filter(|candidate| candidate.port() != 0 && !candidate.ip().is_unspecified());
         let valid_address = valid_address
@@ -334,13 +334,13 @@ fn upstream(item: &ConfigValue<'_>) -> Option<UpstreamAddress> {
     })
 }
 
-/// `HOST:PORT`
+/// Parses `HOST:PORT` with a host name.
 fn named_upstream(text: &str) -> Option<UpstreamAddress> {
     let (host, port) = text.rsplit_once(':')?;
     let Ok(SiteName::Exact(host)) = SiteName::parse(host) else {
         return None;
     };
-    // A host without letters would be an IP address, and those were tried before.
+    // A host without letters is an IP address, and those were tried before.
     let is_name = host.bytes().any(|byte| byte.is_ascii_alphabetic());
     let port = value::count(port)
         .ok()
@@ -355,7 +355,7 @@ fn environment(section: &ConfigSection<'_>) -> Vec<(String, String)> {
         .map_or_else(Vec::new, named::environment)
 }
 
-/// Checks that the pattern has a fixed front that ends in `/`: it is the path of the folder of programs.
+/// Checks that the text before the first wildcard ends in `/`: it is the path of the folder of programs.
 fn check_folder_pattern(pattern: &PathPattern, item: &ConfigValue<'_>) {
     if !pattern.front().ends_with('/') {
         item.report(

@@ -1,10 +1,10 @@
-//! Reads the rules of a site that select by path: `cache_control`, `redirect`, `rewrite` and `header`.
+//! Reads the path rules of a site: `cache_control`, `redirect`, `rewrite` and `header`.
 //!
-//! Also checks the syntax of fields (RFC 9110 §5) and protects the fields that the server itself manages.
+//! Also checks the syntax of fields (RFC 9110 §5), and refuses changes to fields that the server manages.
 
 use std::collections::BTreeSet;
 
-use crate::paths::{TemplatePart, pieces};
+use crate::paths::{TemplatePart, template_parts};
 use crate::reader::{ConfigSection, ConfigValue};
 use crate::{
     HeaderRule, PathExpression, PathPattern, PathSelector, PatternRule, RedirectConfig,
@@ -14,8 +14,8 @@ use crate::{
 #[cfg(test)]
 mod tests;
 
-/// Fields that only the server may set: those that frame the message, describe the connection, or depend on the stored
-/// bytes. Lower case, in alphabetical order.
+/// Fields that only the server may set, since they frame the message, describe the connection, or depend on the stored
+/// bytes. In lower case and alphabetical order.
 const MANAGED: [&str; 17] = [
     "accept-ranges",
     "age",
@@ -55,7 +55,7 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
     let status = section
         .item("status")
         .map_or(Some(301), |item| redirect_status(&item));
-    // Before the checks of captures and loops, which need the complete rule.
+    // Called before the checks of captures and loops, which need a complete rule.
     section.finish();
     let redirect = RedirectConfig {
         from: from?,
@@ -71,7 +71,7 @@ pub(crate) fn redirect(section: ConfigSection<'_>) -> Option<RedirectConfig> {
 pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
     let from = paths(&section);
     let to_item = section.required("to");
-    let to = to_item.as_ref().and_then(inner_target);
+    let to = to_item.as_ref().and_then(rewrite_target);
     let missing = section.flag("missing", false);
     section.finish();
     let rewrite = RewriteConfig {
@@ -83,7 +83,7 @@ pub(crate) fn rewrite(section: ConfigSection<'_>) -> Option<RewriteConfig> {
     Some(rewrite)
 }
 
-/// The paths: a glob or a regular expression.
+/// Reads the path selection: a glob (`from`) or a regular expression (`regex`).
 fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
     match (section.item("from"), section.item("regex")) {
         (Some(item), None) => item.pattern().map(PathSelector::Pattern),
@@ -112,7 +112,7 @@ fn paths(section: &ConfigSection<'_>) -> Option<PathSelector> {
 pub(crate) fn header(section: ConfigSection<'_>) -> Option<HeaderRule> {
     let pattern = match section.item("pattern") {
         Some(item) => item.pattern(),
-        // Most header rules are for the whole site.
+        // Without a pattern, the rule applies to the whole site.
         None => Some(PathPattern::everything()),
     };
     let lines = |key: &'static str| section.section(key).map_or_else(Vec::new, field_lines);
@@ -158,12 +158,13 @@ pub(crate) fn is_token(text: &str) -> bool {
     !text.is_empty() && text.bytes().all(is_tchar)
 }
 
-/// Whether a text is a literal field name to match. Tokens may contain `*`, but here it is meant as a wildcard.
+/// Whether a text is a field name to match literally. Tokens may contain `*`, but a `*` here would be meant as a
+/// wildcard.
 pub(crate) fn is_literal_name(text: &str) -> bool {
     is_token(text) && !text.contains('*')
 }
 
-/// Whether every recipient parses this field value alike: visible ASCII with spaces and tabs inside.
+/// Whether all recipients parse this field value alike: visible ASCII, with spaces and tabs only inside.
 pub(crate) fn is_field_value(text: &str) -> bool {
     let plain = |byte: u8| byte.is_ascii_graphic() || byte == b' ' || byte == b'\t';
     text.bytes().all(plain) && text.trim_matches([' ', '\t']) == text
@@ -180,7 +181,7 @@ fn field_value(item: &ConfigValue<'_>) -> Option<String> {
     value.map(str::to_string)
 }
 
-/// Whether an operator may set or remove this field; reports it if not.
+/// Whether an operator may set or remove this field; if not, calls `report`.
 fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
     let lower = name.to_ascii_lowercase();
     if !is_token(name) {
@@ -189,7 +190,7 @@ fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
             "letters, digits and !#$%&'*+-.^_`|~",
         );
     } else if lower == "content-type" {
-        // It also decides about compression and sniffing, so it is configured by type.
+        // Content-Type also decides on compression and sniffing, so it is configured by file type.
         report(
             "the server derives Content-Type from the file".to_string(),
             "site.types, by file name extension",
@@ -208,7 +209,7 @@ fn can_change(name: &str, report: impl Fn(String, &str)) -> bool {
 fn field_lines(section: ConfigSection<'_>) -> Vec<(String, String)> {
     let mut fields: Vec<(String, String)> = Vec::new();
     for (name, position, item) in section.entries() {
-        // Fields that the server manages frame the message or follow from its content.
+        // Managed fields frame the message or follow from its content.
         if !can_change(name, |message, allowed| {
             section.report_at(&position, message, allowed)
         }) {
@@ -244,7 +245,7 @@ fn remove(item: ConfigValue<'_>) -> Vec<String> {
 
 fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     let status = item.read(crate::value::count)?;
-    // The statuses with Location as the target (RFC 9110 §15.4); 300 and 304 are others.
+    // The statuses whose Location is the target of a redirect (RFC 9110 §15.4); 300 and 304 are different.
     let allowed = [301, 302, 303, 307, 308];
     let found = allowed
         .into_iter()
@@ -255,18 +256,18 @@ fn redirect_status(item: &ConfigValue<'_>) -> Option<u16> {
     found
 }
 
-/// The `to` of a redirect. Captures may not become part of the scheme or the host: that would be an open redirect.
+/// Reads `to` of a redirect. Captures must not be part of the scheme or the host: that would be an open redirect.
 fn destination(item: &ConfigValue<'_>) -> Option<String> {
     let text = item
         .value_text()
         .filter(|text| text.bytes().all(|byte| byte.is_ascii_graphic()));
     let safe = |text: &&str| match text.split_once("://") {
         Some(("http" | "https", rest)) => {
-            // `@` hides the host behind user information, and browsers treat `\` as `/`.
+            // Text before `@` is user information, which disguises the host; browsers treat `\` as `/`.
             let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
             !authority.is_empty() && !authority.contains(['$', '@', '\\'])
         }
-        // "//host" and "/\host" are references to another host (RFC 3986 §4.2).
+        // `//host` and `/\host` refer to another host (RFC 3986 §4.2).
         _ => text.starts_with('/') && !text.starts_with("//") && !text.starts_with("/\\"),
     };
     let destination = text.filter(safe);
@@ -278,18 +279,18 @@ fn destination(item: &ConfigValue<'_>) -> Option<String> {
     destination.map(str::to_string)
 }
 
-/// The `to` of a rewrite: a path, optionally with a query.
-fn inner_target(item: &ConfigValue<'_>) -> Option<String> {
+/// Reads `to` of a rewrite: a path, optionally with a query.
+fn rewrite_target(item: &ConfigValue<'_>) -> Option<String> {
     let is_target = |text: &&str| {
-        // Rewrites are resolved like paths of requests, so only their path must be in normal form.
+        // A rewritten target is resolved like a request target, so its path must be in normal form.
         let path = text.split('?').next().unwrap_or_default();
         let dots = |segment: &str| matches!(segment, "." | "..");
         text.bytes().all(|byte| byte.is_ascii_graphic())
-            // A fragment never reaches a server, and `\` is a slash to some programs.
+            // A server never receives a fragment, and some programs treat `\` as a slash.
             && !text.contains(['#', '\\'])
             && path.starts_with('/')
             && !path.split('/').any(dots)
-            && has_good_escapes(path)
+            && has_valid_escapes(path)
     };
     let target = item.value_text().filter(is_target);
     if target.is_none() {
@@ -301,25 +302,27 @@ fn inner_target(item: &ConfigValue<'_>) -> Option<String> {
     target.map(str::to_string)
 }
 
-/// Whether each `%` begins an escape that is valid in a file's path: not NUL, slash or backslash.
-fn has_good_escapes(path: &str) -> bool {
+/// Whether each `%` begins a valid escape, of a byte other than NUL, slash and backslash.
+fn has_valid_escapes(path: &str) -> bool {
     path.split('%').skip(1).all(|rest| {
         let digits = rest.get(..2).unwrap_or_default();
-        // `from_str_radix` would accept a sign.
+        // `from_str_radix` would accept a sign, so the digits are checked as well.
         let byte = u8::from_str_radix(digits, 16).ok();
         let is_hex = digits.bytes().all(|byte| byte.is_ascii_hexdigit());
-        // NUL, slash and backslash would change the meaning of the decoded path.
+        // A decoded NUL, slash or backslash would change the meaning of the path.
         is_hex && byte.is_some_and(|byte| !matches!(byte, 0 | b'/' | b'\\'))
     })
 }
 
-/// Reports captures in `to` that the pattern or expression does not have.
+/// Reports captures in `to` that the glob or expression does not provide.
 fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
     let captures = from.captures();
-    let mut numbers = pieces(to).into_iter().filter_map(|part| match part {
-        TemplatePart::Capture(number) => Some(number),
-        TemplatePart::Text(_) | TemplatePart::Query => None,
-    });
+    let mut numbers = template_parts(to)
+        .into_iter()
+        .filter_map(|part| match part {
+            TemplatePart::Capture(number) => Some(number),
+            TemplatePart::Text(_) | TemplatePart::Query => None,
+        });
     let Some(number) = numbers.find(|number| *number > captures) else {
         return;
     };
@@ -340,16 +343,18 @@ fn check_captures(from: &PathSelector, to: &str, item: &ConfigValue<'_>) {
     }
 }
 
-/// Reports a redirect to a destination that matches the same redirect again: a loop.
+/// Reports a redirect whose destination matches the same redirect: a loop.
 fn check_loop(redirect: &RedirectConfig, to: &ConfigValue<'_>) {
-    // Captures become a sample text: any path that the destination could be.
-    let sample = pieces(&redirect.to).into_iter().map(|part| match part {
-        TemplatePart::Text(text) => text,
-        TemplatePart::Capture(_) | TemplatePart::Query => "x",
-    });
+    // A sample destination, with `x` in place of captures and the query.
+    let sample = template_parts(&redirect.to)
+        .into_iter()
+        .map(|part| match part {
+            TemplatePart::Text(text) => text,
+            TemplatePart::Capture(_) | TemplatePart::Query => "x",
+        });
     let sample: String = sample.collect();
     let path = sample.split(['?', '#']).next().unwrap_or_default();
-    // Destinations at other hosts may lead back, but that cannot be known here.
+    // Destinations on other hosts might lead back as well, but this cannot be checked here.
     if path.starts_with('/') && redirect.from.capture(path.as_bytes()).is_some() {
         to.report(
             format!(

@@ -16,11 +16,11 @@ use std::path::PathBuf;
 
 pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     let default = site_for_folder(PathBuf::new());
-    // All keys are read before the first check, so that all problems are reported at once.
+    // All keys are read before the first check, so that all problems are reported together.
     let (names, name_marks) = names(&section);
     let (tls, tls_marks) = section.section("tls").map(tls::tls).unzip();
     let (listen, listen_marks) = listen(&section, &default, tls.is_some());
-    // Interpreted later: whether it may be missing depends on the routes and redirects.
+    // Evaluated below: whether the root may be missing depends on the routes and redirects.
     let root_item = section.item("root");
     let (error_pages, page_marks) = error_pages(&section);
     let (routes, route_marks): (Vec<RouteConfig>, Vec<KeyPosition>) = section
@@ -40,7 +40,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .filter_map(rules::redirect)
         .collect();
     let (root, root_mark) = root_of(&section, root_item, &routes, &redirects);
-    // Error pages are files; without a root they cannot be found.
+    // Error pages are files below the root.
     if let (SiteRoot::None, true, Some(position)) = (
         &root,
         section.is_absent_or_empty("root"),
@@ -64,7 +64,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         .into_iter()
         .filter_map(rules::header)
         .collect();
-    // Last: an explicit rule for the same field is applied before.
+    // HSTS is last: a rule of the operator for the same field takes precedence.
     headers.extend(tls.as_ref().and_then(tls::hsts_rule));
     let site = SiteConfig {
         names,
@@ -99,7 +99,7 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
         trusted_proxies: site_rule::trusted_proxies(&section),
         tls,
         purge_from: prefixes(&section, "purge_from").0,
-        // Not in files, see the schema.
+        // Not a key of the file, see the schema.
         pass_through: None,
     };
     section.finish();
@@ -117,16 +117,16 @@ pub(crate) fn site(section: ConfigSection<'_>) -> (SiteConfig, SiteMarks) {
     (site, marks)
 }
 
-/// The root. It may be missing if no path needs a folder: if a route takes all paths, or if there are only redirects.
+/// Reads the root. It may be missing if a route takes all paths, or if the site has redirects and no routes.
 fn root_of(
     section: &ConfigSection<'_>,
     item: Option<ConfigValue<'_>>,
     routes: &[RouteConfig],
     redirects: &[RedirectConfig],
 ) -> (SiteRoot, Option<KeyPosition>) {
-    // A route with `missing` needs the root to see whether the file exists.
+    // A route with `missing` needs the root: it applies only if the file does not exist.
     let is_all = |route: &RouteConfig| !route.missing && route.pattern == PathPattern::everything();
-    // Paths without a redirect get 404, for which no folder is needed.
+    // Paths without a redirect are answered with 404, which needs no folder.
     let redirects_only = !redirects.is_empty() && routes.is_empty();
     if item.is_none() && !redirects_only && !routes.iter().any(is_all) {
         section.report("root is missing", "");
@@ -143,7 +143,7 @@ fn names(section: &ConfigSection<'_>) -> (Vec<SiteName>, Vec<KeyPosition>) {
         .item("names")
         .map(ConfigValue::one_or_many)
         .unwrap_or_default();
-    // An invalid list of names must not turn the site into the default site.
+    // A list with only invalid names must not make the site the default site.
     let named = !items.is_empty();
     let names = items
         .into_iter()
@@ -162,7 +162,7 @@ fn listen(
     has_tls: bool,
 ) -> (Vec<std::net::SocketAddr>, Vec<KeyPosition>) {
     let Some(item) = section.item("listen") else {
-        // With TLS the default address would be a plain one that was not asked for.
+        // A TLS site without `listen` gets no plain default listener.
         if has_tls {
             return Default::default();
         }
@@ -183,7 +183,7 @@ fn listen(
         .unzip()
 }
 
-/// The addresses of a key, and the position of the key.
+/// Reads the address prefixes of a key; also returns the key's position.
 fn prefixes(
     section: &ConfigSection<'_>,
     key: &'static str,
@@ -202,12 +202,12 @@ fn prefixes(
 fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     const HOST: &str = "{host}";
     let text = item.text()?;
-    // The usual case of one folder for all hosts.
+    // One folder for all hosts, the usual case.
     if !text.contains(HOST) {
         return Some(SiteRoot::Folder(item.resolve(text)));
     }
     let components: Vec<&str> = text.split('/').collect();
-    // A whole component: a host name must not be combined with other text to a path.
+    // `{host}` must be a whole path component: a host name must not be combined with other text.
     let index = components.iter().position(|component| *component == HOST);
     let Some(index) = index.filter(|_| text.matches(HOST).count() == 1) else {
         let allowed = "{host} once, as a whole component: /srv/{host}/htdocs";
@@ -221,7 +221,7 @@ fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
     if suffix
         .iter()
         .any(|component| matches!(*component, "." | ".."))
-    // `..` after the host would lead to other hosts' folders.
+    // `..` after `{host}` would lead to the folders of other hosts.
     {
         item.report(
             format!("{} leaves the folder of the host", item.to_display()),
@@ -235,7 +235,7 @@ fn root(item: &ConfigValue<'_>) -> Option<SiteRoot> {
         .filter(|component| !component.is_empty())
         .collect();
     let prefix = match prefix {
-        // The host's folder is directly below the file system's root.
+        // The host folders are in the root of the file system.
         [""] => "/".to_string(),
         prefix => prefix.join("/"),
     };
@@ -250,8 +250,8 @@ fn index(section: &ConfigSection<'_>) -> Option<Vec<String>> {
     Some(items.iter().filter_map(file_name).collect())
 }
 
-/// The index files of a site without the key: the default, and the `index` of FastCGI routes that execute it. So a
-/// folder with an `index.php` is answered by that script, not by a front controller.
+/// The index files of a site without the key `index`: the default, and `index` of each FastCGI route that executes it.
+/// So `index.php` of a folder is executed, instead of the request going to a front controller.
 fn index_with(mut names: Vec<String>, routes: &[RouteConfig]) -> Vec<String> {
     for route in routes.iter().filter(|route| !route.missing) {
         let RouteTo::FastCgi(fastcgi) = &route.to else {
@@ -260,7 +260,7 @@ fn index_with(mut names: Vec<String>, routes: &[RouteConfig]) -> Vec<String> {
         let runs_index = route
             .pattern
             .matches(format!("/{}", fastcgi.index).as_bytes());
-        // With a front controller the index file is not selected by path.
+        // A front controller is not selected by the index file's path.
         if runs_index && fastcgi.script.is_none() && !names.contains(&fastcgi.index) {
             names.push(fastcgi.index.clone());
         }
@@ -274,7 +274,7 @@ fn error_pages(section: &ConfigSection<'_>) -> (BTreeMap<u16, String>, Vec<KeyPo
     };
     let mut marked = BTreeMap::new();
     for (key, position, item) in pages.entries() {
-        // Exactly three digits: "+404" and "0404" would parse too, and duplicate a status.
+        // Exactly three digits: `parse` would also accept "+404" and "0404", which duplicate a status.
         let status = value::count(key)
             .ok()
             .and_then(|status| u16::try_from(status).ok());
@@ -323,7 +323,7 @@ fn types(section: ConfigSection<'_>) -> Vec<(String, String)> {
     types
 }
 
-/// A media type: `type/subtype`, with optional parameters (RFC 9110 §8.3.1).
+/// Reads a media type: `type/subtype`, with optional parameters (RFC 9110 §8.3.1).
 fn media_type(item: &ConfigValue<'_>) -> Option<String> {
     let text = item.value_text();
     let is_media_type = |text: &&str| {

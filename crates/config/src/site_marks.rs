@@ -1,16 +1,16 @@
-//! Positions of a site's values in the text.
+//! Positions of a site's values in the configuration text.
 
 use crate::reader::KeyPosition;
 
 /// Positions of a site's values in the text, for later checks.
 pub(crate) struct SiteMarks {
-    /// One for each name; the position of the site itself for the default name.
+    /// One for each name; for the default name, the position of the site.
     pub(crate) names: Vec<KeyPosition>,
     /// One for each address in `listen`.
     pub(crate) listen: Vec<KeyPosition>,
-    /// One for each address with TLS.
+    /// One for each TLS address.
     pub(crate) tls: Vec<KeyPosition>,
-    /// None if there is no usable root.
+    /// None without a usable root.
     pub(crate) root: Option<KeyPosition>,
     /// In the order of the site's aliases.
     pub(crate) aliases: Vec<KeyPosition>,
@@ -20,6 +20,6 @@ pub(crate) struct SiteMarks {
     pub(crate) proxy_protocol: Option<KeyPosition>,
     /// The handler key of each route, in the order of the site's routes.
     pub(crate) routes: Vec<KeyPosition>,
-    /// In the order of the site's rules.
+    /// In the order of the site's access rules.
     pub(crate) access: Vec<KeyPosition>,
 }

@@ -1,4 +1,4 @@
-//! Reads `[[site.rule]]` and a site's trusted proxies.
+//! Reads `[[site.rule]]` (access rules) and the trusted proxies of a site.
 //!
 //! The meaning and the defaults of the keys are in [`crate::schema`].
 
@@ -14,10 +14,10 @@ use crate::{
     TrustedProxies, conditions,
 };
 
-/// A rule, and the position of its action key.
+/// An access rule, and the position of its action key.
 pub(crate) type MarkedRule = (RuleConfig, KeyPosition);
 
-/// The action keys, of which a rule has exactly one.
+/// The action keys; a rule has exactly one of them.
 const ACTIONS: [&str; 5] = ["deny", "allow", "rate", "auth", "fallback"];
 const ALLOWED: &str = "one of deny, allow, rate, auth and fallback";
 
@@ -27,7 +27,7 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
         Some(item) => item.pattern(),
         None => Some(PathPattern::everything()),
     };
-    // The remaining keys are read even if the pattern is invalid: all problems are reported at once.
+    // The other keys are read even if the pattern is invalid, so that all problems are reported together.
     let methods = list(&section, "methods", |item| item.read(conditions::method));
     let addresses = list(&section, "addresses", |item| {
         item.read(AddressPrefix::parse)
@@ -46,7 +46,7 @@ pub(crate) fn rule(section: ConfigSection<'_>) -> Option<MarkedRule> {
 }
 
 /// Checks that password files exist and are well-formed. A file without read permission is not a problem here: the
-/// server may read it before it gives up root.
+/// server may read it before it drops root privileges.
 pub(crate) fn check_files(source: &ConfigSource<'_>, site: &SiteConfig, marks: &SiteMarks) {
     for (rule, position) in site.access.iter().zip(&marks.access) {
         let RuleAction::Auth(auth) = &rule.action else {
@@ -84,10 +84,10 @@ fn action(section: &ConfigSection<'_>) -> Option<RuleAction> {
             None
         }
     };
-    // The keys of the actions with arguments.
+    // Keys that belong to one action.
     for (key, owner) in [("burst", "rate"), ("realm", "auth")] {
         match kind {
-            // Without an action any of them may be meant; the missing action was reported.
+            // Without an action, its keys are accepted; the missing action was reported.
             None => drop(section.item(key)),
             Some(kind) if kind == owner => {}
             Some(_) => section.only_with(key, owner),
@@ -113,7 +113,7 @@ fn auth(section: &ConfigSection<'_>, item: &ConfigValue<'_>) -> Option<AuthConfi
     let realm = match section.item("realm") {
         None => Some("restricted".to_string()),
         Some(item) => item.read(|text| {
-            // RFC 9110 §5.6.4: quotes and backslashes would need escapes in WWW-Authenticate.
+            // Quotes and backslashes would need escapes in WWW-Authenticate (RFC 9110 §5.6.4).
             let is_plain = |byte: u8| matches!(byte, b' '..=b'~') && !b"\"\\".contains(&byte);
             let is_realm = !text.is_empty() && text.bytes().all(is_plain);
             is_realm.then(|| text.to_string()).ok_or(InvalidValue {

@@ -25,7 +25,7 @@ fn lines(problems: &[ConfigProblem]) -> String {
         .collect()
 }
 
-/// All problems of a text as displayed, without the name of the file.
+/// All problems of a text as displayed, without the file name.
 fn shown(text: &str) -> String {
     let problems = parse(text, Path::new("f")).expect_err("the text is wrong");
     problems
@@ -35,7 +35,7 @@ fn shown(text: &str) -> String {
         .join("\n")
 }
 
-/// A site with these lines, of which the first is line 3 of the text.
+/// A site with these lines, the first of which is line 3 of the text.
 fn in_site(lines: &str) -> String {
     format!("[[site]]\nroot = \"r\"\n{lines}\n")
 }
@@ -48,7 +48,7 @@ fn addresses(texts: &[&str]) -> Vec<SocketAddr> {
 }
 
 #[test]
-fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
+fn minimal_file_has_all_defaults() {
     let config = good("[[site]]\nroot = \"/srv/www\"\n");
     let expected = Config {
         sites: vec![site_for_folder("/srv/www".into())],
@@ -56,7 +56,7 @@ fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
     };
     assert_eq!(config, expected);
     assert_eq!(
-        // Empty tables are the same as missing ones.
+        // An empty table is equivalent to a missing one.
         good(
             "server = {}\nlimits = {}\nbuffering = {}\nlog = {}\nsite = [{ root = \"/srv/www\" }]"
         ),
@@ -65,7 +65,7 @@ fn the_least_file_is_a_site_of_a_folder_with_all_defaults() {
 }
 
 #[test]
-fn the_defaults_are_the_documented_ones() {
+fn defaults_of_process_tables_are_as_documented() {
     let Config {
         server,
         limits,
@@ -132,7 +132,7 @@ fn the_defaults_are_the_documented_ones() {
 }
 
 #[test]
-fn every_key_of_the_process_is_read() {
+fn all_keys_of_process_tables_are_read() {
     let config = good(
         r#"
         [server]
@@ -193,7 +193,7 @@ fn every_key_of_the_process_is_read() {
         user: Some("www-data".into()),
         group: Some("www".into()),
         cache_len_max: 64 << 20,
-        // Set by the presence of the key, also with the default value.
+        // True if the key is present, even with the default value.
         is_cache_chosen: true,
         cache_object_len_max: 4096,
         cache_variants_max: 100,
@@ -253,7 +253,7 @@ fn every_key_of_the_process_is_read() {
 }
 
 #[test]
-fn every_key_of_a_site_is_read() {
+fn all_keys_of_site_are_read() {
     let config = good(
         r#"
         [[site]]
@@ -350,7 +350,7 @@ fn every_key_of_a_site_is_read() {
 }
 
 #[test]
-fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
+fn single_value_counts_as_array_and_number_as_text() {
     let config = good(
         "[server]\naccept = 7\nworkers = \"auto\"\n[[site]]\nroot = \"r\"\nnames = \"_\"\nlisten = 9090\nindex = \"i\"",
     );
@@ -375,7 +375,7 @@ fn one_value_stands_for_an_array_of_one_and_numbers_for_their_text() {
 }
 
 #[test]
-fn defaults_follow_smaller_bounds() {
+fn defaults_are_reduced_to_smaller_configured_limits() {
     let config = good("server.cache = \"1M\"\nlimits.head_len_max = 512\n[[site]]\nroot = \"r\"");
     assert_eq!(
         (
@@ -393,7 +393,7 @@ fn defaults_follow_smaller_bounds() {
 }
 
 #[test]
-fn log_targets() {
+fn log_targets_are_parsed() {
     for (value, target) in [
         ("stdout", Some(LogTarget::Stdout)),
         ("stderr", Some(LogTarget::Stderr)),
@@ -413,7 +413,7 @@ fn log_targets() {
 }
 
 #[test]
-fn relative_paths_begin_at_the_folder_of_the_file() {
+fn relative_paths_are_resolved_against_folder_of_file() {
     let text = "server.admin = \"a\"\nlog.access = \"l\"\n[[site]]\nroot = \"site\"\n[[site]]\nlisten = 1\nroot = \"/abs\"\n";
     let config = parse(text, Path::new("/etc/lowroad/lowroad.toml")).expect("good");
     assert_eq!(config.server.admin, Some(PathBuf::from("/etc/lowroad/a")));
@@ -427,7 +427,7 @@ fn relative_paths_begin_at_the_folder_of_the_file() {
 }
 
 #[test]
-fn roots_for_each_host() {
+fn root_with_host_placeholder_is_per_host() {
     for (root, prefix, suffix) in [
         ("/srv/{host}", "/srv", ""),
         ("/srv/{host}/", "/srv", ""),
@@ -446,8 +446,8 @@ fn roots_for_each_host() {
 }
 
 #[test]
-fn syntax_errors_have_their_place_and_stand_alone() {
-    // The text cannot be interpreted after the mistake, so later ones are not reported.
+fn syntax_error_is_reported_alone_with_position() {
+    // After the syntax error the text cannot be interpreted, so later mistakes are not reported.
     let problems = parse("[[site]]\nroot = \"r\nlisten = 80x\n", Path::new("f"))
         .expect_err("no closing quote");
     assert_eq!(
@@ -463,7 +463,7 @@ fn syntax_errors_have_their_place_and_stand_alone() {
 }
 
 #[test]
-fn unknown_keys() {
+fn unknown_keys_are_reported_with_suggestion() {
     assert_eq!(
         shown(&in_site("lisen = 80\nxyz = 1")),
         "3:1: site[0].lisen: unknown key; did you mean listen? (allowed: names, tls, listen, root, error_pages, \
@@ -488,7 +488,7 @@ fn unknown_keys() {
 }
 
 #[test]
-fn missing_keys() {
+fn missing_keys_are_reported() {
     assert_eq!(
         shown(""),
         "1:1: no site is configured (allowed: at least one [[site]])"
@@ -507,7 +507,7 @@ fn missing_keys() {
 }
 
 #[test]
-fn a_site_of_redirects_needs_no_root() {
+fn site_with_only_redirects_needs_no_root() {
     let redirect = "[[site]]\nlisten = \"127.0.0.1:80\"\n[[site.redirect]]\nfrom = \"/old\"\nto = \"https://a.example/\"\n";
     let config = good(redirect);
     // Error pages are files of the root.
@@ -597,7 +597,7 @@ fn logs_go_to_files_and_standard_streams_only() {
 }
 
 #[test]
-fn wrong_types() {
+fn values_of_wrong_type_are_refused() {
     let boolean = "(allowed: true or false)";
     for (line, expected) in [
         ("listing = \"yes\"", format!("3:11: site[0].listing: \"yes\" is not a boolean {boolean}")),
@@ -615,7 +615,7 @@ fn wrong_types() {
 }
 
 #[test]
-fn numbers_out_of_range() {
+fn numbers_out_of_range_are_refused() {
     let sizes =
         "a number of bytes, or a number with K, M or G (powers of 1024): 65536, 64K, 256M, 1G";
     let durations =
@@ -701,7 +701,7 @@ fn numbers_out_of_range() {
 }
 
 #[test]
-fn wrong_values_in_a_site() {
+fn invalid_site_values_are_refused() {
     let names = "example.com, *.example.com (one or more labels in front), an address (192.0.2.1, [2001:db8::1]), \
                  or _ for every other host; no port; letters beyond ASCII as A-labels (xn--…)";
     let listen = "ADDR:PORT, [ADDR6]:PORT, PORT (127.0.0.1 only), *:PORT (all addresses, IPv4 and IPv6); PORT 0 is any free one";
@@ -737,7 +737,7 @@ fn wrong_values_in_a_site() {
 }
 
 #[test]
-fn wrong_roots() {
+fn invalid_roots_are_refused() {
     let whole = "{host} once, as a whole component: /srv/{host}/htdocs";
     for (root, expected) in [
         (
@@ -766,7 +766,7 @@ fn wrong_roots() {
 }
 
 #[test]
-fn wrong_redirects() {
+fn invalid_redirects_are_refused() {
     let to =
         "/PATH, http://HOST/PATH or https://HOST/PATH in visible ASCII; $1 only after the host";
     // Destinations that could lead to another host, or are no URL.
@@ -817,7 +817,7 @@ fn wrong_redirects() {
 }
 
 #[test]
-fn wrong_header_rules() {
+fn invalid_header_rules_are_refused() {
     for (rule, expected) in [
         (
             "",
@@ -865,7 +865,7 @@ fn wrong_header_rules() {
 }
 
 #[test]
-fn names_and_addresses_of_several_sites() {
+fn name_and_address_conflicts_between_sites_are_reported() {
     let once = "(allowed: each name once at each address)";
     let two = |first: &str, second: &str| shown(&format!("{}{}", in_site(first), in_site(second)));
     assert_eq!(
@@ -908,8 +908,8 @@ fn names_and_addresses_of_several_sites() {
 }
 
 #[test]
-fn all_problems_are_reported_in_the_order_of_the_text() {
-    // Problems of different checks, in other order than their lines.
+fn problems_are_reported_in_order_of_text() {
+    // The order of the checks differs from the order of the lines.
     let text = "[server]\nx = 1\ncache = \"z\"\n[[site]]\nroot = 1\n[limits]\nfields_max = 0\n[log]\nlevel = 0\n";
     let problems = parse(text, Path::new("f")).expect_err("five problems");
     let places: Vec<_> = problems
@@ -927,7 +927,7 @@ fn all_problems_are_reported_in_the_order_of_the_text() {
 }
 
 #[test]
-fn long_values_are_cut_and_strange_ones_escaped() {
+fn values_in_problems_are_truncated_and_escaped() {
     let long = "x".repeat(1000);
     let found = shown(&in_site(&format!("symlinks = \"{long}\"")));
     assert!(
@@ -941,7 +941,7 @@ fn long_values_are_cut_and_strange_ones_escaped() {
 }
 
 #[test]
-fn a_problem_without_key_or_choice_is_shown_without_them() {
+fn problem_display_omits_empty_key_and_allowed_values() {
     let problem = file_problem(Path::new("a/lowroad.toml"), (3, 7), "is odd".to_string());
     assert_eq!(problem.to_string(), "a/lowroad.toml:3:7: is odd");
 }
@@ -971,7 +971,7 @@ impl Drop for Folder {
 }
 
 #[test]
-fn loading_checks_the_paths() {
+fn load_checks_that_paths_exist() {
     let folder = Folder::new("paths");
     folder.write("root/404.html", b"x");
     let text = "[[site]]\nroot = \"root\"\nerror_pages.404 = \"/404.html\"\n[[site]]\nlisten = 1\nroot = \"{host}\"\nerror_pages.404 = \"/none\"\n";
@@ -1006,7 +1006,7 @@ fn loading_checks_the_paths() {
 }
 
 #[test]
-fn what_needs_a_feature_that_is_lacking_is_told_with_its_place() {
+fn use_of_missing_build_feature_is_reported_with_position() {
     let text = "[server]\nsoftirq = \"auto\"\n\
         [[module]]\nname = \"m\"\nwasm = \"m.wasm\"\n\
         [[module]]\nname = \"l\"\nlinked = \"l\"\n\
@@ -1036,7 +1036,7 @@ fn what_needs_a_feature_that_is_lacking_is_told_with_its_place() {
 }
 
 #[test]
-fn files_that_cannot_be_read() {
+fn unreadable_configuration_files_are_reported() {
     let folder = Folder::new("unreadable");
     let problems = load(&folder.0.join("none.toml"), &[]).expect_err("there is no such file");
     assert_eq!(
@@ -1058,7 +1058,7 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
-fn proxies_are_those_of_an_address() {
+fn proxy_protocol_settings_of_one_address_must_agree() {
     let site = |more: &str| format!("[[site]]\nroot = \"r\"\n{more}\n");
     let proxies = "proxy_protocol = [\"10.0.0.0/8\", \"::1\"]";
     let config = parse(&site(proxies), Path::new("f")).expect("a configuration");

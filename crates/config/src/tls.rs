@@ -1,5 +1,5 @@
-//! Reads `[site.tls]`, and checks that sites of one address agree. Accesses no files: the server checks at its start
-//! that a certificate fits its key.
+//! Reads `[site.tls]`, and checks that sites that share an address have compatible settings. No files are accessed:
+//! whether a certificate fits its key is checked when the server starts.
 
 use std::net::{Ipv6Addr, SocketAddr};
 use std::path::PathBuf;
@@ -12,7 +12,7 @@ use crate::{
     SoftirqMode, TlsConfig, TlsVersion, value,
 };
 
-/// A year, the minimum for HSTS preload lists.
+/// One year, the minimum for HSTS preload lists.
 const HSTS_DEFAULT: &str = "max-age=31536000";
 /// The field of HSTS (RFC 6797).
 const HSTS: &str = "Strict-Transport-Security";
@@ -23,7 +23,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
     let local = section.flag("local", false);
     let automatic = section.flag("automatic", false);
     let certificates = certificates(&section);
-    // Without any certificate no handshake could succeed.
+    // Without a certificate every handshake would fail.
     if certificates.is_empty() && !local && !automatic {
         section.report(
             "no certificate is configured",
@@ -47,7 +47,7 @@ pub(crate) fn tls(section: ConfigSection<'_>) -> (TlsConfig, Vec<KeyPosition>) {
 }
 
 fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
-    // Also IPv4 (ipv6(7)).
+    // The IPv6 wildcard also accepts IPv4 (ipv6(7)).
     let default = SocketAddr::from((Ipv6Addr::UNSPECIFIED, 443));
     let Some(item) = section.item("listen") else {
         return (vec![default], vec![section.position.clone()]);
@@ -64,7 +64,7 @@ fn listen(section: &ConfigSection<'_>) -> (Vec<SocketAddr>, Vec<KeyPosition>) {
         .unzip()
 }
 
-/// The certificates, each with its key, and with its OCSP staple if there are any.
+/// Reads the certificates, each with its key and its optional OCSP staple.
 fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
     let paths = |key| {
         let item = section.item(key);
@@ -76,7 +76,7 @@ fn certificates(section: &ConfigSection<'_>) -> Vec<CertificateFiles> {
     };
     let (certificates, keys) = (paths("certificate"), paths("key"));
     let staples = paths("staple");
-    // Pairs are formed by order, so unequal lists would be cut silently.
+    // Certificates and keys are paired by order, so the lists must have equal lengths.
     if certificates.len() != keys.len() {
         section.report(
             format!(
@@ -117,7 +117,7 @@ fn clients(section: &ConfigSection<'_>) -> ClientAuthConfig {
     let authorities = section.item("client_ca");
     match (required, authorities) {
         (None, None) => ClientAuthConfig::None,
-        // Without authorities, no certificate could be verified.
+        // Without a CA, client certificates could not be verified.
         (Some(client), None) => {
             client.report("client_ca is missing", "the authorities of clients, in PEM");
             ClientAuthConfig::None
@@ -145,12 +145,12 @@ fn client_paths(section: &ConfigSection<'_>) -> Vec<PathPattern> {
     items.iter().filter_map(ConfigValue::pattern).collect()
 }
 
-/// `true` for the default, or the field's value.
+/// Reads `true` for the default, or the value of the field.
 fn hsts(item: &ConfigValue<'_>) -> Option<String> {
     match (item.value_bool(), item.value_text()) {
         (Some(true), _) => Some(HSTS_DEFAULT.into()),
         (Some(false), _) => None,
-        // max-age is required (RFC 6797 §6.1.1).
+        // `max-age` is required (RFC 6797 §6.1.1).
         (None, Some(text)) if text.contains("max-age=") && is_field_value(text) => {
             Some(text.into())
         }
@@ -175,8 +175,8 @@ pub(crate) fn hsts_rule(tls: &TlsConfig) -> Option<HeaderRule> {
     })
 }
 
-/// Checks that an address has TLS for all of its sites or for none, and that its sites agree in the settings that take
-/// effect before SNI selects one of them.
+/// Checks that an address has TLS for all of its sites or for none, and that its sites agree on the settings that are
+/// used before SNI selects a site.
 pub(crate) fn check(
     source: &ConfigSource<'_>,
     sites: &[(SiteConfig, SiteMarks)],
@@ -185,7 +185,7 @@ pub(crate) fn check(
     for (index, (site, marks)) in sites.iter().enumerate() {
         let Some(tls) = &site.tls else { continue };
         for (address, position) in tls.listen.iter().zip(&marks.tls) {
-            // A socket speaks TLS or not before the first byte arrives.
+            // Whether a socket speaks TLS is decided before the first byte arrives.
             let plain = sites.iter().position(|(it, _)| it.listen.contains(address));
             if let Some(other) = plain {
                 source.report(
@@ -220,7 +220,7 @@ pub(crate) fn check(
                 "listen in [[site]], as listen = \"*:80\"",
             );
         }
-        // RFC 6797 §8.1: browsers ignore the field over plain http.
+        // Browsers ignore the field over plain http (RFC 6797 §8.1).
         if tls.hsts.is_some() && !tls.redirect && !site.listen.is_empty() {
             source.report(
                 position,

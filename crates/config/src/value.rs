@@ -1,6 +1,6 @@
-//! Readers of single values, for the file and for the command line.
+//! Readers of single values, for the configuration file and the command line.
 //!
-//! They take text, without keys or positions; `InvalidValue` explains a refusal.
+//! They take text without keys or positions; [`InvalidValue`] explains why a value was refused.
 
 pub use crate::origin::url as origin_url;
 
@@ -19,7 +19,7 @@ pub struct InvalidValue {
 }
 
 impl fmt::Display for InvalidValue {
-    /// The allowed values only: the rest of the sentence differs between a file and a command line.
+    /// Only the allowed values: a file and a command line phrase the rest differently.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.allowed)
     }
@@ -28,7 +28,7 @@ impl fmt::Display for InvalidValue {
 /// A number of bytes: `65536`, `64K`, `256M`, `1G`, in powers of 1024.
 ///
 /// # Errors
-/// Any other text, and numbers that do not fit 64 bits.
+/// Refuses any other text, and numbers that do not fit 64 bits.
 pub fn size(text: &str) -> Result<u64, InvalidValue> {
     let refused = InvalidValue {
         expected: "a size",
@@ -40,9 +40,8 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
         Some(b'G') => (&text[..text.len() - 1], 30),
         _ => (text, 0),
     };
-    // Overflow is refused, not saturated: such a value is a typing error.
+    // Checked: a value that overflows is a typing error.
     decimal(digits)
-        // An overflow is refused, not wrapped to a small limit.
         .and_then(|count| count.checked_mul(1 << shift))
         .ok_or(refused)
 }
@@ -50,7 +49,7 @@ pub fn size(text: &str) -> Result<u64, InvalidValue> {
 /// A whole number.
 ///
 /// # Errors
-/// Any other text, and numbers that do not fit 64 bits.
+/// Refuses any other text, and numbers that do not fit 64 bits.
 pub fn count(text: &str) -> Result<u64, InvalidValue> {
     decimal(text).ok_or(InvalidValue {
         expected: "a number",
@@ -61,13 +60,13 @@ pub fn count(text: &str) -> Result<u64, InvalidValue> {
 /// A duration in milliseconds: `500ms`, `15s`, `2m`, `1h`; a bare number is in seconds.
 ///
 /// # Errors
-/// Any other text, and numbers that do not fit 64 bits.
+/// Refuses any other text, and numbers that do not fit 64 bits.
 pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
     let refused = InvalidValue {
         expected: "a duration",
         allowed: "a number of seconds, or a number with ms, s, m, h, d, w or y: 15, 500ms, 15s, 2m, 1h, 7d",
     };
-    // The unit begins at the first character that is no digit.
+    // The unit begins at the first character that is not a digit.
     let split = text
         .find(|c: char| !c.is_ascii_digit())
         .unwrap_or(text.len());
@@ -84,16 +83,15 @@ pub fn duration_ms(text: &str) -> Result<u64, InvalidValue> {
         _ => return Err(refused),
     };
     decimal(digits)
-        // The same for durations.
         .and_then(|count| count.checked_mul(unit_ms))
         .ok_or(refused)
 }
 
-/// An address to listen at: `192.0.2.1:80`, `[2001:db8::1]:80`; `8080` is 127.0.0.1 only; `*:80` is
-/// `[::]:80`, all addresses of the machine including IPv4. With port 0 the system chooses one.
+/// An address to listen on: `192.0.2.1:80`, `[2001:db8::1]:80`. `8080` is `127.0.0.1:8080`; `*:80` is `[::]:80`, all
+/// addresses of the machine including IPv4. With port 0 the system chooses a port.
 ///
 /// # Errors
-/// Any other text; host names too, since their resolution could block, and its result could change.
+/// Refuses any other text, including host names: resolving them could block and yield changing results.
 pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let refused = InvalidValue {
         expected: "ADDR:PORT",
@@ -102,9 +100,8 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     let address = if let Some(port) = text.strip_prefix("*:") {
         // The IPv6 wildcard also accepts IPv4 (ipv6(7)).
         port_number(port).map(|port| SocketAddr::from((Ipv6Addr::UNSPECIFIED, port)))
-    // A bare port listens on the loopback only: the safe default.
+    // A bare port listens on the loopback address only, which is the safe default.
     } else if let Some(port) = port_number(text) {
-        // A bare port is not opened to the network.
         Some(SocketAddr::from((Ipv4Addr::LOCALHOST, port)))
     } else {
         text.parse().ok()
@@ -112,10 +109,10 @@ pub fn address(text: &str) -> Result<SocketAddr, InvalidValue> {
     address.ok_or(refused)
 }
 
-/// How many connections to accept at one wake-up: `one`, `all`, or a number.
+/// The number of connections to accept per wake-up: `one`, `all`, or a number.
 ///
 /// # Errors
-/// Any other text, and numbers outside of 1 to 65 536.
+/// Refuses any other text, and numbers outside of 1 to 65 536.
 pub fn accept(text: &str) -> Result<AcceptLimit, InvalidValue> {
     let refused = InvalidValue {
         expected: "an accept strategy",
@@ -135,7 +132,7 @@ pub fn accept(text: &str) -> Result<AcceptLimit, InvalidValue> {
 /// The mode of the softirq level: `off`, `auto`, or an interface.
 ///
 /// # Errors
-/// Any text that cannot be an interface's name.
+/// Refuses a text that cannot be the name of an interface.
 pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
     // IFNAMSIZ is 16 with the terminating NUL.
     let is_name = (1..16).contains(&text.len())
@@ -154,10 +151,10 @@ pub fn softirq(text: &str) -> Result<SoftirqMode, InvalidValue> {
     }
 }
 
-/// How many workers: `auto` (0, one for each CPU) or a number.
+/// The number of workers: `auto` (0, one for each CPU) or a number.
 ///
 /// # Errors
-/// Any other text, and numbers above 1024.
+/// Refuses any other text, and numbers above 1024.
 pub fn workers(text: &str) -> Result<usize, InvalidValue> {
     let refused = InvalidValue {
         expected: "a number of workers",
@@ -176,7 +173,7 @@ fn port_number(text: &str) -> Option<u16> {
     decimal(text).and_then(|port| u16::try_from(port).ok())
 }
 
-/// Digits only: `str::parse` would accept a plus sign.
+/// Accepts digits only: `str::parse` would accept a plus sign.
 fn decimal(text: &str) -> Option<u64> {
     if text.bytes().all(|byte| byte.is_ascii_digit()) {
         text.parse().ok()
@@ -190,7 +187,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes() {
+    fn size_parses_binary_units() {
         for (text, size_bytes) in [
             ("0", 0),
             ("1", 1),
@@ -228,7 +225,7 @@ mod tests {
     }
 
     #[test]
-    fn durations() {
+    fn duration_parses_units() {
         for (text, milliseconds) in [
             ("0", 0),
             ("15", 15_000),
@@ -306,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn accept_strategies_and_workers() {
+    fn accept_and_workers_parse_words_and_numbers() {
         for (text, strategy) in [
             ("one", AcceptLimit::One),
             ("all", AcceptLimit::All),

@@ -15,7 +15,7 @@ fn read(path: &str) -> String {
     std::fs::read_to_string(project(path)).expect("a file of this project")
 }
 
-/// The keys that the parser allows in a table, from its problem about an unknown key.
+/// The keys that the parser accepts in a table, taken from its message about an unknown key.
 fn keys_allowed_in(text: &str) -> Vec<String> {
     let problems = parse(text, Path::new("f")).expect_err("there is an unknown key");
     let unknown = problems
@@ -25,7 +25,7 @@ fn keys_allowed_in(text: &str) -> Vec<String> {
     allowed.split(", ").map(str::to_string).collect()
 }
 
-/// A configuration with one table in it, and a site if there is none.
+/// A configuration with a table, and with a site unless the table is one.
 fn with_site(table: &str) -> String {
     match table.contains("[[site]]") {
         true => table.to_string(),
@@ -33,7 +33,7 @@ fn with_site(table: &str) -> String {
     }
 }
 
-/// Parses a configuration that must be right. Whether the cache size was chosen by the operator is not compared.
+/// Parses a valid configuration. Whether the operator chose the cache size is excluded from comparisons.
 fn parse_valid(text: &str) -> Config {
     let config = parse(text, Path::new("f"));
     let mut config = config.unwrap_or_else(|problems| panic!("{}\n{text}", problems[0]));
@@ -42,7 +42,7 @@ fn parse_valid(text: &str) -> Config {
 }
 
 #[test]
-fn committed_pages_are_the_rendered_reference() {
+fn committed_pages_equal_rendered_reference() {
     let folder = project("docs/configuration");
     let command = "cargo run -p lowroad -- config docs docs/configuration";
     let pages = reference::pages();
@@ -61,7 +61,7 @@ fn committed_pages_are_the_rendered_reference() {
 }
 
 #[test]
-fn every_example_of_the_reference_is_valid() {
+fn all_examples_of_reference_are_valid() {
     let pages = reference::pages();
     let examples = pages.iter().flat_map(|(page, text)| {
         let blocks = text.split("```toml\n").skip(1);
@@ -77,16 +77,16 @@ fn every_example_of_the_reference_is_valid() {
 }
 
 #[test]
-fn every_table_has_an_example() {
+fn each_table_page_has_an_example() {
     for (name, text) in reference::pages() {
         assert!(text.contains("```toml\n"), "{name}");
     }
 }
 
 #[test]
-fn the_reference_has_exactly_the_keys_of_each_table() {
+fn reference_keys_equal_keys_of_parser() {
     for table in reference::TABLES {
-        // A table of free keys has none that the reader knows.
+        // The reader knows no keys of a table with free-form keys.
         if table.keys.is_empty() {
             continue;
         }
@@ -100,9 +100,9 @@ fn the_reference_has_exactly_the_keys_of_each_table() {
 }
 
 #[test]
-fn the_reference_has_every_table() {
+fn reference_contains_all_tables() {
     let paths: Vec<&str> = reference::TABLES.iter().map(|table| table.path()).collect();
-    // A key that refers to a page is a table.
+    // A key whose meaning refers to another page is a table.
     for table in reference::TABLES {
         let of_tables = table
             .keys
@@ -119,7 +119,7 @@ fn the_reference_has_every_table() {
 }
 
 #[test]
-fn defaults_of_the_reference_are_those_of_the_schema() {
+fn reference_defaults_equal_schema_defaults() {
     for table in reference::TABLES {
         for key in table.keys {
             let DefaultValue::Toml(value) = key.default else {
@@ -131,12 +131,12 @@ fn defaults_of_the_reference_are_those_of_the_schema() {
             });
             let mut lines: Vec<&str> = lines.collect();
             if lines.is_empty() {
-                // The line of the empty word makes a table valid that needs one of several keys.
+                // The line of the empty word makes a table valid that requires one of several keys.
                 lines.push(table.with_line("").unwrap_or_default());
             }
             for line in lines {
                 let plain = with_site(&format!("{}{line}\n", table.context));
-                // `local = true` and the like make the table valid, and may be the key itself.
+                // Lines like `local = true` make the table valid, and may contain the key itself.
                 let own_lines = table.context.rsplit("]\n").next().unwrap_or_default();
                 if own_lines
                     .lines()
@@ -153,7 +153,7 @@ fn defaults_of_the_reference_are_those_of_the_schema() {
 }
 
 #[test]
-fn links_between_pages_lead_to_headings() {
+fn links_between_pages_refer_to_existing_headings() {
     let pages = reference::pages();
     let folder = project("docs/configuration");
     for (name, text) in &pages {
@@ -173,7 +173,7 @@ fn links_between_pages_lead_to_headings() {
     }
 }
 
-/// The anchor of a heading, as GitHub makes it.
+/// The anchor that GitHub generates for a heading.
 fn anchor_of(heading: &str) -> String {
     let text = heading.trim_start_matches('#').trim().to_lowercase();
     let kept = text
@@ -183,7 +183,7 @@ fn anchor_of(heading: &str) -> String {
 }
 
 #[test]
-fn the_man_page_has_every_key() {
+fn man_page_contains_all_keys() {
     let page = reference::man_page("1.0.0");
     for table in reference::TABLES {
         for key in table.keys {
@@ -194,14 +194,14 @@ fn the_man_page_has_every_key() {
             );
         }
     }
-    // No mark of Markdown remains.
+    // No Markdown markup remains.
     for line in page.lines() {
         assert!(!line.contains('`') && !line.contains("]("), "{line}");
     }
 }
 
 #[test]
-fn the_example_is_right() {
+fn example_configuration_is_valid() {
     let config = parse(
         &read("examples/lowroad.toml"),
         &project("examples/lowroad.toml"),
@@ -220,7 +220,7 @@ fn the_example_is_right() {
 }
 
 #[test]
-fn the_dynamic_set_s_configuration_is_right() {
+fn specweb99_example_configuration_is_valid() {
     let file = "examples/specweb99/lowroad.toml";
     let config = parse(&read(file), &project(file));
     let config = config.unwrap_or_else(|problems| panic!("{}", problems[0]));
@@ -228,9 +228,9 @@ fn the_dynamic_set_s_configuration_is_right() {
 }
 
 #[test]
-fn the_examples_comments_tell_the_defaults() {
+fn commented_out_lines_of_example_are_the_defaults() {
     let text = read("examples/lowroad.toml");
-    // The commented-out lines of a table, uncommented: they show defaults, so they must change nothing in the result.
+    // The commented-out lines of a table show defaults: uncommented, they must not change the result.
     let shown = |table: &str| {
         let start = text
             .find(&format!("\n[{table}]\n"))
@@ -255,7 +255,7 @@ fn the_examples_comments_tell_the_defaults() {
 }
 
 #[test]
-fn the_example_can_be_loaded_once_its_site_is_there() {
+fn example_configuration_loads_if_its_site_exists() {
     let file = project("examples/lowroad.toml");
     let loaded = load(&file, &[]);
     let is_there = project("examples/site/404.html").is_file();

@@ -1,7 +1,7 @@
-//! How long a store of a million objects takes to open, and the first hit after it.
+//! Measures how long it takes to open a store with a million objects, and the first hit after that.
 //!
-//! `cargo run --release -p lowroad-disk --example start_time -- FOLDER [OBJECTS]`; the folder is made if it is empty. To
-//! measure with a cold cache, run it twice and drop the system's caches between.
+//! `cargo run --release -p lowroad-disk --example start_time -- FOLDER [OBJECTS]`; if the folder is empty, the store is
+//! created first. To measure with a cold page cache, run it twice and drop the kernel's caches in between.
 
 use std::time::Instant;
 
@@ -41,7 +41,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         writer.commit()?;
     }
     println!("written after {:?}", started.elapsed());
-    // All in the journal is the worst case: a checkpoint is not written anew for each start.
+    // No checkpoint is written: all objects are in the journal, which is the worst case.
     if args.next().as_deref() == Some("checkpoint") {
         store.checkpoint()?;
         println!("checkpoint after {:?}", started.elapsed());

@@ -1,8 +1,8 @@
-//! Checkpoints: write all objects, so that a new journal can begin.
+//! Checkpoints: write the whole index to a file, so that older journals can be removed.
 //!
-//! The new journal begins first; then the index is copied in batches while it changes. Changes in the meantime are in
-//! the new journal. Each entry has the final state of its hash, so replaying it is correct whether or not the copy
-//! contains it.
+//! A new journal is begun first; then the index is copied in batches, while requests change it. These changes are in
+//! the new journal. Since a journal entry contains the new state of its hash, replaying it is correct whether or not
+//! the checkpoint already includes the change.
 
 use std::io;
 
@@ -13,13 +13,13 @@ use crate::log::{JournalEntry, JournalIdentity, RECORD_LEN};
 use crate::store::{DiskContext, DiskStore, lock};
 
 const NEW_NAME: &str = "new";
-/// The number of entries copied under one lock.
+/// The number of entries that are copied while the state is locked once.
 const BATCH_LEN: u32 = 4096;
-/// A journal of this many records is short.
+/// A journal with at most this many records needs no checkpoint.
 const JOURNAL_RECORDS_MIN: u64 = 64 * 1024;
 
 impl<F: SegmentFiles> DiskStore<F> {
-    /// Whether the journal is as long as a checkpoint would be. Does not wait for the disk, but for the holder of the
+    /// Whether the journal has become longer than a checkpoint would be. Does no file operation, but may wait for the
     /// journal's lock.
     pub fn wants_checkpoint(&self) -> bool {
         let records = lock(&self.0.journal).end / RECORD_LEN as u64;
@@ -30,7 +30,7 @@ impl<F: SegmentFiles> DiskStore<F> {
     /// Writes a checkpoint. Blocks on the disk.
     ///
     /// # Errors
-    /// It can't be written; the existing files stay valid.
+    /// The checkpoint can't be written. The existing files are still valid.
     pub fn checkpoint(&self) -> io::Result<()> {
         let written = self.0.checkpoint();
         if written.is_err() {
@@ -51,10 +51,10 @@ impl<F: SegmentFiles> DiskStore<F> {
 impl<F: SegmentFiles> DiskContext<F> {
     fn checkpoint(&self) -> io::Result<()> {
         let mut maintenance = lock(&self.maintenance);
-        // The new journal first: changes during the checkpoint go there. Replaying those that the checkpoint already
-        // contains changes nothing.
+        // The new journal is begun first, for the changes during the checkpoint. Replaying changes that the checkpoint
+        // already contains has no effect.
         let identity = self.next_journal()?;
-        // Under a temporary name: only a complete checkpoint gets its own.
+        // Written under a temporary name, since only a complete checkpoint may get the final one.
         self.write_checkpoint(identity)?;
         self.files
             .rename(NEW_NAME, &checkpoint_name(identity.generation))?;
@@ -67,10 +67,10 @@ impl<F: SegmentFiles> DiskContext<F> {
         Ok(())
     }
 
-    /// Continues in a new journal once the previous one is durable.
+    /// Makes the current journal durable and begins a new one.
     fn next_journal(&self) -> io::Result<JournalIdentity> {
         let mut journal = lock(&self.journal);
-        // If the checkpoint fails, recovery replays this journal before the new one, so it must be complete.
+        // If the checkpoint fails, recovery replays the current journal before the new one, so it must be complete.
         journal.sync(&self.files)?;
         let generation = journal.identity.generation + 1;
         let identity = JournalIdentity {
@@ -99,11 +99,11 @@ impl<F: SegmentFiles> DiskContext<F> {
         // Without this record, recovery ignores the checkpoint.
         let end = JournalEntry::End(records).encode(identity, written);
         self.files.write_all(&file, &end, written)?;
-        // Durable before the rename makes it valid.
+        // Must be durable before the rename makes the checkpoint valid.
         self.files.sync(&file)
     }
 
-    /// Appends the records of some slots. Returns the number of slots.
+    /// Appends the records of one batch of slots. Returns the number of all slots.
     fn copy_entries(
         &self,
         first_slot: u32,
@@ -111,7 +111,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         at: u64,
         bytes: &mut Vec<u8>,
     ) -> u32 {
-        // Locked for one batch, so that look-ups don't wait for the whole index.
+        // Locked only for one batch, so that look-ups don't wait for the whole index.
         let state = lock(&self.state);
         let entries = (first_slot..first_slot + BATCH_LEN).filter_map(|slot| state.index.get(slot));
         for entry in entries {

@@ -1,24 +1,24 @@
-//! The counters of the store, including those of faults.
+//! The counters of the store, including those of errors.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counters {
     ($($(#[$doc:meta])* $name:ident,)*) => {
-        /// Numbers that threads add to.
+        /// The atomic counters that all threads increment.
         #[derive(Default)]
         pub(crate) struct DiskTallies { $(pub $name: AtomicU64,)* }
 
-        /// The counters since the store was opened, and its present size.
+        /// The counters since the store was opened, and the current size.
         #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
         pub struct DiskCounters {
             $($(#[$doc])* pub $name: u64,)*
-            /// Objects that there are now.
+            /// The current number of objects.
             pub objects: u64,
-            /// Bytes that the segments take now, holes included.
+            /// The current length of all segments in bytes, including removed objects.
             pub segment_bytes: u64,
-            /// Segments that there are now.
+            /// The current number of segments.
             pub segments: u64,
-            /// Bytes of memory that the index takes now.
+            /// The current memory of the index in bytes.
             pub index_bytes: u64,
         }
 
@@ -31,9 +31,9 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Objects found.
+    /// Look-ups that found an object.
     hits,
-    /// Keys under which there was nothing.
+    /// Look-ups that found no object.
     misses,
     /// Objects committed.
     stored,
@@ -41,25 +41,25 @@ counters! {
     abandoned,
     /// Objects removed by key or by a scan.
     removed,
-    /// Objects that went for want of space.
+    /// Objects evicted for space.
     evicted,
-    /// Objects written anew, since they were asked for, when their segment went.
+    /// Used objects that were rewritten when their segment was evicted.
     rewritten,
-    /// Objects that went because a checksum was wrong.
+    /// Objects removed because a checksum was wrong.
     corrupt,
     /// Reads that failed.
     read_errors,
     /// Writes that failed.
     write_errors,
-    /// Of those, how many because the disk was full.
+    /// Writes that failed because the disk was full.
     disk_full,
-    /// Steps that could not be written to the journal.
+    /// Entries that could not be written to the journal.
     journal_errors,
     /// Checkpoints that could not be written.
     checkpoint_errors,
 }
 
-/// Adds one.
+/// Increments a counter.
 pub(crate) fn count(counter: &AtomicU64) {
     counter.fetch_add(1, Relaxed);
 }

@@ -1,9 +1,10 @@
-//! Eviction: segments leave oldest first, and their used objects stay.
+//! Eviction: the oldest segment is dropped, except for its used objects.
 //!
-//! First in, first out needs no additional writes and frees whole files. Second chance: the used objects of an evicted
-//! segment are rewritten if they are at most half of it, so that each eviction frees at least half a segment. If more
-//! of it was used, the segment stays and becomes the youngest, which costs no writes but keeps its unused objects and
-//! holes. Its uses are halved then, so that a segment stays only while it is used.
+//! FIFO order needs no additional writes and frees whole files. Second chance: used objects of the oldest segment are
+//! rewritten to another one if they are at most half of a segment, so that each eviction frees at least as much. If
+//! more of it was used, the whole segment becomes the youngest instead; this costs no writes, but also retains its
+//! unused objects and the space of removed ones. The hits of its objects are then halved, so that it is retained only
+//! while it is used.
 
 use std::cmp::Reverse;
 use std::io;
@@ -15,16 +16,16 @@ use crate::counters::count;
 use crate::files::SegmentFiles;
 use crate::index::IndexEntry;
 use crate::record::RecordHead;
-use crate::segments::{DiskState, RecordPlace};
+use crate::segments::{DiskState, RecordLocation};
 use crate::store::{DiskContext, lock, set_entry_location};
 
-/// At most this share of an evicted segment is rewritten.
-const SPARED_SHARE: u64 = 2;
+/// At most the segment length divided by this is rewritten when a segment is evicted.
+const REWRITTEN_SHARE: u64 = 2;
 
 impl<F: SegmentFiles> DiskContext<F> {
-    /// Space kept free to rewrite the used objects of an evicted segment.
+    /// The bytes that are kept free for rewriting the used objects of an evicted segment.
     fn rewrite_bytes_max(&self) -> u64 {
-        self.options().segment_bytes / SPARED_SHARE
+        self.options().segment_bytes / REWRITTEN_SHARE
     }
 
     pub fn has_room(&self, state: &DiskState<F::File>, len: u64) -> bool {
@@ -33,7 +34,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     /// Drops the oldest segments until `len` bytes are free.
     pub fn make_room(&self, len: u64) -> io::Result<()> {
-        // It ends, since each segment gets a second chance at most once.
+        // The loop ends, since each segment gets at most one second chance.
         let mut chances = lock(&self.state).segments();
         loop {
             let oldest = {
@@ -46,8 +47,8 @@ impl<F: SegmentFiles> DiskContext<F> {
             let Some(id) = oldest else {
                 return Err(io::ErrorKind::StorageFull.into());
             };
-            if chances == 0 || !self.renew(id) {
-                // Used objects move before their segment is dropped.
+            if chances == 0 || !self.give_second_chance(id) {
+                // Used objects are rewritten before their segment is dropped.
                 self.rewrite_used(id, len);
                 self.drop_segment(id);
             }
@@ -55,7 +56,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         }
     }
 
-    /// Drops the oldest segment if the store exceeds its size. Returns whether there may be more to drop.
+    /// Evicts the oldest segment if the store exceeds its capacity. Returns whether it may still exceed it.
     pub fn shrink(&self) -> io::Result<bool> {
         let _maintenance_guard = lock(&self.maintenance);
         let mut chances = lock(&self.state).segments();
@@ -67,9 +68,9 @@ impl<F: SegmentFiles> DiskContext<F> {
                 }
                 state.oldest()
             };
-            // Segments with writers stay until the writes end.
+            // Segments with writers can't be evicted until the writes end.
             let Some(id) = oldest else { return Ok(false) };
-            if chances == 0 || !self.renew(id) {
+            if chances == 0 || !self.give_second_chance(id) {
                 self.rewrite_used(id, 0);
                 self.drop_segment(id);
                 return Ok(true);
@@ -78,8 +79,8 @@ impl<F: SegmentFiles> DiskContext<F> {
         }
     }
 
-    /// Makes a segment the youngest if too much of it was used for a rewrite.
-    fn renew(&self, id: u32) -> bool {
+    /// Makes a segment the youngest if too much of it is used to be rewritten. Returns whether it was.
+    fn give_second_chance(&self, id: u32) -> bool {
         let mut state = lock(&self.state);
         let Some(segment) = state.segment(id) else {
             return false;
@@ -88,23 +89,23 @@ impl<F: SegmentFiles> DiskContext<F> {
         let used = state.objects_in(id);
         let used = used.iter().filter(|entry| entry.hits() > 0);
         let used_bytes: u64 = used.map(record_len).sum();
-        // The object of a sole segment is too long to be moved, so the segment stays if it is used.
+        // The object of a sole segment is too long to be rewritten, so the segment is retained if the object is used.
         let is_retained = match is_sole {
             true => used_bytes > 0,
-            // A segment from before a resize may be too large a part of the store.
+            // A segment from before a resize may be too large for the store now.
             false => used_bytes > self.rewrite_bytes_max() && end <= self.options().segment_bytes,
         };
         if is_retained {
-            state.renew(id);
+            state.make_youngest(id);
         }
         is_retained
     }
 
-    /// Rewrites the used objects of a shared segment, the most used first. Of a segment from before
-    /// a resize, which may be most of the store, unused objects stay as well while there is room for `len` bytes more.
+    /// Rewrites the used objects of a shared segment, the most used first. A segment from before a resize may be most
+    /// of the store; of such a segment, unused objects are rewritten, too, as long as `len` bytes remain free.
     fn rewrite_used(&self, id: u32, len: u64) {
         let options = self.options();
-        // Copied, so that reads and writes happen without the lock.
+        // Copied, so that objects are read and written without the lock.
         let (file, mut objects, free_bytes) = {
             let state = lock(&self.state);
             let Some(segment) = state.segment(id).filter(|segment| !segment.is_sole) else {
@@ -142,25 +143,25 @@ impl<F: SegmentFiles> DiskContext<F> {
         let mut bytes = Vec::new();
         let head = self.read_head(entry, file, &mut bytes)?;
         let (head_len, body_len) = (u64::from(entry.head_len()), entry.body_len);
-        // Not `reserve`: it may evict, and takes the maintenance lock that the caller holds.
+        // Not by `DiskContext::reserve`, which may evict, and takes the maintenance lock that the caller has locked.
         let reserved = lock(&self.state).reserve(head_len, body_len, self.options().segment_bytes);
         let location = match reserved {
             Some(location) => location,
             None => self.reserve_new_segment(head_len, body_len, false).ok()?,
         };
         let copied = self.copy(entry, file, head, &location);
-        // The place is free again if the object was replaced during the copy.
+        // If the object was replaced during the copy, the reserved space becomes free again.
         self.release(&location, matches!(copied, Ok(true)));
         copied.ok()
     }
 
-    /// Copies a record to another place and makes it visible there.
+    /// Copies a record to another location and makes it visible there.
     fn copy(
         &self,
         entry: &IndexEntry,
         file: &F::File,
         head: RecordHead<'_>,
-        location: &RecordPlace<F::File>,
+        location: &RecordLocation<F::File>,
     ) -> io::Result<bool> {
         let mut new = IndexEntry::new(entry.hash, entry.head_len(), entry.body_len)
             .ok_or(io::ErrorKind::InvalidInput)?;
@@ -169,23 +170,23 @@ impl<F: SegmentFiles> DiskContext<F> {
         let mut sum = Xxh3::new();
         self.each_block(entry, file, |at, bytes| {
             sum.update(bytes);
-            self.write(location, bytes, new.body_at() + at)
+            self.write(location, bytes, new.body_offset() + at)
         })?;
-        // A damaged body must not get a new record, which would count as verified.
+        // A damaged body must not be copied, since new records count as verified.
         if sum.digest() != head.body_check {
             self.remove_damaged(entry);
             return Ok(false);
         }
         let mut bytes = Vec::new();
-        // Encoded anew: the checksum depends on the place.
+        // Encoded again, since the checksum depends on the location.
         head.encode(self.origin(location.segment, location.offset), &mut bytes);
         self.write(location, &bytes, location.offset)?;
-        // Only in place of the entry that was copied: a newer object must not be undone.
+        // Only replaces the entry that was copied, and not a newer object.
         self.commit_entry(new, Some(entry))
     }
 }
 
-/// Bytes that a record takes.
+/// The length of a record in bytes.
 fn record_len(entry: &IndexEntry) -> u64 {
     entry.end() - entry.offset()
 }

@@ -1,5 +1,5 @@
-//! The file operations that the store needs, and their implementation for a real folder. Tests replace them with
-//! failing ones.
+//! The file operations that the store needs, and their implementation for a real folder. Tests use an implementation
+//! that injects faults.
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
@@ -13,15 +13,15 @@ const LOCK_NAME: &str = "lock";
 /// Symbolic links are not followed: the caller may be root, and another user may own the folder.
 const NOFOLLOW: i32 = OFlags::NOFOLLOW.bits() as i32;
 
-/// A folder of files that are written and read by position. All of it may block; errors are the system's.
+/// A folder of files that are read and written by position. All operations may block; their errors are the system's.
 #[allow(clippy::missing_errors_doc, reason = "told once, above")]
 pub trait SegmentFiles: Send + Sync + 'static {
-    /// An open file, which stays readable when it is removed.
+    /// An open file, which is still readable after its name is removed.
     type File: Send + Sync + 'static;
 
     /// The names of all files of the store.
     fn names(&self) -> io::Result<Vec<String>>;
-    /// Creates an empty file, in place of an existing one.
+    /// Creates an empty file; an existing one is truncated.
     fn create(&self, name: &str) -> io::Result<Self::File>;
     /// Opens an existing file.
     fn open(&self, name: &str) -> io::Result<Self::File>;
@@ -29,18 +29,18 @@ pub trait SegmentFiles: Send + Sync + 'static {
     fn remove(&self, name: &str) -> io::Result<()>;
     /// Renames a file, atomically and durably.
     fn rename(&self, from: &str, to: &str) -> io::Result<()>;
-    /// Length of a file.
+    /// The length of a file.
     fn len(&self, file: &Self::File) -> io::Result<u64>;
     /// Truncates a file.
     fn truncate(&self, file: &Self::File, len: u64) -> io::Result<()>;
-    /// Reads some bytes; 0 at the file's end.
+    /// Reads some bytes, and returns their number; 0 at the end of the file.
     fn read_at(&self, file: &Self::File, bytes: &mut [u8], offset: u64) -> io::Result<usize>;
-    /// Writes some of the bytes.
+    /// Writes some of the bytes, and returns their number.
     fn write_at(&self, file: &Self::File, bytes: &[u8], offset: u64) -> io::Result<usize>;
     /// Waits until all writes are durable.
     fn sync(&self, file: &Self::File) -> io::Result<()>;
 
-    /// Reads all the bytes.
+    /// Fills the whole buffer, or fails.
     fn read_all(&self, file: &Self::File, mut bytes: &mut [u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.read_at(file, bytes, offset) {
@@ -56,7 +56,7 @@ pub trait SegmentFiles: Send + Sync + 'static {
         Ok(())
     }
 
-    /// Writes all the bytes.
+    /// Writes all the bytes, or fails.
     fn write_all(&self, file: &Self::File, mut bytes: &[u8], mut offset: u64) -> io::Result<()> {
         while !bytes.is_empty() {
             match self.write_at(file, bytes, offset) {
@@ -73,29 +73,29 @@ pub trait SegmentFiles: Send + Sync + 'static {
     }
 }
 
-/// A real folder, which one process has at a time.
+/// A real folder, locked against use by other processes.
 #[derive(Debug)]
 pub struct DiskFolder {
     path: PathBuf,
-    /// The folder itself, to be synced after a change of names.
+    /// The open folder, for fsync after names have changed.
     folder: File,
-    /// Locked as long as the folder is in use; the kernel releases the lock with the process.
+    /// The lock file, locked as long as the folder is in use. The kernel releases the lock when the process ends.
     _lock: File,
 }
 
 /// The reason why a folder can't be used.
 #[derive(Debug)]
 pub enum FolderError {
-    /// Another process has it.
-    Taken(PathBuf),
-    /// The system refuses.
+    /// Another process uses the folder.
+    InUse(PathBuf),
+    /// The system returned an error.
     System(PathBuf, io::Error),
 }
 
 impl std::fmt::Display for FolderError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
-            FolderError::Taken(path) => write!(
+            FolderError::InUse(path) => write!(
                 f,
                 "the store in {} is in use by another process; give each server its own folder",
                 path.display()
@@ -114,19 +114,19 @@ impl std::fmt::Display for FolderError {
 impl std::error::Error for FolderError {}
 
 impl DiskFolder {
-    /// Takes a folder, which is created if it does not exist. Blocks on the disk.
+    /// Opens and locks a folder, which is created if it does not exist. Blocks on the disk.
     ///
     /// # Errors
-    /// Another process has it, or the system refuses.
+    /// Another process uses the folder, or the system returned an error.
     pub fn take(path: &Path) -> Result<DiskFolder, FolderError> {
         let system = |error| FolderError::System(path.to_owned(), error);
         std::fs::create_dir_all(path).map_err(system)?;
         let lock = options().create(true).open(path.join(LOCK_NAME));
         let lock = lock.map_err(system)?;
-        // Not waited for: the other process may run for long.
+        // Does not wait for the lock, since the other process may run for a long time.
         match lock.try_lock() {
             Ok(()) => {}
-            Err(TryLockError::WouldBlock) => return Err(FolderError::Taken(path.to_owned())),
+            Err(TryLockError::WouldBlock) => return Err(FolderError::InUse(path.to_owned())),
             Err(TryLockError::Error(error)) => return Err(system(error)),
         }
         Ok(DiskFolder {
@@ -136,11 +136,11 @@ impl DiskFolder {
         })
     }
 
-    /// Checks that the system would permit the use of a folder. Creates nothing, and ignores the locks of other
+    /// Checks that the permissions allow the use of a folder. Creates nothing, and ignores the locks of other
     /// processes.
     ///
     /// # Errors
-    /// The system would refuse.
+    /// The permissions do not allow it, or the system returned another error.
     pub fn check(path: &Path) -> Result<(), FolderError> {
         check_access(path).map_err(|error| FolderError::System(path.to_owned(), error))
     }
@@ -148,14 +148,14 @@ impl DiskFolder {
 
 fn check_access(path: &Path) -> io::Result<()> {
     let access = |path: &Path, access_mode| Ok(accessat(CWD, path, access_mode, AtFlags::EACCESS)?);
-    // The nearest existing folder decides: the missing ones would be created in it.
+    // The nearest existing ancestor is checked, since missing folders would be created in it.
     for existing in path.ancestors() {
         let existing = match existing.as_os_str().is_empty() {
             true => Path::new("."),
             false => existing,
         };
         match existing.metadata() {
-            // The folder would be created.
+            // The folder would be created: check its parent.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             Err(error) => return Err(error),
             Ok(metadata) if !metadata.is_dir() => return Err(Errno::NOTDIR.into()),
@@ -170,7 +170,7 @@ fn check_access(path: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Other users must not read the stored responses.
+/// The options for opening files: other users must not read the stored responses.
 fn options() -> OpenOptions {
     let mut options = OpenOptions::new();
     options.read(true).write(true);
@@ -207,7 +207,7 @@ impl SegmentFiles for DiskFolder {
 
     fn rename(&self, from: &str, to: &str) -> io::Result<()> {
         std::fs::rename(self.path.join(from), self.path.join(to))?;
-        // A rename is durable only once its folder is (fsync(2)).
+        // A rename is durable only after an fsync of the folder (fsync(2)).
         self.folder.sync_all()
     }
 
@@ -228,7 +228,7 @@ impl SegmentFiles for DiskFolder {
     }
 
     fn sync(&self, file: &File) -> io::Result<()> {
-        // Includes the length of the file, without its times (fdatasync(2)).
+        // fdatasync(2) includes the length of the file, but not its timestamps.
         file.sync_data()
     }
 }

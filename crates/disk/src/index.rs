@@ -1,7 +1,8 @@
-//! The index of objects in memory: 32 bytes for each, and a hash table of slot numbers.
+//! The index of the objects, in memory: an entry of 32 bytes for each, and a hash table of slot numbers.
 //!
-//! There is one entry for each hash of 64 bits. Keys with the same hash replace each other; their heads differ.
-//! Entries are in chunks, so that growing copies none of them and leaves no half-empty vector.
+//! Objects are indexed by a 64-bit hash of the key. Two keys with the same hash replace each other; the key itself is
+//! compared when the head is read from disk. Entries are in chunks, so that growing copies none of them and leaves no
+//! half-empty vector.
 
 use hashbrown::HashTable;
 
@@ -13,12 +14,12 @@ const HITS_SHIFT: u32 = 28;
 const HITS_MAX: u32 = 3;
 const HEAD_LEN_MASK: u32 = 0x00ff_ffff;
 
-/// The place of an object.
+/// The location of an object.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct IndexEntry {
-    /// Hash of the key.
+    /// The hash of the key.
     pub hash: u64,
-    /// Length of the body in bytes.
+    /// The length of the body in bytes.
     pub body_len: u64,
     /// The segment's number.
     pub segment: u32,
@@ -26,7 +27,7 @@ pub struct IndexEntry {
     pub offset_units: u32,
     /// The time after which the object is unusable, in seconds since 1970, rounded up; `u32::MAX` is never.
     pub expires_s: u32,
-    /// Length of the head (24 bits), hits (2 bits), and whether it was verified. 0: the slot is empty.
+    /// The length of the head (24 bits), hits (2 bits), and whether the record was verified. 0 if the slot is empty.
     bits: u32,
 }
 
@@ -40,7 +41,7 @@ impl IndexEntry {
         bits: 0,
     };
 
-    /// Creates an entry without a place; `None` if its lengths are invalid.
+    /// Creates an entry without a location; `None` if the lengths are invalid.
     pub fn new(hash: u64, head_len: u32, body_len: u64) -> Option<IndexEntry> {
         let is_valid = head_len > 0 && head_len <= HEAD_LEN_MASK && body_len <= BODY_LEN_MAX;
         is_valid.then_some(IndexEntry {
@@ -51,7 +52,7 @@ impl IndexEntry {
         })
     }
 
-    /// Length of the head with key and metadata.
+    /// The length of the head with key and metadata.
     pub fn head_len(&self) -> u32 {
         self.bits & HEAD_LEN_MASK
     }
@@ -62,8 +63,8 @@ impl IndexEntry {
     }
 
     /// The offset of the body in the segment.
-    pub fn body_at(&self) -> u64 {
-        record::body_at(self.offset(), u64::from(self.head_len()), self.body_len)
+    pub fn body_offset(&self) -> u64 {
+        record::body_offset(self.offset(), u64::from(self.head_len()), self.body_len)
     }
 
     /// The end of the record.
@@ -71,30 +72,30 @@ impl IndexEntry {
         record::end(self.offset(), u64::from(self.head_len()), self.body_len)
     }
 
-    /// Whether its checksums were verified, or this process wrote it.
+    /// Whether the record's checksums were verified, or this process wrote the record.
     pub fn is_verified(&self) -> bool {
         self.bits & FLAG_VERIFIED != 0
     }
 
-    /// Marks it as verified.
+    /// The same entry, marked as verified.
     pub fn verified(mut self) -> IndexEntry {
         self.bits |= FLAG_VERIFIED;
         self
     }
 
-    /// The number of hits since it was written or moved, up to three.
+    /// The number of hits since the record was written or rewritten, up to three.
     pub fn hits(&self) -> u32 {
         (self.bits >> HITS_SHIFT) & HITS_MAX
     }
 
-    /// Halves its hits, rounded down.
+    /// The same entry with half as many hits, rounded down.
     pub fn with_halved_hits(mut self) -> IndexEntry {
         let hits = self.hits() / 2;
         self.bits = self.bits & !(HITS_MAX << HITS_SHIFT) | hits << HITS_SHIFT;
         self
     }
 
-    /// Whether both have the same record.
+    /// Whether both entries refer to the same record.
     pub fn has_same_record(&self, other: &IndexEntry) -> bool {
         (self.segment, self.offset_units) == (other.segment, other.offset_units)
             && self.exists() == other.exists()
@@ -118,8 +119,7 @@ pub struct ObjectIndex {
     chunks: Vec<Box<[IndexEntry]>>,
     /// Empty slots below `len`.
     free: Vec<u32>,
-    /// Slots that were ever used.
-    /// len <= chunks.len() * CHUNK_LEN
+    /// The number of slots that were ever used: len <= chunks.len() * CHUNK_LEN.
     len: u32,
 }
 
@@ -147,7 +147,7 @@ impl ObjectIndex {
         table.reserve(objects, |&slot| entry(chunks, slot).hash);
     }
 
-    /// The object under a hash, and its slot.
+    /// The object with this hash, and its slot.
     pub fn find(&self, hash: u64) -> Option<(u32, IndexEntry)> {
         let has_hash = |&slot: &u32| entry(&self.chunks, slot).hash == hash;
         let slot = *self.table.find(hash, has_hash)?;
@@ -160,12 +160,12 @@ impl ObjectIndex {
         entry.exists().then_some(entry)
     }
 
-    /// Counts a hit.
+    /// Counts a hit of the object in a slot.
     pub fn hit(&mut self, slot: u32) {
         self.entry_mut(slot).hit();
     }
 
-    /// Marks a record as verified, if it is still this one.
+    /// Marks the object in a slot as verified, if the slot still has the expected one.
     pub fn set_verified(&mut self, slot: u32, expected: &IndexEntry) {
         // The slot may have been reused during the verification.
         if self
@@ -189,7 +189,7 @@ impl ObjectIndex {
         (slot, None)
     }
 
-    /// Removes the object under a hash.
+    /// Removes the object with this hash.
     pub fn remove(&mut self, hash: u64) -> Option<IndexEntry> {
         let chunks = &self.chunks;
         let has_hash = |&slot: &u32| entry(chunks, slot).hash == hash;
@@ -201,7 +201,7 @@ impl ObjectIndex {
     fn new_slot(&mut self) -> u32 {
         let slot = self.len;
         if slot as usize == self.chunks.len() * CHUNK_LEN {
-            // Chunks: growth moves no entry, and never needs twice the memory.
+            // Growing by chunks moves no entries, and never needs twice the memory.
             let chunk = vec![IndexEntry::NONE; CHUNK_LEN].into_boxed_slice();
             self.chunks.push(chunk);
         }
@@ -229,12 +229,12 @@ mod tests {
     }
 
     #[test]
-    fn an_entry_has_32_bytes() {
+    fn index_entry_has_32_bytes() {
         assert_eq!(size_of::<IndexEntry>(), 32);
     }
 
     #[test]
-    fn an_object_replaces_the_one_before_in_its_slot() {
+    fn object_with_equal_hash_is_replaced_in_its_slot() {
         let mut index = ObjectIndex::default();
         let (slot, old) = index.insert(entry_at(7, 1));
         assert_eq!(old, None);
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_stop_at_three_and_leave_the_rest_alone() {
+    fn hits_saturate_at_three_and_preserve_other_bits() {
         let mut index = ObjectIndex::default();
         let (slot, _) = index.insert(entry_at(7, 1).verified());
         (0..9).for_each(|_| index.hit(slot));
@@ -268,12 +268,12 @@ mod tests {
     }
 
     #[test]
-    fn a_million_objects_take_at_most_44_bytes_each() {
+    fn index_memory_is_at_most_44_bytes_per_object() {
         let mut index = ObjectIndex::default();
         for n in 0..1_000_000_u64 {
             index.insert(entry_at(n.wrapping_mul(0x9e37_79b9_7f4a_7c15), 0));
         }
-        // A segment's list of slots takes 4 more bytes for each object.
+        // In addition, a segment's list of slots takes 4 bytes for each object.
         assert!(
             index.memory_bytes() <= 44_000_000,
             "{}",

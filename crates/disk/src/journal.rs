@@ -1,4 +1,4 @@
-//! The journal on disk, to which entries are appended.
+//! The journal file: appends entries, and replays them after a restart. [`crate::log`] has the format of the records.
 
 use std::io;
 use std::sync::Arc;
@@ -6,19 +6,19 @@ use std::sync::Arc;
 use crate::files::SegmentFiles;
 use crate::log::{JournalEntry, JournalIdentity, RECORD_LEN};
 
-/// The maximum number of removals that wait for a retry after a failed write.
+/// The maximum number of removals that are retried after a failed write.
 const PENDING_MAX: usize = 64 * 1024;
-/// The number of records in one read.
+/// The number of records that are read at a time.
 const BLOCK_RECORDS: usize = 16 * 1024;
 
 /// The open journal.
 pub struct IndexJournal<F: SegmentFiles> {
-    /// Store and generation.
+    /// The store and the generation.
     pub identity: JournalIdentity,
-    /// Its length in bytes; bytes beyond it are overwritten.
+    /// The length of the valid records in bytes; later bytes will be overwritten.
     pub end: u64,
     file: Arc<F::File>,
-    /// Removals that are not written yet.
+    /// Hashes whose removals are not written yet.
     pending: Vec<u64>,
 }
 
@@ -26,7 +26,7 @@ impl<F: SegmentFiles> IndexJournal<F> {
     /// Creates a journal.
     ///
     /// # Errors
-    /// It can't be written.
+    /// The journal can't be written.
     pub fn create(files: &F, identity: JournalIdentity) -> io::Result<IndexJournal<F>> {
         let file = files.create(&journal_name(identity.generation))?;
         let begin = JournalEntry::Begin(identity).encode(identity, 0);
@@ -44,15 +44,16 @@ impl<F: SegmentFiles> IndexJournal<F> {
         }
     }
 
-    /// Appends an entry, after those that failed before. A partly written entry is overwritten by the next.
+    /// Appends an entry, after retrying removals that could not be written before. An entry that was written only
+    /// partly is overwritten by the next one.
     ///
     /// # Errors
-    /// It can't be written. A removal is kept and retried with the next entry.
+    /// The entry can't be written. A removal is remembered and retried before the next entry.
     pub fn append(&mut self, files: &F, entry: JournalEntry) -> io::Result<()> {
         let written = self
             .write_pending(files)
             .and_then(|()| self.write(files, entry));
-        // A lost commit costs a fetch; a lost removal would bring an invalidated object back.
+        // A lost commit costs only a fetch; a lost removal would restore an invalidated object.
         if let (Err(_), JournalEntry::Remove(hash)) = (&written, entry)
             && self.pending.len() < PENDING_MAX
         {
@@ -71,7 +72,7 @@ impl<F: SegmentFiles> IndexJournal<F> {
     }
 
     fn write_pending(&mut self, files: &F) -> io::Result<()> {
-        // Before newer entries: a removal must not undo a later commit under the same hash.
+        // Before newer entries, since a removal must not undo a later commit with the same hash.
         while let Some(&hash) = self.pending.first() {
             self.write(files, JournalEntry::Remove(hash))?;
             self.pending.remove(0);
@@ -82,26 +83,26 @@ impl<F: SegmentFiles> IndexJournal<F> {
     fn write(&mut self, files: &F, entry: JournalEntry) -> io::Result<()> {
         let record = entry.encode(self.identity, self.end);
         files.write_all(&self.file, &record, self.end)?;
-        // Only after success, so that the next entry overwrites a torn one.
+        // Advanced only after success, so that the next entry overwrites a torn one.
         self.end += RECORD_LEN as u64;
         Ok(())
     }
 }
 
-/// The result of reading a log.
+/// The result of replaying a journal or checkpoint.
 pub struct JournalReplay {
-    /// Store and generation.
+    /// The store and the generation.
     pub identity: JournalIdentity,
     /// The number of valid bytes.
     pub end: u64,
-    /// Whether it ends like a complete checkpoint.
+    /// Whether the file ends with the last record of a checkpoint.
     pub is_complete: bool,
 }
 
-/// Reads a log up to the first torn record. `None` if its first record is invalid.
+/// Reads a journal or checkpoint up to the first torn record. `None` if its first record is invalid.
 ///
 /// # Errors
-/// It can't be read.
+/// The file can't be read.
 pub fn replay<F: SegmentFiles>(
     files: &F,
     file: &F::File,
@@ -135,7 +136,7 @@ pub fn replay<F: SegmentFiles>(
                     is_complete,
                 }));
             }
-            // A torn record, or the remains of an earlier one.
+            // A torn record, or bytes of an earlier record at this position.
             let Some(record_entry) = record_entry else {
                 return Ok(Some(JournalReplay {
                     identity,

@@ -1,6 +1,6 @@
-//! A store of objects on disk: bounded, concurrent, persistent across restarts, and never serving damaged data.
+//! A store of objects on disk: bounded, concurrent, persistent across restarts, with checksums against damaged data.
 //!
-//! Independent of HTTP, workers and the store in memory: keys and metadata are opaque bytes.
+//! The crate knows nothing of HTTP, workers or the store in memory: keys and metadata are opaque bytes.
 //!
 //! ```no_run
 //! use lowroad_disk::{DiskFolder, DiskOptions, DiskStore};
@@ -15,23 +15,25 @@
 //! # Ok(()) }
 //! ```
 //!
-//! # On the disk
-//! Segments hold records (`record`): a head and a contiguous body. They are append-only and evicted oldest first;
-//! objects that were used are rewritten before. The journal (`log`) records commits and removals in 40 bytes each; a
-//! checkpoint contains the whole index, and a new journal begins with it. An object exists if the log has it, and the
-//! log entry is written after the record: after `kill -9`, exactly the committed objects exist.
+//! # Format on disk
+//! Segments are append-only files of records (`record`), each a head and a contiguous body. The oldest segment is
+//! evicted first; its used objects are rewritten to another segment before. The journal (`journal`, `log`) records
+//! commits and removals in 40 bytes each; a checkpoint contains the whole index, and a new journal is begun with it. An
+//! object exists if the journal has an entry for it, and that entry is written after the object's record. So after
+//! `kill -9`, exactly the committed objects exist.
 //!
-//! After a power failure, the log may have records that did not reach the disk. So a head's checksum is verified at
-//! each read, and a body's once after each start, before its first use; `DiskStore::verify` verifies the rest. A
-//! removal without a sync (`DiskStore::sync`) may be undone by a power failure.
+//! After a power failure, the journal may refer to records that did not reach the disk. So the checksum of a head is
+//! verified at each read, and that of a body once after each start, before its first use; `DiskStore::verify` verifies
+//! the others in the background. A removal may be undone by a power failure until `DiskStore::sync`.
 //!
 //! # Blocking
-//! `DiskStore::may_contain`, `DiskStore::begin` and `DiskStore::counters` use memory only. All other functions wait for
-//! the disk and are for helper threads. Dropping an `ObjectWriter` may remove a file.
+//! `DiskStore::may_contain`, `DiskStore::begin` and `DiskStore::counters` use memory only. Unless documented otherwise,
+//! all other functions wait for the disk, and are for helper threads. Dropping an `ObjectWriter` may remove a file.
 //!
 //! # Why XXH3
-//! One function hashes keys and sums bodies, at memory's speed, with 64 bits; `crc32fast` has 32, too few for keys.
-//! Hashes are seeded by a random number of the store, so that clients can't aim at each other's entries.
+//! One function serves as the hash of keys and the checksum of bodies, at the speed of memory and with 64 bits
+//! (`crc32fast` has 32, which are too few for keys). Hashes are seeded by a random number of the store, so that clients
+//! can't provoke collisions with other entries.
 
 #![forbid(unsafe_code)]
 

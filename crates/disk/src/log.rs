@@ -1,19 +1,20 @@
-//! The records of journals, which contain the commits and removals since the last checkpoint, and of checkpoints, which
-//! contain all objects.
+//! The format of the records in journals and checkpoints. A journal contains the commits and removals since the last
+//! checkpoint, a checkpoint all objects. Both are called a log here.
 //!
 //! A record has 40 bytes. Its checksum is seeded with store, generation and position, so that only records written to
-//! this place of this file are accepted.
+//! this position of this file are accepted.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 use crate::index::IndexEntry;
 use crate::record::{u32_at, u64_at};
 
-/// Length of a record in bytes.
+/// The length of a record in bytes.
 pub const RECORD_LEN: usize = 40;
 
 const CHECK_AT: usize = 32;
-/// The seed of the first record: the log's own is known only after it is read. The last digits are the version.
+/// The seed of the first record's checksum: the seed of the log is known only after that record is read. The last byte
+/// is the version.
 const BEGIN_SEED: u64 = 0x4c6f_7772_6f61_6401;
 
 const BEGIN: u8 = 1;
@@ -26,9 +27,9 @@ const END: u8 = 4;
 pub enum JournalEntry {
     /// The first record of a file.
     Begin(JournalIdentity),
-    /// Puts an object in place of any under its hash.
+    /// Puts an object into the index; it replaces any with the same hash.
     Put(IndexEntry),
-    /// Removes the object under this hash.
+    /// Removes the object with this hash.
     Remove(u64),
     /// The last record of a checkpoint: the number of preceding records, including the first.
     End(u64),
@@ -37,27 +38,27 @@ pub enum JournalEntry {
 /// The identity of a log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct JournalIdentity {
-    /// The store's own random number; keys are hashed with it.
+    /// The random number of the store, with which keys are hashed.
     pub store: u64,
-    /// The number of checkpoints.
+    /// The number of checkpoints before.
     pub generation: u64,
 }
 
 impl JournalIdentity {
     fn seed(self, position: u64) -> u64 {
-        // With the position, so that a record of another log or place is never taken for one of this.
+        // Includes the position, so that a record of another log or position is never accepted.
         self.store ^ self.generation.rotate_left(40) ^ position.rotate_left(9)
     }
 }
 
 impl JournalEntry {
-    /// Encodes the record for a position in bytes.
+    /// Encodes the record for a position (in bytes) in a log.
     pub fn encode(&self, log: JournalIdentity, position: u64) -> [u8; RECORD_LEN] {
         let mut bytes = [0; RECORD_LEN];
         let mut seed = log.seed(position);
         match self {
             JournalEntry::Begin(identity) => {
-                // Readers learn the identity, and so the seed, from this record.
+                // The identity, and so the seed of other records, is read from this record.
                 seed = BEGIN_SEED;
                 bytes[0] = BEGIN;
                 bytes[8..16].copy_from_slice(&identity.store.to_le_bytes());
@@ -108,7 +109,7 @@ fn verified_kind(bytes: &[u8], seed: u64) -> Option<u8> {
 }
 
 fn encode_entry(entry: &IndexEntry, bytes: &mut [u8; RECORD_LEN]) {
-    // A head's length has 24 bits; the lowest byte of the word is the kind.
+    // The length of a head has 24 bits; the lowest byte of the word is the kind.
     bytes[..4].copy_from_slice(&(entry.head_len() << 8).to_le_bytes());
     bytes[0] = PUT;
     bytes[4..8].copy_from_slice(&entry.segment.to_le_bytes());
@@ -143,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn steps_come_back_as_they_were() {
+    fn journal_entries_round_trip() {
         for step in [
             JournalEntry::Put(entry()),
             JournalEntry::Remove(8),
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_torn_or_damaged_step_is_none() {
+    fn torn_or_damaged_record_is_rejected() {
         let bytes = JournalEntry::Put(entry()).encode(LOG, 40);
         for len in 0..RECORD_LEN {
             assert_eq!(JournalEntry::decode(&bytes[..len], LOG, 40), None);

@@ -1,4 +1,4 @@
-//! Walks over all objects in steps: to verify those of earlier processes, and to purge by head.
+//! Walks over all objects, in steps: to verify objects of earlier processes, and to remove objects by key and metadata.
 
 use std::sync::Arc;
 
@@ -7,16 +7,16 @@ use crate::files::SegmentFiles;
 use crate::index::IndexEntry;
 use crate::store::{DiskStore, lock};
 
-/// The position of a walk. A walk visits every object that exists from its start to its end, and some of those added
-/// meanwhile.
+/// The position of a walk. A walk visits every object that exists from its start to its end, and some of those that are
+/// added in the meantime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct WalkCursor {
     slot: u32,
 }
 
 impl<F: SegmentFiles> DiskStore<F> {
-    /// Verifies up to `count` objects written by an earlier process. Returns whether there may be more. Blocks on the
-    /// disk, for whole bodies.
+    /// Verifies up to `count` objects that an earlier process wrote. Returns whether there may be more. Blocks on the
+    /// disk, since it reads whole bodies.
     pub fn verify(&self, cursor: &mut WalkCursor, count: u32) -> bool {
         self.walk(cursor, count, |store, slot, entry, file| {
             if entry.is_verified() {
@@ -29,9 +29,8 @@ impl<F: SegmentFiles> DiskStore<F> {
         })
     }
 
-    /// Examines up to `count` objects and removes those with matching key and metadata. Returns whether there may be
-    /// more. Objects committed during the walk may be missed; generations in the metadata show which are older. Blocks
-    /// on the disk.
+    /// Examines up to `count` objects, and removes those whose key and metadata match. Returns whether there may be
+    /// more. Objects committed during the walk may be missed. Blocks on the disk.
     pub fn purge(
         &self,
         cursor: &mut WalkCursor,
@@ -42,7 +41,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             let mut bytes = Vec::new();
             let head = store.0.read_head(entry, file, &mut bytes);
             if head.is_some_and(|head| should_remove(head.key, head.meta)) {
-                // A failure is counted and tried again.
+                // A failure is counted there, and the removal is retried with the next journal entry.
                 let _ = store.0.remove(entry, false);
                 count(&store.0.tallies.removed);
             }
@@ -58,7 +57,7 @@ impl<F: SegmentFiles> DiskStore<F> {
         let end = cursor.slot.saturating_add(count);
         while cursor.slot < end {
             let slot = cursor.slot;
-            // Locked for one entry at a time, so that requests don't wait for the walk.
+            // Locked only for one entry at a time, so that requests don't wait for the walk.
             let next = {
                 let state = lock(&self.0.state);
                 if slot >= state.index.slots() {

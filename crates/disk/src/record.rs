@@ -1,20 +1,20 @@
-//! The format of a record: the head, and the offset of the body. Pure functions on bytes.
+//! The format of a record in a segment: the head, and the offset of the body. Pure functions on bytes.
 //!
 //! ```text
 //!  magic version 0  key_len meta_len  body_len  expires_ms  body_check  head_check  key  meta  (padding)  body
 //!    4      2    2     4       4          8          8           8           8
 //! ```
 //!
-//! Integers are little-endian. The head's checksum covers the whole head and is seeded with the store's number and the
-//! place, so that a record of another store or place is rejected. A head is written after its body: it has both
-//! checksums, and a record needs no trailer.
+//! Integers are little-endian. The head's checksum covers the whole head and is seeded with the store's random number
+//! and the record's location, so that a record of another store or location is rejected. The head is written after the
+//! body, so it can contain both checksums, and a record needs no trailer.
 
 use xxhash_rust::xxh3::xxh3_64_with_seed;
 
 /// The alignment of records.
 pub const UNIT: u64 = 64;
-/// Bodies of at least this length begin at a page, so that sendfile takes whole pages. For shorter ones the padding
-/// would cost too much space.
+/// Bodies of at least this length begin at a page boundary, so that sendfile(2) sends whole pages. For shorter bodies
+/// the padding would take too much space.
 pub const PAGED_FROM: u64 = 64 * 1024;
 /// The maximum length of key and metadata together.
 pub const HEAD_LEN_MAX: usize = 1 << 20;
@@ -27,20 +27,20 @@ const VERSION: u16 = 1;
 const FIXED_LEN: usize = 48;
 const CHECK_AT: usize = 40;
 
-/// The place of a record and its store: the seed of its checksums.
+/// The store and the location of a record, from which the seed of its checksums is computed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RecordSeed {
-    /// The store's own random number.
+    /// The random number of the store.
     pub store: u64,
     /// The segment's number.
     pub segment: u32,
-    /// Offset in the segment in bytes.
+    /// The offset in the segment in bytes.
     pub offset: u64,
 }
 
 impl RecordSeed {
     fn seed(self) -> u64 {
-        // With the place, so that the remains of another record are never taken for this one.
+        // Includes the location, so that old bytes of another record are never accepted.
         self.store ^ u64::from(self.segment).rotate_left(32) ^ self.offset.rotate_left(7)
     }
 }
@@ -51,11 +51,11 @@ pub struct RecordHead<'a> {
     pub key: &'a [u8],
     /// The caller's metadata.
     pub meta: &'a [u8],
-    /// Length of the body in bytes.
+    /// The length of the body in bytes.
     pub body_len: u64,
     /// The time after which the object is unusable, ms since 1970.
     pub expires_ms: u64,
-    /// Checksum of the body.
+    /// The checksum of the body.
     pub body_check: u64,
 }
 
@@ -66,19 +66,19 @@ pub enum RecordDamage {
     Magic,
     /// The version is unknown.
     Version,
-    /// Its lengths contradict its own.
+    /// The lengths of key and metadata do not add up to the length of the head.
     Lengths,
     /// The checksum is wrong.
     Checksum,
 }
 
-/// Length of a head with its key and metadata.
+/// The length of a head with key and metadata.
 pub fn head_len(key: &[u8], meta: &[u8]) -> usize {
     FIXED_LEN + key.len() + meta.len()
 }
 
 /// The offset of the body of a record at `offset`.
-pub fn body_at(offset: u64, head_len: u64, body_len: u64) -> u64 {
+pub fn body_offset(offset: u64, head_len: u64, body_len: u64) -> u64 {
     let end = offset + head_len;
     match body_len >= PAGED_FROM {
         true => end.next_multiple_of(PAGE),
@@ -88,7 +88,7 @@ pub fn body_at(offset: u64, head_len: u64, body_len: u64) -> u64 {
 
 /// The end of a record at `offset`, where the next may begin.
 pub fn end(offset: u64, head_len: u64, body_len: u64) -> u64 {
-    (body_at(offset, head_len, body_len) + body_len).next_multiple_of(UNIT)
+    (body_offset(offset, head_len, body_len) + body_len).next_multiple_of(UNIT)
 }
 
 impl<'a> RecordHead<'a> {
@@ -122,7 +122,7 @@ impl<'a> RecordHead<'a> {
             return Err(RecordDamage::Version);
         }
         let (key_len, meta_len) = (u32_at(bytes, 8) as usize, u32_at(bytes, 12) as usize);
-        // Before the checksum: damaged lengths must not lead beyond the buffer.
+        // Checked before the checksum: damaged lengths must not lead beyond the buffer.
         if key_len.checked_add(meta_len) != Some(bytes.len() - FIXED_LEN) {
             return Err(RecordDamage::Lengths);
         }
@@ -142,14 +142,14 @@ impl<'a> RecordHead<'a> {
     }
 }
 
-/// The integer at a place that is there.
+/// The little-endian integer at an offset, which must be within `bytes`.
 pub(crate) fn u32_at(bytes: &[u8], at: usize) -> u32 {
     let mut field = [0; 4];
     field.copy_from_slice(&bytes[at..at + 4]);
     u32::from_le_bytes(field)
 }
 
-/// The integer at a place that is there.
+/// The little-endian integer at an offset, which must be within `bytes`.
 pub(crate) fn u64_at(bytes: &[u8], at: usize) -> u64 {
     let mut field = [0; 8];
     field.copy_from_slice(&bytes[at..at + 8]);
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_comes_back_as_it_was() {
+    fn record_head_round_trips() {
         let mut bytes = encoded();
         assert_eq!(bytes.len(), head_len(b"example.org/a", b"meta"));
         let head = RecordHead::decode(&mut bytes, ORIGIN).expect("whole");
@@ -192,7 +192,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bit_that_flips_is_noticed() {
+    fn any_flipped_bit_is_detected() {
         let bytes = encoded();
         for bit in 0..bytes.len() * 8 {
             let mut damaged = bytes.clone();
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_bound_to_its_place_and_store() {
+    fn head_of_another_location_or_store_is_rejected() {
         for other in [
             RecordSeed { store: 8, ..ORIGIN },
             RecordSeed {
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cut_head_is_noticed() {
+    fn truncated_head_is_rejected() {
         let bytes = encoded();
         for len in 0..bytes.len() {
             assert!(RecordHead::decode(&mut bytes[..len].to_vec(), ORIGIN).is_err());
@@ -234,9 +234,9 @@ mod tests {
     }
 
     #[test]
-    fn long_bodies_begin_at_pages() {
-        assert_eq!(body_at(64, 100, 1000), 164);
-        assert_eq!(body_at(64, 100, PAGED_FROM), 4096);
+    fn long_bodies_are_page_aligned() {
+        assert_eq!(body_offset(64, 100, 1000), 164);
+        assert_eq!(body_offset(64, 100, PAGED_FROM), 4096);
         assert_eq!(end(64, 100, 1000), 1216);
     }
 }

@@ -1,6 +1,6 @@
-//! Recovery: opens a store from its log and segments.
+//! Recovery: opens a store from its checkpoint, journals and segments.
 //!
-//! Reads the newest complete checkpoint, then the journals that follow it. Bodies are not read.
+//! The newest complete checkpoint is read first, then the journals that follow it. Bodies are not read.
 
 use std::collections::BTreeMap;
 use std::hash::{BuildHasher, Hasher, RandomState};
@@ -20,7 +20,7 @@ use crate::store::{DiskContext, DiskOptions, DiskStore, MaintenanceState};
 /// The files of a store, classified by name.
 #[derive(Default)]
 struct FolderListing {
-    /// Whether the segment is sole.
+    /// The numbers of the segments, and whether each is sole.
     segments: BTreeMap<u32, bool>,
     journals: Vec<u64>,
     checkpoints: Vec<u64>,
@@ -30,7 +30,7 @@ struct FolderListing {
 struct StoreRecovery<'a, F: SegmentFiles> {
     files: &'a F,
     state: DiskState<F::File>,
-    /// Lengths of the segments' files.
+    /// The lengths of the segment files.
     lens: BTreeMap<u32, u64>,
 }
 
@@ -51,7 +51,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             (Some(journal), _) => journal,
             // The checkpoint is complete, but the journal that continues it is missing or torn.
             (None, Some(base)) => IndexJournal::create(&files, base)?,
-            // Without a log, no record is known to be committed: the store begins empty.
+            // Without a log, it is not known which records are committed: the store starts empty.
             (None, None) => {
                 recovery.state = DiskState::new();
                 IndexJournal::create(
@@ -64,7 +64,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             }
         };
         let mut state = recovery.state;
-        // A file that can't be removed keeps its name, so no new segment may get its number.
+        // A file that could not be removed still has its name, so no new segment may get its number.
         listing
             .segments
             .keys()
@@ -76,7 +76,7 @@ impl<F: SegmentFiles> DiskStore<F> {
             base,
             journal.identity.generation,
         );
-        // Last: the ends depend on the surviving objects.
+        // Done last, since the ends of the segments depend on the objects that were recovered.
         state.finish_recovery(options.segment_bytes);
         let shared = DiskContext {
             sizes: options.into(),
@@ -113,7 +113,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         Ok(())
     }
 
-    /// Reads the newest complete checkpoint, or else the first journal's first record.
+    /// Reads the newest complete checkpoint, or if there is none the first record of the first journal.
     fn read_base(&mut self, listing: &FolderListing) -> io::Result<Option<JournalIdentity>> {
         for &generation in listing.checkpoints.iter().rev() {
             let file = self.files.open(&checkpoint_name(generation))?;
@@ -121,11 +121,11 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
             if let Some(replayed) = replayed.filter(|replayed| replayed.is_complete) {
                 return Ok(Some(replayed.identity));
             }
-            // The incomplete checkpoint has already put entries into the state.
+            // Discards the entries of an incomplete checkpoint.
             self.state = DiskState::new();
             self.add_segments(listing)?;
         }
-        // Without a checkpoint, the journals are complete only from the store's beginning.
+        // Without a checkpoint, all journals since the creation of the store are needed.
         if listing.journals.first() != Some(&0) {
             return Ok(None);
         }
@@ -134,7 +134,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         Ok(replayed.map(|replayed| replayed.identity))
     }
 
-    /// Replays the journals from a generation on. Returns the last one, which is continued.
+    /// Replays the journals from the base's generation on. Returns the last one, to be continued.
     fn replay_journals(&mut self, base: JournalIdentity) -> io::Result<Option<IndexJournal<F>>> {
         let mut last = None;
         for generation in base.generation.. {
@@ -153,7 +153,7 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
         let Some((file, replayed)) = last else {
             return Ok(None);
         };
-        // Truncated: records after a torn one must not reappear when others have taken its place.
+        // Truncated, since records after a torn one must not become valid when that is overwritten.
         self.files.truncate(&file, replayed.end)?;
         Ok(Some(IndexJournal::resume(
             file,
@@ -164,15 +164,15 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
 
     fn replay(&mut self, file: &F::File) -> io::Result<Option<JournalReplay>> {
         let (files, state, lens) = (self.files, &mut self.state, &self.lens);
-        // Reserved at once, since a table that grows by doubling moves all entries each time. The objects after a long
-        // log are about as many as its entries; those of a journal after a checkpoint mostly replace others.
+        // Reserved beforehand, since a table that grows by doubling moves all entries each time. A checkpoint has about
+        // as many entries as objects; those of a journal after a checkpoint mostly replace others.
         let steps = usize::try_from(files.len(file)? / RECORD_LEN as u64).unwrap_or(0);
         let additional = steps.saturating_sub(state.index.objects());
         state.index.reserve(additional);
         replay(files, file, |record| match record {
             JournalEntry::Put(entry) => {
                 state.mark_id_used(entry.segment);
-                // An older object under this hash must not reappear when the newer one's segment is gone.
+                // If the newer object's segment is gone, an older object with this hash must not reappear.
                 match is_within_file(&entry, lens) {
                     true => state.insert(entry),
                     false => state.remove(entry.hash),
@@ -186,8 +186,8 @@ impl<'a, F: SegmentFiles> StoreRecovery<'a, F> {
 
 fn is_within_file(entry: &IndexEntry, lens: &BTreeMap<u32, u64>) -> bool {
     let len = lens.get(&entry.segment).copied().unwrap_or(0);
-    // After a power failure, the file may be shorter than the log requires.
-    entry.body_at() + entry.body_len <= len
+    // After a power failure, the segment file may be shorter than the log requires.
+    entry.body_offset() + entry.body_len <= len
 }
 
 fn list<F: SegmentFiles>(files: &F) -> io::Result<FolderListing> {
@@ -212,7 +212,7 @@ fn list<F: SegmentFiles>(files: &F) -> io::Result<FolderListing> {
     Ok(listing)
 }
 
-/// Removes unreferenced files. A file that can't be removed is tried again at the next start.
+/// Removes unreferenced files. If a file can't be removed, this is retried at the next start.
 fn clean<F: SegmentFiles>(
     files: &F,
     listing: &FolderListing,

@@ -1,7 +1,7 @@
-//! The segments and their objects, without file operations.
+//! The state of the segments and their objects in memory, without file operations.
 //!
-//! A **shared** segment takes consecutive records until it is full. A **sole** segment has one record: a large one, or
-//! one of unknown length at its start. Segments are evicted by age.
+//! A **shared** segment gets consecutive records until it is full. A **sole** segment has a single record: a large one,
+//! or one whose length was unknown when its write began. The oldest segment is evicted first.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -9,26 +9,26 @@ use std::sync::Arc;
 use crate::index::{IndexEntry, ObjectIndex};
 use crate::record::{self, UNIT};
 
-/// A file of records.
+/// A segment: a file of records.
 pub struct SegmentFile<T> {
     /// The file; readers share it.
     pub file: Arc<T>,
-    /// Bytes in use, including records being written and replaced ones.
+    /// The end of the last record, including records that are being written or were replaced.
     pub end: u64,
-    /// Whether it holds one record only.
+    /// Whether the segment has a single record only.
     pub is_sole: bool,
-    /// The number of writers; the segment stays while there are any.
+    /// The number of writers; the segment is not dropped while there are any.
     pub writers: u32,
-    /// The order of eviction. A segment with used objects gets a new age.
+    /// The order of eviction, lowest first. A segment that gets a second chance gets a new age.
     pub age: u64,
-    /// Slots of the objects put into it; some may have been reused for others.
+    /// The index slots of the objects that were put into the segment; some slots may have been reused for others.
     slots: Vec<u32>,
     /// The number of live objects.
     live: u32,
 }
 
-/// The place of a record.
-pub struct RecordPlace<T> {
+/// The location of a record.
+pub struct RecordLocation<T> {
     /// The segment's file.
     pub file: Arc<T>,
     /// The segment's number.
@@ -39,7 +39,7 @@ pub struct RecordPlace<T> {
     pub end: u64,
 }
 
-/// Segments and index.
+/// The segments, and the index of their objects.
 pub struct DiskState<T> {
     /// The objects.
     pub index: ObjectIndex,
@@ -92,7 +92,7 @@ impl<T> DiskState<T> {
         self.next_id = self.next_id.max(id.saturating_add(1));
     }
 
-    /// Adds a segment. Numbers increase, so a later one is younger.
+    /// Adds a segment. Numbers increase, so a segment with a higher number is younger.
     pub fn add(&mut self, id: u32, file: T, is_sole: bool) {
         self.mark_id_used(id);
         let segment = SegmentFile {
@@ -108,14 +108,14 @@ impl<T> DiskState<T> {
         self.segments.insert(id, segment);
     }
 
-    /// Makes a segment the active one. Returns the previous one if it is idle.
+    /// Makes a segment the active one. Returns the previously active one if that is idle.
     pub fn activate(&mut self, id: u32) -> Option<u32> {
         let previous = self.active.replace(id)?;
         self.close_segment(previous);
         self.is_idle(previous).then_some(previous)
     }
 
-    /// Ends appending to a segment.
+    /// Ensures that no more records are appended to a segment.
     pub fn close_segment(&mut self, id: u32) {
         self.active.take_if(|active| *active == id);
         if let Some(segment) = self.segments.get_mut(&id) {
@@ -123,7 +123,7 @@ impl<T> DiskState<T> {
         }
     }
 
-    /// Ends appending to the active segment if it exceeds the segment length.
+    /// Closes the active segment if it exceeds the segment length.
     pub fn close_full(&mut self, segment_len: u64) {
         let active = self
             .active
@@ -135,29 +135,29 @@ impl<T> DiskState<T> {
         }
     }
 
-    /// Reserves a place in the active segment, if it has room.
+    /// Reserves space for a record in the active segment, if it has room.
     pub fn reserve(
         &mut self,
         head_len: u64,
         body_len: u64,
         segment_len: u64,
-    ) -> Option<RecordPlace<T>> {
+    ) -> Option<RecordLocation<T>> {
         let id = self.active?;
         let offset = self.segments.get(&id)?.end;
         let fits = record::end(offset, head_len, body_len) <= segment_len;
         fits.then(|| self.extend(id, head_len, body_len))?
     }
 
-    /// Reserves a place at the end of a segment.
-    pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<RecordPlace<T>> {
+    /// Reserves space for a record at the end of a segment.
+    pub fn extend(&mut self, id: u32, head_len: u64, body_len: u64) -> Option<RecordLocation<T>> {
         let segment = self.segments.get_mut(&id)?;
         let offset = segment.end;
         let end = record::end(offset, head_len, body_len);
-        // Counted under the same lock, so that the segment can't be dropped under its writer.
+        // Counted under the same lock, so that the segment can't be dropped while it has a writer.
         segment.writers += 1;
         let file = Arc::clone(&segment.file);
         self.grow(id, end);
-        Some(RecordPlace {
+        Some(RecordLocation {
             file,
             segment: id,
             offset,
@@ -173,11 +173,11 @@ impl<T> DiskState<T> {
         }
     }
 
-    /// Releases a writer's place. Returns whether the segment is idle now.
-    pub fn release(&mut self, location: &RecordPlace<T>, is_committed: bool) -> bool {
+    /// Ends a writer's use of a reserved location. Returns whether the segment is idle now.
+    pub fn release(&mut self, location: &RecordLocation<T>, is_committed: bool) -> bool {
         if let Some(segment) = self.segments.get_mut(&location.segment) {
             segment.writers = segment.writers.saturating_sub(1);
-            // The bytes were never visible, so the next record may take their place.
+            // The bytes were never visible, so the next record may overwrite them.
             if !is_committed && !segment.is_sole && segment.end == location.end {
                 self.used -= segment.end - location.offset;
                 segment.end = location.offset;
@@ -186,7 +186,7 @@ impl<T> DiskState<T> {
         self.is_idle(location.segment)
     }
 
-    /// Puts an object into the index. Returns the segment that has become idle.
+    /// Puts an object into the index. Returns the segment that became idle because an object was replaced.
     pub fn insert(&mut self, entry: IndexEntry) -> Option<u32> {
         let (slot, old) = self.index.insert(entry);
         if let Some(segment) = self.segments.get_mut(&entry.segment) {
@@ -196,7 +196,7 @@ impl<T> DiskState<T> {
         self.release_object(old?)
     }
 
-    /// Removes an object from the index. Returns the segment that has become idle.
+    /// Removes an object from the index. Returns its segment if that became idle.
     pub fn remove(&mut self, hash: u64) -> Option<u32> {
         let old = self.index.remove(hash)?;
         self.release_object(old)
@@ -238,7 +238,7 @@ impl<T> DiskState<T> {
         // A slot may have been reused for an object of another segment.
         let mut entries: Vec<_> = entries.filter(|entry| entry.segment == id).collect();
         entries.sort_unstable_by_key(|entry| entry.offset_units);
-        // A slot that was reused within the segment is listed twice.
+        // A slot that was reused for an object in the same segment is listed twice.
         entries.dedup_by_key(|entry| entry.offset_units);
         entries
     }
@@ -255,7 +255,7 @@ impl<T> DiskState<T> {
     }
 
     /// Makes a used segment the youngest and halves its objects' hits.
-    pub fn renew(&mut self, id: u32) {
+    pub fn make_youngest(&mut self, id: u32) {
         let age = self.next_age;
         self.next_age += 1;
         let Some(segment) = self.segments.get_mut(&id) else {
@@ -265,13 +265,13 @@ impl<T> DiskState<T> {
         for slot in segment.slots.clone() {
             let current = self.index.get(slot).filter(|entry| entry.segment == id);
             if let Some(entry) = current {
-                // Hits decay, so that an object stays only while it is used.
+                // Hits decay, so that an object is retained only while it is used.
                 self.index.insert(entry.with_halved_hits());
             }
         }
     }
 
-    /// After a start: ends each segment after its last object, and makes the youngest one with room active.
+    /// After recovery: sets the end of each segment after its last object, and activates the youngest one with room.
     pub fn finish_recovery(&mut self, segment_len: u64) {
         self.used = 0;
         for segment in self.segments.values_mut() {
@@ -279,13 +279,13 @@ impl<T> DiskState<T> {
                 .slots
                 .iter()
                 .filter_map(|&slot| self.index.get(slot));
-            // Bytes after the last committed object are overwritten.
+            // Bytes after the last committed object will be overwritten.
             segment.end = slots.map(|entry| entry.end()).max().unwrap_or(0);
             segment.slots.shrink_to_fit();
             self.used += segment.end;
         }
         let mut shared = self.segments.iter().filter(|(_, it)| !it.is_sole);
-        // Numbers ascend with age.
+        // The last one has the highest number, so it is the youngest.
         let youngest = shared.next_back();
         self.active = youngest.and_then(|(id, it)| (it.end + UNIT < segment_len).then_some(*id));
     }

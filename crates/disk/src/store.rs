@@ -1,4 +1,4 @@
-//! The store: look-ups, removal and eviction. Objects are written by `writer`.
+//! [`DiskStore`]: look-ups, removals and the reservation of space. Objects are written by `writer`.
 //!
 //! Lock order: journal, then state. The journal's lock is held while an entry is appended and applied to the index, so
 //! that both have the same order. The state's lock is held for a few operations in memory and never during file
@@ -16,27 +16,28 @@ use crate::index::IndexEntry;
 use crate::journal::{IndexJournal, segment_name};
 use crate::log::JournalEntry;
 use crate::record::{RecordHead, RecordSeed};
-use crate::segments::{DiskState, RecordPlace};
+use crate::segments::{DiskState, RecordLocation};
 
 const READ_LEN: u64 = 256 * 1024;
-/// A body may take this share of the capacity.
+/// A body may be as long as the capacity divided by this.
 const LARGEST_SHARE: u64 = 4;
-/// A body of at least this share of a segment gets its own segment.
+/// A body at least as long as the segment length divided by this gets its own segment.
 const SOLE_SHARE: u64 = 4;
 
 /// The size of a store.
 #[derive(Clone, Copy, Debug)]
 pub struct DiskOptions {
-    /// The maximum length of the segments in bytes. Journal and checkpoint are additional: 40 bytes an object, twice
-    /// that while a checkpoint is written.
+    /// The maximum length of all segments in bytes. Journal and checkpoint are not included: they take 40 bytes per
+    /// object, and twice that while a checkpoint is written.
     pub capacity_bytes: u64,
-    /// The length of a segment in bytes. One file is open for each, and up to four times as many for large objects.
+    /// The length of a segment in bytes. Each segment is an open file; with large objects, which have their own
+    /// segments, there may be four times as many.
     pub segment_bytes: u64,
 }
 
 impl DiskOptions {
-    /// The options for a capacity: 64 segments of 64 MiB to 1 GiB each; smaller ones, if there would be fewer than
-    /// eight.
+    /// The options for a capacity: 64 segments of 64 MiB to 1 GiB each, but smaller segments if there would be fewer
+    /// than eight.
     pub fn with_capacity(capacity_bytes: u64) -> DiskOptions {
         let segment_bytes = (capacity_bytes / 64).clamp(64 << 20, 1 << 30);
         DiskOptions {
@@ -45,7 +46,7 @@ impl DiskOptions {
         }
     }
 
-    /// The longest body, in bytes.
+    /// The maximum length of a body, in bytes.
     pub fn body_len_max(&self) -> u64 {
         self.capacity_bytes / LARGEST_SHARE
     }
@@ -66,7 +67,7 @@ impl From<DiskOptions> for DiskSizes {
     }
 }
 
-/// A store; clones share it.
+/// A store of objects on disk. All clones share one store.
 pub struct DiskStore<F: SegmentFiles = DiskFolder>(pub(crate) Arc<DiskContext<F>>);
 
 impl<F: SegmentFiles> Clone for DiskStore<F> {
@@ -79,28 +80,28 @@ impl<F: SegmentFiles> Clone for DiskStore<F> {
 pub(crate) struct DiskContext<F: SegmentFiles> {
     pub files: F,
     pub sizes: DiskSizes,
-    /// The store's own random number.
+    /// The random number of the store.
     pub seed: u64,
     pub tallies: DiskTallies,
     pub journal: Mutex<IndexJournal<F>>,
     pub state: Mutex<DiskState<F::File>>,
-    /// Held during eviction, a new segment or a checkpoint.
+    /// Locked during an eviction, the creation of a segment, or a checkpoint.
     pub maintenance: Mutex<MaintenanceState>,
 }
 
-/// State for the holder of the maintenance lock.
+/// The state that the maintenance lock protects.
 pub(crate) struct MaintenanceState {
-    /// The oldest generation with files.
+    /// The oldest generation of which there are files.
     pub first_generation: u64,
 }
 
-/// The location of a body, for sendfile. It stays readable as long as this exists.
+/// The location of a body, for sendfile(2). The body is readable as long as this value exists.
 pub struct StoredBody<T> {
-    /// The segment's file. It may be removed and stays readable; the bytes never change.
+    /// The segment's file. It is still readable after its name is removed, and these bytes never change.
     pub file: Arc<T>,
     /// The offset of the body.
     pub offset: u64,
-    /// Its length in bytes.
+    /// The length of the body in bytes.
     pub len: u64,
 }
 
@@ -114,21 +115,21 @@ pub struct DiskObject<T> {
     pub body: StoredBody<T>,
 }
 
-/// Locks; poisoning is ignored, because holders panic only before they change the state.
+/// Locks a mutex, and ignores poisoning, because code under the lock can panic only before it changes the state.
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl<F: SegmentFiles> DiskStore<F> {
-    /// Whether an object may be stored under a key. Uses memory only and does not block, so workers may call it.
-    /// Rarely wrong, because of another key with the same hash.
+    /// Whether an object may be stored under a key. Uses memory only and does not block, so workers may call it. A
+    /// false positive is rare: it needs another key with the same hash.
     pub fn may_contain(&self, key: &[u8]) -> bool {
         let hash = self.0.hash(key);
         lock(&self.0.state).index.find(hash).is_some()
     }
 
-    /// The object under a key that is usable at `now_ms`. Blocks on the disk; after a restart, reads the whole body
-    /// once. A damaged object is removed.
+    /// The object of a key, if it has not expired at `now_ms`. Blocks on the disk; the first look-up after a restart
+    /// reads the whole body, to verify it. A damaged object is removed.
     pub fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let object = self.0.find(key, now_ms);
         let tallies = &self.0.tallies;
@@ -140,14 +141,14 @@ impl<F: SegmentFiles> DiskStore<F> {
         object
     }
 
-    /// Removes the object under a key. Returns whether there was one. Blocks on the disk.
+    /// Removes the object of a key. Returns whether there was one. Blocks on the disk.
     ///
     /// # Errors
-    /// The removal could not be written: the object is gone now, but returns after a restart unless the disk recovers
-    /// before.
+    /// The removal could not be written. The object can't be found any more, but reappears after a restart, unless the
+    /// removal is written successfully with a later entry.
     pub fn remove(&self, key: &[u8]) -> io::Result<bool> {
         let hash = self.0.hash(key);
-        // Another key's object under the same hash is removed, too: that is rare, and costs only a fetch.
+        // If another key has the same hash, its object is removed instead, which is rare and costs only a fetch.
         let Some((_, entry)) = lock(&self.0.state).index.find(hash) else {
             return Ok(false);
         };
@@ -173,8 +174,8 @@ impl<F: SegmentFiles> DiskStore<F> {
         self.0.options()
     }
 
-    /// Changes the maximum size. Does not block: `DiskStore::shrink`, or the next object that needs room, removes the
-    /// excess.
+    /// Changes the options. Does not block: if the capacity is exceeded then, `DiskStore::shrink` or the next write
+    /// evicts segments.
     pub fn resize(&self, options: DiskOptions) {
         let sizes = &self.0.sizes;
         sizes.capacity_bytes.store(options.capacity_bytes, Relaxed);
@@ -182,16 +183,16 @@ impl<F: SegmentFiles> DiskStore<F> {
         lock(&self.0.state).close_full(options.segment_bytes);
     }
 
-    /// Drops the oldest segment if the store exceeds its size; used objects in it stay, and if it is the last one, as
-    /// many as fit. Returns whether there may be more to drop. Blocks on the disk.
+    /// Evicts the oldest segment if the store exceeds its capacity. Used objects are rewritten before; of the last
+    /// segment, as many objects as fit are. Returns whether the capacity may still be exceeded. Blocks on the disk.
     ///
     /// # Errors
-    /// An object that stays can't be moved.
+    /// An object can't be rewritten.
     pub fn shrink(&self) -> io::Result<bool> {
         self.0.shrink()
     }
 
-    /// Counts a use of an object that is read through an earlier look-up. Does not block.
+    /// Counts a hit of an object that the caller found earlier and still uses. Does not block.
     pub fn touch(&self, key: &[u8]) {
         let hash = self.0.hash(key);
         let mut state = lock(&self.0.state);
@@ -224,7 +225,7 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     fn find(&self, key: &[u8], now_ms: u64) -> Option<DiskObject<F::File>> {
         let hash = self.hash(key);
-        // The file is cloned under the lock: reads succeed even if its segment is dropped meanwhile.
+        // The file is cloned under the lock, so that reads succeed even if its segment is dropped in the meantime.
         let (slot, entry, file) = {
             let mut state = lock(&self.state);
             let (slot, entry) = state.index.find(hash)?;
@@ -250,7 +251,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             expires_ms: head.expires_ms,
             body: StoredBody {
                 file,
-                offset: entry.body_at(),
+                offset: entry.body_offset(),
                 len: entry.body_len,
             },
         })
@@ -282,7 +283,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         head
     }
 
-    /// Verifies a body written by an earlier process; a damaged object is removed.
+    /// Verifies a body that an earlier process wrote; a damaged object is removed.
     pub fn verify(&self, slot: u32, entry: &IndexEntry, file: &F::File, check: u64) -> Option<()> {
         let mut sum = Xxh3::new();
         let read = self.each_block(entry, file, |_, bytes| {
@@ -302,7 +303,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         Some(())
     }
 
-    /// Reads a body from its start to its end.
+    /// Reads a body from start to end, in blocks.
     pub fn each_block(
         &self,
         entry: &IndexEntry,
@@ -314,7 +315,7 @@ impl<F: SegmentFiles> DiskContext<F> {
         while read_len < entry.body_len {
             let len = usize::try_from((entry.body_len - read_len).min(READ_LEN)).unwrap_or(0);
             self.files
-                .read_all(file, &mut block[..len], entry.body_at() + read_len)?;
+                .read_all(file, &mut block[..len], entry.body_offset() + read_len)?;
             visit(read_len, &block[..len])?;
             read_len += len as u64;
         }
@@ -323,31 +324,31 @@ impl<F: SegmentFiles> DiskContext<F> {
 
     pub fn remove_damaged(&self, entry: &IndexEntry) {
         let current = lock(&self.state).index.find(entry.hash);
-        // The segment may have been dropped, or the object replaced, during the read.
+        // During the read, the segment may have been dropped, or the object replaced.
         if current.is_some_and(|(_, current)| current.has_same_record(entry)) {
             count(&self.tallies.corrupt);
             let _ = self.remove(entry, false);
         }
     }
 
-    /// Removes an object if it is still this one, or any object under its hash if `even_newer`.
+    /// Removes an object if it is still in the index; with `even_newer`, also a newer one with the same hash.
     pub fn remove(&self, entry: &IndexEntry, even_newer: bool) -> io::Result<()> {
-        // The journal is locked before the state and during both changes, so that log and index have the same order.
+        // The journal is locked before the state, and during both changes, so that both have the same order.
         let mut journal = lock(&self.journal);
         let current = lock(&self.state).index.find(entry.hash);
         if !current.is_some_and(|(_, current)| even_newer || current.has_same_record(entry)) {
             return Ok(());
         }
         let written = self.append(&mut journal, JournalEntry::Remove(entry.hash));
-        // Even if the log can't be written: an invalidated object must not be served.
+        // Removed from the index even if the journal can't be written: an invalidated object must not be served.
         let idle = lock(&self.state).remove(entry.hash);
         drop(journal);
         self.discard_idle(idle);
         written
     }
 
-    /// Makes a written object visible. `expected` is the entry that it must replace, if given; returns false if that is
-    /// gone.
+    /// Makes a written object visible. If `expected` is given, the object must replace this entry; returns false if
+    /// that is no longer in the index.
     pub fn commit_entry(
         &self,
         entry: IndexEntry,
@@ -360,7 +361,7 @@ impl<F: SegmentFiles> DiskContext<F> {
                 return Ok(false);
             }
         }
-        // The log before the index: only objects that survive a crash become visible.
+        // The journal is written before the index, so that only objects that survive a crash become visible.
         self.append(&mut journal, JournalEntry::Put(entry))?;
         let idle = lock(&self.state).insert(entry.verified());
         drop(journal);
@@ -377,9 +378,9 @@ impl<F: SegmentFiles> DiskContext<F> {
         written
     }
 
-    /// Reserves a place for a record, with evictions if needed.
-    pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
-        // Long bodies get their own segment, so that their eviction moves nothing.
+    /// Reserves space for a record, with evictions if needed.
+    pub fn reserve(&self, head_len: u64, body_len: u64) -> io::Result<RecordLocation<F::File>> {
+        // Long bodies get their own segment, so that evicting them needs no rewrites of other objects.
         let is_sole = self.is_sole(body_len);
         let segment_bytes = self.options().segment_bytes;
         let try_reserve = || {
@@ -390,17 +391,21 @@ impl<F: SegmentFiles> DiskContext<F> {
         if let Some(location) = try_reserve() {
             return Ok(location);
         }
-        // One thread makes room at a time; the others then find the segment that it added.
+        // Only one thread makes room at a time; the others then use the segment that it added.
         let _maintenance_guard = lock(&self.maintenance);
         self.make_room(head_len + body_len)?;
         if let Some(location) = try_reserve() {
-            return Ok(location); // another made it meanwhile
+            return Ok(location); // another thread has made room in the meantime
         }
         self.reserve_new_segment(head_len, body_len, is_sole)
     }
 
     /// Reserves a separate segment for a record.
-    pub fn reserve_sole(&self, head_len: u64, body_len: u64) -> io::Result<RecordPlace<F::File>> {
+    pub fn reserve_sole(
+        &self,
+        head_len: u64,
+        body_len: u64,
+    ) -> io::Result<RecordLocation<F::File>> {
         let _maintenance_guard = lock(&self.maintenance);
         self.make_room(head_len + body_len)?;
         self.reserve_new_segment(head_len, body_len, true)
@@ -416,17 +421,17 @@ impl<F: SegmentFiles> DiskContext<F> {
         head_len: u64,
         body_len: u64,
         is_sole: bool,
-    ) -> io::Result<RecordPlace<F::File>> {
+    ) -> io::Result<RecordLocation<F::File>> {
         let id = lock(&self.state).new_id();
-        // Without the state's lock, which look-ups need.
+        // Created while the state is not locked, since look-ups need that lock.
         let created = self.files.create(&segment_name(id, is_sole));
         let file = created.inspect_err(|error| self.count_write_error(error))?;
         let (idle, location) = {
             let mut state = lock(&self.state);
             state.add(id, file, is_sole);
-            // The place is reserved first: a segment without writers could be dropped as idle.
+            // Reserved under the same lock, since a segment without writers could be dropped as idle.
             let location = state.extend(id, head_len, body_len);
-            // A sole segment takes no further records.
+            // A sole segment gets no further records.
             let idle = if is_sole { None } else { state.activate(id) };
             (idle, location)
         };
@@ -434,16 +439,16 @@ impl<F: SegmentFiles> DiskContext<F> {
         location.ok_or_else(|| io::ErrorKind::StorageFull.into())
     }
 
-    /// Releases a writer's place.
-    pub fn release(&self, location: &RecordPlace<F::File>, is_committed: bool) {
+    /// Ends a writer's use of a reserved location.
+    pub fn release(&self, location: &RecordLocation<F::File>, is_committed: bool) {
         let idle = lock(&self.state).release(location, is_committed);
         self.discard_idle(idle.then_some(location.segment));
     }
 
-    /// Writes to a place; after a failure, the segment gets no more records.
+    /// Writes to a reserved location; after a failure, the segment gets no more records.
     pub fn write(
         &self,
-        location: &RecordPlace<F::File>,
+        location: &RecordLocation<F::File>,
         bytes: &[u8],
         offset: u64,
     ) -> io::Result<()> {
@@ -460,7 +465,7 @@ impl<F: SegmentFiles> DiskContext<F> {
             let is_sole = state.segment(id).is_some_and(|segment| segment.is_sole);
             (state.drop_segment(id), is_sole)
         };
-        // Another thread has dropped it.
+        // Another thread has already dropped the segment.
         let Some(dropped) = dropped else { return };
         self.tallies.evicted.fetch_add(u64::from(dropped), Relaxed);
         // A file that can't be removed now is removed at the next start.
@@ -469,10 +474,10 @@ impl<F: SegmentFiles> DiskContext<F> {
         }
     }
 
-    /// Drops a segment without objects.
+    /// Drops a segment if it has neither objects nor writers.
     fn discard_idle(&self, id: Option<u32>) {
         let Some(id) = id else { return };
-        // Checked again: a writer may have reserved a place since.
+        // Checked again, since a writer may have reserved space in the meantime.
         let is_idle = lock(&self.state).idle().contains(&id);
         if is_idle {
             self.drop_segment(id);
@@ -492,10 +497,10 @@ impl<F: SegmentFiles> DiskContext<F> {
     }
 }
 
-/// Sets the place of an entry's record.
+/// Sets the location of an entry's record.
 pub(crate) fn set_entry_location<T>(
     entry: &mut IndexEntry,
-    location: &RecordPlace<T>,
+    location: &RecordLocation<T>,
 ) -> io::Result<()> {
     entry.segment = location.segment;
     let units = location.offset / crate::record::UNIT;

@@ -1,8 +1,9 @@
-//! Writes an object: its body is appended as it arrives, and the object becomes visible when committed.
+//! Writes an object: its body is appended while it arrives, and the commit makes the object visible.
 //!
-//! The head is written last, because it has the length and checksum of the body. Up to [`BUFFER_LEN`] bytes are
-//! buffered, so that a short object takes one write. A longer one of known length gets its place at once. One of
-//! unknown length gets its own segment; if it turns out to be short, it is copied into a shared segment at the commit.
+//! The head is written last, because it contains the length and the checksum of the body. Up to [`BUFFER_LEN`] bytes
+//! are buffered, so that a short object needs only one write. For a longer object of known length, space is reserved
+//! when the buffer is full. An object of unknown length then gets its own segment; if it turns out to be short, the
+//! commit copies it into a shared segment.
 
 use std::io;
 use std::sync::Arc;
@@ -13,11 +14,11 @@ use crate::counters::count;
 use crate::files::{DiskFolder, SegmentFiles};
 use crate::index::IndexEntry;
 use crate::record::{self, BODY_LEN_MAX, HEAD_LEN_MAX, PAGED_FROM, RecordHead};
-use crate::segments::RecordPlace;
+use crate::segments::RecordLocation;
 use crate::store::{DiskContext, DiskStore, StoredBody, lock, set_entry_location};
 
-/// The length of the buffer. At least [`PAGED_FROM`]: the alignment of a body depends on whether it is longer than
-/// that.
+/// The length of the buffer. At least [`PAGED_FROM`], so that a body that exceeds the buffer is known to be
+/// page-aligned.
 const BUFFER_LEN: usize = 256 * 1024;
 const _: () = assert!(BUFFER_LEN as u64 >= PAGED_FROM);
 
@@ -26,7 +27,7 @@ const _: () = assert!(BUFFER_LEN as u64 >= PAGED_FROM);
 pub enum WriteError {
     /// The key and metadata, or the body, are too long.
     TooLong,
-    /// The body is longer or shorter than announced.
+    /// The body has another length than announced.
     Length,
     /// The disk fails, or there is no room.
     Disk(io::Error),
@@ -63,9 +64,9 @@ pub struct ObjectWriter<F: SegmentFiles = DiskFolder> {
     /// The received bytes of the body.
     received_len: u64,
     sum: Xxh3,
-    /// The last received bytes, which are not written yet.
+    /// The received bytes that are not written yet.
     buffer: Vec<u8>,
-    location: Option<RecordPlace<F::File>>,
+    location: Option<RecordLocation<F::File>>,
     is_failed: bool,
     is_committed: bool,
     /// See `ObjectWriter::retain_location`.
@@ -73,11 +74,11 @@ pub struct ObjectWriter<F: SegmentFiles = DiskFolder> {
 }
 
 impl<F: SegmentFiles> DiskStore<F> {
-    /// Begins an object with a body of `len` bytes, if known; after `expires_ms` (since 1970) it is unusable. It is
-    /// invisible until the commit, which replaces the object under its key. Does not block.
+    /// Begins to write an object with a body of `len` bytes, if known, which expires at `expires_ms` (since 1970). It
+    /// becomes visible at the commit, and then replaces the object of the same key. Does not block.
     ///
     /// # Errors
-    /// It is too long.
+    /// The object is too long.
     pub fn begin(
         &self,
         key: &[u8],
@@ -110,10 +111,10 @@ impl<F: SegmentFiles> DiskStore<F> {
 }
 
 impl<F: SegmentFiles> ObjectWriter<F> {
-    /// Appends to the body. Sometimes blocks on the disk.
+    /// Appends bytes to the body. Blocks on the disk when the buffer is full.
     ///
     /// # Errors
-    /// The body is too long, or the disk fails. The object can't be committed then.
+    /// The body is too long, or the disk fails. The object can then not be committed.
     pub fn append(&mut self, bytes: &[u8]) -> Result<(), WriteError> {
         let received_len = self.received_len + bytes.len() as u64;
         if self.is_failed || self.len.is_some_and(|len| received_len > len) {
@@ -132,8 +133,8 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
-    /// The written part of the body, if there is one. It stays readable there while this exists, or longer if the
-    /// place is kept.
+    /// The written part of the body, if there is one. It is readable there as long as the writer exists, or longer
+    /// after [`ObjectWriter::retain_location`].
     pub fn written(&self) -> Option<StoredBody<F::File>> {
         let location = self.location.as_ref()?;
         Some(StoredBody {
@@ -143,10 +144,10 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         })
     }
 
-    /// Writes all received bytes, unless they fit into one write with the head.
+    /// Writes all received bytes, unless nothing was written yet: then the commit writes head and body together.
     ///
     /// # Errors
-    /// The disk fails. The object can't be committed then.
+    /// The disk fails. The object can then not be committed.
     pub fn write_rest(&mut self) -> Result<(), WriteError> {
         if self.location.is_none() || self.buffer.is_empty() {
             return Ok(());
@@ -154,7 +155,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         self.flush().map_err(|error| self.fail(error.into()))
     }
 
-    /// Keeps the place of the written bytes for readers: no other object gets it, even if this one is abandoned.
+    /// Retains the written bytes for readers: they are not overwritten, even if the object is abandoned.
     pub fn retain_location(&mut self) {
         self.is_location_retained = true;
     }
@@ -162,14 +163,15 @@ impl<F: SegmentFiles> ObjectWriter<F> {
     /// Makes the object visible. Blocks on the disk.
     ///
     /// # Errors
-    /// The body is shorter than announced, an append failed, or the disk fails: then the object under the key stays.
+    /// The body is shorter than announced, an append failed, or the disk fails. The existing object of the key is then
+    /// not replaced.
     pub fn commit(mut self) -> Result<(), WriteError> {
         if self.is_failed || self.len.is_some_and(|len| len != self.received_len) {
             return Err(WriteError::Length);
         }
         let entry = self.finish()?;
         self.store.commit_entry(entry, None)?;
-        // The drop must not release the place as unused.
+        // Tells `drop` not to release the space as unused.
         self.is_committed = true;
         count(&self.store.tallies.stored);
         Ok(())
@@ -191,7 +193,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let location = match (self.location.take(), self.len) {
             (Some(location), _) => location,
             (None, Some(len)) => self.store.reserve(head_len, len)?,
-            // Of unknown length: only a separate segment can grow.
+            // The length is unknown, and only a sole segment can grow.
             (None, None) => self.store.reserve_sole(head_len, self.received_len)?,
         };
         let body_at = self.body_at(&location);
@@ -208,21 +210,21 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         Ok(())
     }
 
-    /// The offset of a body that exceeds the buffer.
-    fn body_at(&self, location: &RecordPlace<F::File>) -> u64 {
-        // A body that exceeded the buffer is longer than PAGED_FROM in any case.
+    /// The offset of a body that exceeded the buffer.
+    fn body_at(&self, location: &RecordLocation<F::File>) -> u64 {
+        // Even if the length is unknown, the body is longer than PAGED_FROM, so the offset is the same.
         let len = self.len.unwrap_or(self.received_len);
-        record::body_at(location.offset, self.head_len(), len)
+        record::body_offset(location.offset, self.head_len(), len)
     }
 
-    /// Writes the rest, the head last.
+    /// Writes the rest of the body, and then the head.
     fn finish(&mut self) -> Result<IndexEntry, WriteError> {
         let head_len = u32::try_from(self.head_len()).map_err(|_| WriteError::TooLong)?;
         let hash = self.store.hash(&self.key);
         let mut entry =
             IndexEntry::new(hash, head_len, self.received_len).ok_or(WriteError::TooLong)?;
         entry.expires_s = u32::try_from(self.expires_ms.div_ceil(1000)).unwrap_or(u32::MAX);
-        // The whole body is in the buffer, so head and body take one write.
+        // The whole body is in the buffer, so head and body need only one write.
         if self.location.is_none() {
             let location = self.store.reserve(head_len.into(), self.received_len)?;
             set_entry_location(&mut entry, self.location.insert(location))?;
@@ -235,11 +237,11 @@ impl<F: SegmentFiles> ObjectWriter<F> {
             self.move_to_shared(&mut entry)?;
         }
         let Some(location) = &self.location else {
-            return Err(WriteError::Length); // not to be reached: it was made above
+            return Err(WriteError::Length); // unreachable: the location was set above
         };
         set_entry_location(&mut entry, location)?;
         let mut bytes = Vec::new();
-        // The head last: a record without a valid head is never read.
+        // The head is written last, since a record without a valid head is never read.
         self.encode_head(location, &mut bytes);
         self.store.write(location, &bytes, location.offset)?;
         Ok(entry)
@@ -247,19 +249,19 @@ impl<F: SegmentFiles> ObjectWriter<F> {
 
     fn write_at_once(&self, entry: IndexEntry) -> Result<IndexEntry, WriteError> {
         let Some(location) = &self.location else {
-            return Err(WriteError::Length); // not to be reached: who calls has just made it
+            return Err(WriteError::Length); // unreachable: the caller has set the location
         };
         let mut bytes = Vec::with_capacity(self.buffer.len() + 8192);
         self.encode_head(location, &mut bytes);
-        let body_at = usize::try_from(entry.body_at() - entry.offset()).unwrap_or(bytes.len());
-        // Long bodies begin at a page; the gap is zero.
+        let body_at = usize::try_from(entry.body_offset() - entry.offset()).unwrap_or(bytes.len());
+        // Long bodies begin at a page boundary; the padding is zero.
         bytes.resize(body_at, 0);
         bytes.extend_from_slice(&self.buffer);
         self.store.write(location, &bytes, location.offset)?;
         Ok(entry)
     }
 
-    fn encode_head(&self, location: &RecordPlace<F::File>, bytes: &mut Vec<u8>) {
+    fn encode_head(&self, location: &RecordLocation<F::File>, bytes: &mut Vec<u8>) {
         let head = RecordHead {
             key: &self.key,
             meta: &self.meta,
@@ -270,21 +272,21 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         head.encode(self.store.origin(location.segment, location.offset), bytes);
     }
 
-    /// Copies a body of medium length out of its separate segment, to limit the number of files.
+    /// Copies a body of medium length from its sole segment into a shared one, to limit the number of files.
     fn move_to_shared(&mut self, entry: &mut IndexEntry) -> Result<(), WriteError> {
         let shared = self.store.reserve(self.head_len(), self.received_len)?;
         let Some(sole) = self.location.replace(shared) else {
             return Ok(());
         };
         let copied = self.copy_from(&sole, entry);
-        // Without objects and writers, the separate segment is removed.
+        // Now without objects and writers, the sole segment is removed.
         self.store.release(&sole, false);
         copied
     }
 
     fn copy_from(
         &self,
-        sole: &RecordPlace<F::File>,
+        sole: &RecordLocation<F::File>,
         entry: &mut IndexEntry,
     ) -> Result<(), WriteError> {
         let Some(shared) = &self.location else {
@@ -293,7 +295,7 @@ impl<F: SegmentFiles> ObjectWriter<F> {
         let mut source_entry = *entry;
         set_entry_location(&mut source_entry, sole)?;
         set_entry_location(entry, shared)?;
-        let body_at = entry.body_at();
+        let body_at = entry.body_offset();
         self.store
             .each_block(&source_entry, &sole.file, |at, bytes| {
                 self.store.write(shared, bytes, body_at + at)
@@ -303,10 +305,10 @@ impl<F: SegmentFiles> ObjectWriter<F> {
 }
 
 impl<F: SegmentFiles> DiskContext<F> {
-    /// Extends a separate segment for a grown body. Returns the end of the record.
+    /// Extends a sole segment for a longer body. Returns the end of the record.
     fn extend_sole(
         &self,
-        location: &RecordPlace<F::File>,
+        location: &RecordLocation<F::File>,
         head_len: u64,
         len: u64,
     ) -> io::Result<u64> {

@@ -1,4 +1,5 @@
-//! Stops the store at each written byte: after recovery, exactly the committed objects exist, byte for byte.
+//! Crash tests: stops the store after each written byte. After recovery, exactly the committed objects exist, byte for
+//! byte.
 
 mod memory;
 
@@ -11,7 +12,7 @@ const OPTIONS: DiskOptions = DiskOptions {
     capacity_bytes: 2 << 20,
     segment_bytes: 256 * 1024,
 };
-/// Longer writes are cut at some bytes only.
+/// Writes up to this length are truncated at each byte, longer ones only at some.
 const SHORT_LEN: usize = 400;
 
 type Model = BTreeMap<u32, Vec<u8>>;
@@ -25,7 +26,7 @@ fn body(n: u32, version: u32, len: usize) -> Vec<u8> {
     (0..len).map(byte).collect()
 }
 
-/// The history, and the expected objects after each step with the number of changes so far.
+/// A sequence of operations, with the expected objects and the number of file changes after each operation.
 struct History {
     memory: Memory,
     store: DiskStore<Memory>,
@@ -54,10 +55,10 @@ impl History {
 
     fn store(&mut self, n: u32, version: u32, len: usize, is_known: bool) {
         let body = body(n, version, len);
-        let said = is_known.then_some(len as u64);
+        let announced_len = is_known.then_some(len as u64);
         let mut writer = self
             .store
-            .begin(&key(n), b"meta", u64::MAX, said)
+            .begin(&key(n), b"meta", u64::MAX, announced_len)
             .expect("begins");
         body.chunks(60_000)
             .for_each(|bytes| writer.append(bytes).expect("appends"));
@@ -100,9 +101,9 @@ fn history() -> History {
     history.abandon(4);
     history.remove(5);
     history.checkpoint();
-    history.store(8, 0, 300_000, true); // a segment of its own
+    history.store(8, 0, 300_000, true); // gets its own segment
     history.store(9, 0, 300_000, false);
-    history.store(8, 1, 10, true); // its segment goes
+    history.store(8, 1, 10, true); // its segment is removed
     history.reopen();
     history.store(5, 1, 0, true);
     history.remove(9);
@@ -112,13 +113,13 @@ fn history() -> History {
     history
 }
 
-/// The object that a store finds under a key.
+/// The body that the store finds for key `n`.
 fn found(memory: &Memory, store: &DiskStore<Memory>, n: u32) -> Option<Vec<u8>> {
     let found = store.find(&key(n), 0)?;
     Some(memory.bytes(*found.body.file, found.body.offset, found.body.len))
 }
 
-/// Checks that all objects are as before or after the step.
+/// Checks that the recovered objects are those before or those after the operation.
 fn check(folder: Folder, before: &Model, after: &Model, at: (usize, usize)) {
     let memory = Memory::of(folder);
     let store = DiskStore::open(memory.clone(), OPTIONS).expect("opens");
@@ -137,7 +138,7 @@ fn check(folder: Folder, before: &Model, after: &Model, at: (usize, usize)) {
         (0, 0),
         "cut at {at:?}"
     );
-    // The store continues: a new object does not damage the existing ones.
+    // The store can be used: a new object does not damage the existing ones.
     let mut writer = store.begin(b"new", b"", u64::MAX, Some(3)).expect("begins");
     writer.append(b"new").expect("appends");
     writer.commit().expect("commits");
@@ -153,7 +154,7 @@ fn cuts(change: &Change) -> Vec<usize> {
 }
 
 #[test]
-fn a_kill_at_any_byte_leaves_what_was_committed() {
+fn crash_at_any_byte_preserves_committed_objects() {
     let history = history();
     let changes = history.memory.changes();
     let mut folder = Folder::default();

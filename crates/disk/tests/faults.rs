@@ -1,4 +1,5 @@
-//! Disks that are full, broken or damaged, and stores that are: nothing wrong comes out, and the store goes on.
+//! Fault injection: full and failing disks, damaged files, and full stores. No wrong object is found, and the store can
+//! still be used afterwards.
 
 mod memory;
 
@@ -31,7 +32,7 @@ fn reopen(memory: &Memory) -> (Memory, DiskStore<Memory>) {
 }
 
 #[test]
-fn short_writes_are_gone_on_with() {
+fn short_writes_are_continued() {
     let (memory, disk) = open();
     memory.fail(Faults {
         write_len_max: Some(7),
@@ -47,7 +48,7 @@ fn short_writes_are_gone_on_with() {
 }
 
 #[test]
-fn a_full_disk_at_any_byte_costs_only_that_object() {
+fn disk_full_at_any_byte_loses_only_the_new_object() {
     for room in 0..1200 {
         let (memory, disk) = open();
         store(&disk, b"old", b"first").expect("is stored");
@@ -68,7 +69,7 @@ fn a_full_disk_at_any_byte_costs_only_that_object() {
 }
 
 #[test]
-fn a_removal_that_was_not_written_down_is_made_up_for() {
+fn failed_removal_is_written_with_the_next_entry() {
     let (memory, disk) = open();
     store(&disk, b"a", b"x").expect("is stored");
     memory.fail(Faults {
@@ -84,7 +85,7 @@ fn a_removal_that_was_not_written_down_is_made_up_for() {
 }
 
 #[test]
-fn a_disk_that_can_not_be_read_is_counted() {
+fn read_errors_are_counted() {
     let (memory, disk) = open();
     store(&disk, b"a", b"x").expect("is stored");
     memory.fail(Faults {
@@ -96,7 +97,7 @@ fn a_disk_that_can_not_be_read_is_counted() {
 }
 
 #[test]
-fn any_damaged_byte_of_a_record_is_noticed_after_a_start() {
+fn damaged_byte_of_a_record_is_detected_after_a_restart() {
     let (memory, disk) = open();
     store(&disk, b"a", b"a body of some bytes").expect("is stored");
     let len = memory.folder().contents(".segment")[0].len();
@@ -114,7 +115,7 @@ fn any_damaged_byte_of_a_record_is_noticed_after_a_start() {
 }
 
 #[test]
-fn a_walk_verifies_and_drops_what_is_damaged() {
+fn verify_removes_damaged_objects() {
     let (memory, disk) = open();
     (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
     let mut folder = memory.folder();
@@ -126,7 +127,7 @@ fn a_walk_verifies_and_drops_what_is_damaged() {
 }
 
 #[test]
-fn a_purge_removes_what_is_meant_for_good() {
+fn purge_removes_matching_objects_permanently() {
     let (memory, disk) = open();
     (0..10_u8).for_each(|n| store(&disk, &[n], &[n; 100]).expect("is stored"));
     let mut cursor = WalkCursor::default();
@@ -135,12 +136,15 @@ fn a_purge_removes_what_is_meant_for_good() {
     }) {}
     assert_eq!(disk.counters().removed, 5);
     let (_, disk) = reopen(&memory);
-    let there = |n: &u8| disk.find(&[*n], 0).is_some();
-    assert_eq!((0..10).filter(there).collect::<Vec<u8>>(), [1, 3, 5, 7, 9]);
+    let is_stored = |n: &u8| disk.find(&[*n], 0).is_some();
+    assert_eq!(
+        (0..10).filter(is_stored).collect::<Vec<u8>>(),
+        [1, 3, 5, 7, 9]
+    );
 }
 
 #[test]
-fn what_is_of_no_use_any_more_is_not_found() {
+fn expired_object_is_not_found() {
     let (_, disk) = open();
     store(&disk, b"a", b"x").expect("is stored");
     assert!(disk.find(b"a", 4999).is_some());
@@ -149,7 +153,7 @@ fn what_is_of_no_use_any_more_is_not_found() {
 }
 
 #[test]
-fn the_bound_is_kept_and_what_is_asked_for_stays() {
+fn capacity_is_not_exceeded_and_used_objects_are_retained() {
     let (memory, disk) = open();
     store(&disk, b"hot", &[b'h'; 1000]).expect("is stored");
     for n in 0..4000_u32 {
@@ -171,7 +175,7 @@ fn the_bound_is_kept_and_what_is_asked_for_stays() {
 }
 
 #[test]
-fn a_body_of_another_length_than_said_is_not_stored() {
+fn body_with_another_length_than_announced_is_not_stored() {
     let (_, disk) = open();
     let mut writer = disk.begin(b"a", b"", 9, Some(4)).expect("begins");
     assert!(matches!(writer.append(b"12345"), Err(WriteError::Length)));
@@ -187,7 +191,7 @@ fn a_body_of_another_length_than_said_is_not_stored() {
 }
 
 #[test]
-fn an_older_object_does_not_come_back_when_the_newer_was_evicted() {
+fn older_object_does_not_reappear_after_eviction_of_the_newer() {
     let (memory, disk) = open();
     store(&disk, b"a", b"older, in the segment that is written to").expect("is stored");
     store(&disk, b"a", &[b'n'; 200_000]).expect("is stored in a segment of its own");
@@ -200,7 +204,7 @@ fn an_older_object_does_not_come_back_when_the_newer_was_evicted() {
 }
 
 #[test]
-fn a_large_object_that_is_asked_for_stays() {
+fn used_large_object_is_retained() {
     let (_, disk) = open();
     store(&disk, b"hot", &[b'h'; 200_000]).expect("is stored");
     for n in 0..20_u8 {
@@ -209,10 +213,10 @@ fn a_large_object_that_is_asked_for_stays() {
     }
 }
 
-/// Stores cold objects and uses hot ones in turn; how many uses found nothing.
+/// Alternately stores cold objects and looks up hot ones; returns the number of misses of hot objects.
 fn misses_of_hot_objects(disk: &DiskStore<Memory>, hot: u32, rounds: u32) -> usize {
     let key = |n: u32| format!("hot {n}").into_bytes();
-    // All at once, so that they lie beside each other.
+    // Stored together, so that they are adjacent.
     for n in 0..hot {
         store(disk, &key(n), &[b'h'; 1000]).expect("is stored");
     }
@@ -229,8 +233,8 @@ fn misses_of_hot_objects(disk: &DiskStore<Memory>, hot: u32, rounds: u32) -> usi
 }
 
 #[test]
-fn all_that_was_used_since_the_last_pass_stays() {
-    // A part of a segment of 128 KiB, all of it, and several.
+fn objects_used_since_the_last_pass_are_retained() {
+    // The hot objects take a part of a segment of 128 KiB, all of it, or several segments.
     for hot in [30, 60, 100, 120, 250, 400] {
         let (_, disk) = open();
         assert_eq!(misses_of_hot_objects(&disk, hot, 100), 0, "{hot}");
@@ -239,7 +243,7 @@ fn all_that_was_used_since_the_last_pass_stays() {
 }
 
 #[test]
-fn touched_objects_stay() {
+fn touched_objects_are_retained() {
     let (_, disk) = open();
     store(&disk, b"hot", &[b'h'; 1000]).expect("is stored");
     for n in 0..4000_u32 {
@@ -252,8 +256,8 @@ fn touched_objects_stay() {
 }
 
 #[test]
-fn a_smaller_store_drops_its_coldest_objects_segment_by_segment() {
-    // The new segments are smaller than the old ones, and the last new store than one of these.
+fn shrinking_evicts_the_least_used_objects() {
+    // The new segments are smaller than the old ones; the smallest new capacity is less than an old segment.
     for part in [2, 4, 8, 16] {
         let (_, disk) = open();
         for n in 0..900_u32 {
@@ -289,7 +293,7 @@ fn a_smaller_store_drops_its_coldest_objects_segment_by_segment() {
 }
 
 #[test]
-fn a_store_that_is_opened_smaller_shrinks_as_well() {
+fn store_opened_with_a_smaller_capacity_shrinks() {
     let (memory, disk) = open();
     for n in 0..900_u32 {
         store(&disk, &n.to_le_bytes(), &[0; 1000]).expect("is stored");
@@ -310,7 +314,7 @@ fn a_store_that_is_opened_smaller_shrinks_as_well() {
 }
 
 #[test]
-fn a_reader_keeps_what_is_evicted_meanwhile() {
+fn evicted_object_is_readable_by_an_existing_reader() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-reader-{}", std::process::id()));
     let disk = DiskStore::open(DiskFolder::take(&path).expect("is free"), OPTIONS).expect("opens");
     let store = |key: &[u8], body: &[u8]| {
@@ -335,7 +339,7 @@ fn a_reader_keeps_what_is_evicted_meanwhile() {
 }
 
 #[test]
-fn writers_work_side_by_side() {
+fn concurrent_writers_store_consistent_objects() {
     let (memory, disk) = open();
     std::thread::scope(|scope| {
         for thread in 0..4_u8 {
@@ -349,19 +353,22 @@ fn writers_work_side_by_side() {
         }
     });
     let (memory, disk) = reopen(&memory);
-    let mut there = 0;
+    let mut found_count = 0;
     for (thread, n) in (0..4_u8).flat_map(|thread| (0..50_u8).map(move |n| (thread, n))) {
         if let Some(found) = disk.find(&[thread, n], 0) {
             let body = memory.bytes(*found.body.file, found.body.offset, found.body.len);
             assert_eq!(body, [thread; 3000]);
-            there += 1;
+            found_count += 1;
         }
     }
-    assert!(there > 100 && disk.counters().corrupt == 0, "{there}");
+    assert!(
+        found_count > 100 && disk.counters().corrupt == 0,
+        "{found_count}"
+    );
 }
 
 #[test]
-fn a_writer_that_failed_takes_no_more() {
+fn failed_writer_rejects_further_appends() {
     let (memory, disk) = open();
     memory.fail(Faults {
         room: Some(0),
@@ -379,11 +386,11 @@ fn a_writer_that_failed_takes_no_more() {
 }
 
 #[test]
-fn a_folder_has_one_store_at_a_time() {
+fn folder_can_be_opened_only_once() {
     let path = std::env::temp_dir().join(format!("lowroad-disk-{}", std::process::id()));
     let folder = DiskFolder::take(&path).expect("is free");
     let second = DiskFolder::take(&path).expect_err("is taken");
-    assert!(matches!(second, FolderError::Taken(_)));
+    assert!(matches!(second, FolderError::InUse(_)));
     assert!(second.to_string().contains("in use by another process"));
     let disk = DiskStore::open(folder, OPTIONS).expect("opens");
     let mut writer = disk.begin(b"a", b"meta", 9, None).expect("begins");
@@ -399,7 +406,7 @@ fn a_folder_has_one_store_at_a_time() {
 }
 
 #[test]
-fn a_link_in_a_folder_leads_nowhere() {
+fn symbolic_links_in_the_folder_are_not_followed() {
     let path = std::env::temp_dir().join(format!("lowroad-links-{}", std::process::id()));
     let elsewhere = path.with_extension("elsewhere");
     std::fs::create_dir_all(&path).expect("make");
@@ -415,9 +422,9 @@ fn a_link_in_a_folder_leads_nowhere() {
     std::fs::remove_dir_all(path).expect("remove");
 }
 
-/// The place of an abandoned object is reused, unless it has a reader.
+/// The space of an abandoned object is reused, unless its location is retained for a reader.
 #[test]
-fn what_is_read_while_it_is_written_stays_as_it_is() {
+fn retained_bytes_of_an_abandoned_object_are_not_overwritten() {
     let options = DiskOptions {
         capacity_bytes: 64 << 20,
         segment_bytes: 8 << 20,

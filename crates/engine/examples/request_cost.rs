@@ -1,4 +1,4 @@
-//! A worker with a service for bodies of a given length, `/LEN`: for measuring the cost of a request in the engine and
+//! A worker whose service answers `/LEN` with a body of that length, to measure the cost of a request in the engine and
 //! the kernel.
 //!
 //! `lowroad-lab icount --file target/release/examples/request_cost --cmd 'request_cost 80 &' --url /1024 --url /102400`
@@ -23,10 +23,10 @@ use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
 const BODY_LEN_MAX: usize = 1 << 20;
-/// Shorter bodies are copied behind the head, as stored responses are.
+/// Shorter bodies are copied behind the head, like those of stored responses.
 const BLOCK_LEN_MIN: usize = 32 * 1024;
 
-/// Bodies, each in its own block, created by the first request.
+/// Bodies, each in its own block, which the first request creates.
 struct Bodies {
     arena: Arc<ResponseArena>,
     blocks: HashMap<usize, ArenaBlock>,

@@ -1,4 +1,4 @@
-//! From a listener to a connection, and the end of both.
+//! Accepts connections, refuses those beyond a limit, and closes connections and listeners during a drain.
 //!
 //! The number of connections accepted per wake-up is a setting (Brecht, Pariag, Gammo: "accept()able strategies",
 //! USENIX 2004): a low one favours requests in progress, a high one new connections.
@@ -26,9 +26,9 @@ use crate::stream_table::StreamTable;
 use crate::transport::{ClientTransport, TransferOutcome};
 use crate::worker::Worker;
 
-/// The pause in accepting when descriptors or memory ran out.
+/// How long a worker accepts nothing after file descriptors or memory ran out.
 const ACCEPT_PAUSE_MS: u64 = 100;
-/// How long a handshake in progress may take to finish once its listener is to close.
+/// How long TCP handshakes in progress may take to complete before their listener is closed.
 const LAST_ACCEPT_MS: u64 = 200;
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
@@ -61,7 +61,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         let has_tls = tls_session.is_some();
         let timeout_ms = match expects_proxy_header || has_tls {
             true => self.context.settings.header_timeout_ms,
-            // A TLS or PROXY client has to send first, within the time of a head; a plain connection may stay idle.
+            // A TLS or PROXY client has to send its first bytes within the timeout of a head; a plain connection may
+            // stay idle.
             false => self.context.idle_timeout_ms(),
         };
         let mut transport = ClientTransport::new(accepted, tls_session);
@@ -83,8 +84,8 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Counts a connection against the limits of all connections and of its address. `expects_proxy_header`: a PROXY header
-    /// will name the client, so `peer` is a proxy, to which the limit of an address does not apply.
+    /// Counts a connection against the limits of all connections and of its address. `expects_proxy_header`: `peer` is
+    /// a proxy, to which the limit per address does not apply; a PROXY header will contain the client's address.
     pub(crate) fn admit(
         &self,
         peer: IpAddr,
@@ -171,12 +172,12 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             &mut exchange,
             &mut response,
         );
-        // One attempt: a refused client is not worth a buffer.
+        // Sent with one attempt: bytes that the socket does not accept are dropped.
         let len = out.bytes.len();
         let mut buffer = SendBuffer::Vec(out.bytes);
         let sent = transport.send(
             &mut self.context.driver,
-            ConnectionToken::NOBODY,
+            ConnectionToken::NONE,
             &mut buffer,
             false,
         );
@@ -185,7 +186,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         // Received bytes are read first, as closing over unread bytes would reset the connection and lose the response.
         let unread = transport.receive(
             &mut self.context.driver,
-            ConnectionToken::NOBODY,
+            ConnectionToken::NONE,
             &mut self.context.plain,
         );
         if let ReceiveOutcome::Bytes {
@@ -219,14 +220,14 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
         match self.context.driver.open_listener(id, listener) {
             Ok(()) => self.listeners.push(id),
-            // A half-open listener would attract clients that are never accepted.
+            // Without events, the clients in its backlog would never be accepted.
             Err(_) => self.context.driver.close_listener(id),
         }
     }
 
     /// Refuses new handshakes at a listener; those in progress have [`LAST_ACCEPT_MS`] to finish.
     pub(crate) fn stop_listening(&mut self, listener: ListenerId) {
-        self.context.driver.refuse_new(listener);
+        self.context.driver.refuse_handshakes(listener);
         self.closing
             .push((listener, self.context.driver.now_ms() + LAST_ACCEPT_MS));
         self.listeners.retain(|id| *id != listener);
@@ -237,7 +238,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             if now_ms < close_ms {
                 return;
             }
-            // In order of time, as each listener gets the same delay.
+            // The list is in order of time, as each listener gets the same delay.
             self.closing.remove(0);
             // Connections that completed their handshake while the listener was closing are still served.
             loop {
@@ -256,7 +257,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
     pub(crate) fn drain(&mut self, timeout_ms: u64) {
         let now_ms = self.context.driver.now_ms();
         self.context.drain_until_ms = Some(now_ms + timeout_ms);
-        self.context.local.tasks.drain();
+        self.context.worker_handle.tasks.drain();
         for id in self.listeners.clone() {
             self.stop_listening(id);
         }
@@ -290,7 +291,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         registered.is_ok()
     }
 
-    /// Drains the connection: the end is announced, and an idle connection waits only for a request in flight.
+    /// Drains the connection: announces its end, and keeps an idle connection only long enough for a request in flight.
     fn drain(&mut self, worker: &mut WorkerContext<D, V>) {
         self.announce_end(worker);
         if !self.is_closed() && (self.is_idle() || self.protocol.is_multiplexed()) {

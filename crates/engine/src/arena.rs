@@ -1,9 +1,8 @@
 //! An arena for all stored responses: one mapped memory file (memfd), divided into blocks.
 //!
 //! A block is read as a slice; a long one can also be sent from the file without a copy. Pages that were sent that way
-//! may still be in a socket's queue when their block is freed; therefore the range of a paged block is punched out of
-//! the file before it is reused: the queue keeps the old pages, and the next block gets new ones. The arena knows no
-//! formats.
+//! may still be in a socket's queue when their block is freed. Therefore a paged block's range is punched out of the
+//! file (fallocate(2)) before it is reused: the queue keeps the old pages, and the next block gets new ones.
 
 use std::io;
 use std::ops::{Deref, DerefMut};
@@ -30,7 +29,7 @@ impl ResponseArena {
     /// An arena of `len` bytes.
     ///
     /// # Errors
-    /// The machine can't provide a memory file of that size.
+    /// The kernel can't create a memory file of that size.
     pub fn new(len: usize) -> io::Result<Arc<ResponseArena>> {
         let file = memfd_create("lowroad-arena", MemfdFlags::CLOEXEC)?;
         ftruncate(&file, len as u64)?;
@@ -144,7 +143,8 @@ impl BlockDraft {
         }
     }
 
-    /// The same for a single owner, without the allocation of a shared one. `None`: the block is too long for that.
+    /// Like [`BlockDraft::finish`], for a single owner and without the allocation of a reference count. `None`: the
+    /// block is too long for an [`OwnedBlock`].
     pub fn finish_owned(mut self) -> Option<OwnedBlock> {
         let arena = self.guard.arena.clone();
         match ShortExtent::new(self.guard.extent.take()?) {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn blocks_keep_their_bytes_and_come_back() {
+    fn blocks_keep_their_bytes_and_are_freed_when_dropped() {
         let arena = ResponseArena::new(1 << 20).expect("memory file");
         let mut small = arena.allocate(1000).expect("space");
         small.fill(b'a');
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_in_flight_outlive_their_block() {
+    fn unsent_pages_of_a_freed_block_keep_their_bytes() {
         let arena = ResponseArena::new(1 << 20).expect("memory file");
         let mut draft = arena.allocate(PAGED_LEN_MIN).expect("space");
         draft.fill(b'o');
@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_full_arena_says_so() {
+    fn full_arena_allocates_no_block() {
         let arena = ResponseArena::new(64 * 1024).expect("memory file");
         let held: Vec<_> = std::iter::from_fn(|| arena.allocate(4096)).collect();
         assert_eq!(held.len(), 16);

@@ -1,5 +1,5 @@
-//! A request's body on its way to the handler: read while the response is made, and no faster than the handler reads
-//! it. An unwanted body is read and dropped.
+//! Streams a request's body to the handler while the response is generated, no faster than the handler reads it. A body
+//! without a reader is received and dropped.
 
 use std::task::{Context, Poll};
 
@@ -9,12 +9,12 @@ use lowroad_http::fields::{FieldLines, ResponseFields};
 use crate::client_pace::ClientPace;
 use crate::stream::BodySender;
 
-/// Bytes that may wait for a handler; those of one receive may be added on top.
+/// The queue of a body is full at this length; the last receive may exceed it.
 pub(crate) const WAITING_LEN_MAX: usize = 64 * 1024;
 
 /// A streamed body.
 pub(crate) struct RequestBodyStream {
-    /// None if it has no reader: the rest is read and dropped.
+    /// None if the body has no reader: the rest is received and dropped.
     sender: Option<BodySender>,
     /// The queue is full: the handler has to read before more is received.
     pub full: bool,
@@ -24,7 +24,7 @@ pub(crate) struct RequestBodyStream {
 }
 
 impl RequestBodyStream {
-    /// A body that has just begun.
+    /// A body of which nothing was received yet.
     pub fn new(sender: BodySender, now_ms: u64) -> RequestBodyStream {
         RequestBodyStream {
             sender: Some(sender),
@@ -61,12 +61,12 @@ impl RequestBodyStream {
         }
     }
 
-    /// Whether it has a reader.
+    /// Whether the body has a reader.
     pub fn has_reader(&self) -> bool {
         self.sender.is_some()
     }
 
-    /// Whether its reader is gone; if not, the waker is called when it goes.
+    /// Whether the reader was dropped; if not, the waker is called when it is dropped.
     pub fn is_reader_gone(&self, context: &mut Context<'_>) -> bool {
         let sender = self.sender.as_ref();
         sender.is_none_or(|sender| sender.poll_closed(context).is_ready())
@@ -78,7 +78,7 @@ impl RequestBodyStream {
         self.full = false;
     }
 
-    /// Checks for room; if there is none, the waker is called later.
+    /// Updates `full`. If the queue is full, the waker is called when it has room.
     pub fn poll_room(&mut self, context: &mut Context<'_>, now_ms: u64) {
         let Some(sender) = &self.sender else {
             self.full = false;

@@ -1,5 +1,5 @@
-//! Owned bytes to send: a driver may keep them until they are sent, and then returns them. Knows no connection and no
-//! protocol.
+//! Buffers of bytes to send. A driver may take a buffer and keep it until its bytes are sent; then it returns the
+//! buffer.
 
 use std::ops::Range;
 
@@ -89,7 +89,7 @@ pub struct FramedPart {
 }
 
 impl FramedPart {
-    /// These pieces, in order.
+    /// A part that consists of these three pieces, in this order.
     pub fn new(prefix: Vec<u8>, data: Bytes, suffix: &'static [u8]) -> FramedPart {
         FramedPart {
             prefix,
@@ -99,7 +99,7 @@ impl FramedPart {
         }
     }
 
-    /// Takes the memory of `prefix` out; all of it was sent.
+    /// Takes the memory of `prefix`, all of which was sent, for reuse.
     pub fn take_prefix(&mut self) -> Vec<u8> {
         self.prefix_sent = 0;
         let mut prefix = std::mem::take(&mut self.prefix);
@@ -107,12 +107,12 @@ impl FramedPart {
         prefix
     }
 
-    /// The unsent bytes.
+    /// The unsent bytes, in three pieces.
     pub fn pieces(&self) -> [&[u8]; 3] {
         [&self.prefix[self.prefix_sent..], &self.data, self.suffix]
     }
 
-    /// Whether there are none.
+    /// Whether all bytes were sent.
     pub fn is_empty(&self) -> bool {
         self.pieces().iter().all(|piece| piece.is_empty())
     }

@@ -1,11 +1,11 @@
-//! The progress of a client: with a body that it sends, or with responses that it receives. Knows no connection.
+//! Measures how fast a client sends a body or receives responses, to detect stalled and slow clients.
 
 use crate::settings::WorkerSettings;
 
 /// The interval of checks of a slow client's pace.
 const PACE_CHECK_MS: u64 = 1000;
 
-/// The progress of a client with a body or response.
+/// A client's progress in sending a body or receiving responses.
 pub(crate) struct ClientPace {
     /// Bytes received, or wire bytes passed to the socket.
     pub bytes: u64,
@@ -38,8 +38,9 @@ impl ClientPace {
         self.progress_ms = now_ms;
     }
 
-    /// All but `queued` bytes passed to the socket are acknowledged. Progress counts by acknowledgements, as a large
-    /// socket buffer may have no room for long while a slow client steadily receives from it.
+    /// Records that all bytes passed to the socket, except `queued`, are acknowledged. Progress counts by
+    /// acknowledgements, as a large socket buffer may have no room for long while a slow client steadily receives from
+    /// it.
     pub fn record_acknowledged(&mut self, queued: usize, now_ms: u64) {
         let acknowledged_bytes = self.bytes as i64 - queued as i64;
         if acknowledged_bytes > self.acknowledged_bytes {
@@ -48,7 +49,7 @@ impl ClientPace {
         }
     }
 
-    /// Excludes the time since the last progress, in which the client had to wait.
+    /// Excludes the time since the last progress, in which the client waited for the server.
     pub fn exclude_wait(&mut self, now_ms: u64) {
         self.since_ms += now_ms - self.progress_ms;
         self.progress_ms = now_ms;
@@ -56,7 +57,7 @@ impl ClientPace {
 
     /// Judges by the time without progress and by the average rate since the start.
     pub fn judge(&self, settings: &WorkerSettings, timeout_ms: u64, now_ms: u64) -> PaceVerdict {
-        // A stall is decided first: within the grace period it is the only limit.
+        // A stall is checked first, as it counts even within the grace period.
         let elapsed_ms = now_ms - self.since_ms;
         if now_ms - self.progress_ms >= timeout_ms {
             return PaceVerdict::Stalled;

@@ -1,4 +1,4 @@
-//! The end of a connection, and events that may cause it.
+//! Handles socket events of a connection, and closes and releases connections.
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
@@ -10,7 +10,7 @@ use crate::stream_table::DeferredRequest;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles a change of the socket's state.
-    pub(crate) fn ready(
+    pub(crate) fn on_socket_event(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         readable: bool,
@@ -19,14 +19,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         broken: bool,
     ) {
         if broken {
-            return self.broken(worker);
+            return self.on_broken(worker);
         }
-        // TLS records come first: responses are encrypted behind them.
+        // Records that are already encrypted are sent first, as later responses follow them.
         if writable {
             self.push_encrypted(worker);
         }
         if writable && !self.is_closed() && self.sending.is_some() {
-            self.writable(worker);
+            self.on_writable(worker);
         }
         if readable && !self.is_closed() {
             self.receive(worker, ended);
@@ -49,7 +49,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         for (record, len) in self.exchanges.take_records() {
             worker.service.sent(record, len, false, now_ms);
         }
-        // The peer is the client by now, if a PROXY header moved the count.
+        // After a PROXY header, `peer` is the client's address, to which the count was moved.
         worker.admission.leave(self.transport.peer);
         // RFC 9112 §6.3: a body without a length ends with the connection, so only a reset shows the client that it
         // was cut.

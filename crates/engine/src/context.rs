@@ -1,5 +1,4 @@
 //! State that the connections of a worker share: driver and service, the buffers for responses, clocks and counters.
-//! Knows no connection.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -19,7 +18,7 @@ use crate::worker_handle::WorkerHandle;
 use lowroad_limits::ConnectionLimit;
 use lowroad_timer_wheel::TimerWheel;
 
-/// The number of cached wakers.
+/// The size of the cache of wakers.
 const WAKERS: usize = 64;
 /// How long connections may stay idle once the worker drains.
 pub(crate) const DRAIN_IDLE_MS: u64 = 500;
@@ -30,23 +29,23 @@ pub(crate) struct WorkerContext<D: IoDriver, V: HttpService> {
     pub service: V,
     pub settings: Arc<WorkerSettings>,
     pub counters: Arc<WorkerCounters>,
-    /// Deadlines, by the connections' slots.
+    /// Deadlines of connections, by slot.
     pub wheel: TimerWheel<TICK_MS>,
     pub out: OutputBuffer,
     /// A buffer for decrypted bytes.
     pub plain: Vec<u8>,
     /// Records of the responses in `out`.
     pub records: Vec<PendingRecord<V::Record>>,
-    /// Connections that used up their reads of this turn before their socket was empty.
+    /// Connections that used up the reads of this turn of the event loop before their socket was empty.
     pub unfinished: Vec<ConnectionToken>,
     /// Seconds since 1970; `date` is the same as the value of a Date field.
     pub unix_s: u64,
     pub date: [u8; 29],
-    /// When draining ends, if it has begun.
+    /// When the drain ends, if it has started.
     pub drain_until_ms: Option<u64>,
     pub admission: Arc<ConnectionLimit>,
     pub mailbox: WorkerMailbox<WorkerMessage<D, V>>,
-    pub local: WorkerHandle,
+    pub worker_handle: WorkerHandle,
     pub wakers: ConnectionWakers,
     pub h2: SharedHttp2<V::Record>,
     date_until_ms: u64,
@@ -64,7 +63,7 @@ impl<M: From<ConnectionToken> + Send> std::task::Wake for StreamWake<M> {
 }
 
 /// Caches the wakers that report body progress of a connection to its worker, so that a poll allocates none;
-/// direct-mapped by the connection's slot modulo their number.
+/// direct-mapped: a connection's entry is its slot modulo the size of the cache.
 pub(crate) struct ConnectionWakers([Option<(ConnectionToken, Waker)>; WAKERS]);
 
 impl ConnectionWakers {
@@ -76,7 +75,7 @@ impl ConnectionWakers {
     ) -> &Waker {
         let slot = &mut self.0[token.slot as usize % WAKERS];
         if slot.as_ref().is_none_or(|(owner, _)| *owner != token) {
-            // The waker is of another connection with the same index.
+            // The waker belongs to another connection with the same entry.
             *slot = None;
         }
         let (_, waker) = slot.get_or_insert_with(|| {
@@ -98,7 +97,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         counters: Arc<WorkerCounters>,
     ) -> Self {
         let now_ms = driver.now_ms();
-        let local = driver.local().clone();
+        let local = driver.worker_handle().clone();
         WorkerContext {
             driver,
             service,
@@ -114,7 +113,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
             drain_until_ms: None,
             admission,
             mailbox,
-            local,
+            worker_handle: local,
             wakers: ConnectionWakers([const { None }; WAKERS]),
             h2: SharedHttp2::default(),
             date_until_ms: 0,
@@ -141,29 +140,29 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         }
     }
 
-    /// Returns the buffer of a receive.
-    pub fn return_buffer(&mut self, plaintext: Plaintext<D::Lent>) {
+    /// Returns the buffer with received bytes for reuse.
+    pub fn return_buffer(&mut self, plaintext: Plaintext<D::RecvBuffer>) {
         match plaintext {
             Plaintext::Lent(buffer) => self.driver.return_buffer(buffer),
             Plaintext::Plain(plain) => self.plain = plain,
         }
     }
 
-    /// Logs the response at the end of the output with this record once it has been sent.
+    /// Adds the record of the response at the end of the output; the service gets it back once the response was sent.
     pub fn push_record(&mut self, record: V::Record) {
         let len = self.out.bytes.len() as u64;
-        // In the order of the output, in which they are sent.
+        // Records are in the order of the output.
         self.records.push(PendingRecord {
             record,
             // The body is at the end of the output.
             body_at: len - self.out.body_in_bytes,
-            // With parts, the response ends with the last of them.
+            // If the body has parts, the response ends after the last part.
             end: self.out.parts.is_empty().then_some(len),
             framed_len: None,
         });
     }
 
-    /// Logs a response with this record once its last bytes, which are in the output, have been sent.
+    /// Adds the record of a response whose last frames are in the output; the service gets it back once they were sent.
     pub fn push_framed_record(&mut self, record: Option<V::Record>, body_len: u64) {
         if let Some(record) = record {
             let end = self.out.bytes.len() as u64;
@@ -191,7 +190,7 @@ impl<D: IoDriver, V: HttpService> WorkerContext<D, V> {
         }
     }
 
-    /// Publishes the counters of HTTP/2.
+    /// Copies the counters of HTTP/2 to those that other threads read.
     pub fn publish_h2_counters(&self) {
         let (from, to) = (&self.h2.counters, &self.counters);
         to.h2_resets.set(from.resets);

@@ -1,6 +1,6 @@
 //! Counters of one worker: written by it alone, read by any thread.
 //!
-//! Each limit has one, so that an operator sees which limit was hit.
+//! Each limit has a counter, so that an operator sees which limit was reached.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 pub struct WorkerCounter(AtomicU64);
 
 impl WorkerCounter {
-    /// Adds one. Not a locked instruction: only the owner writes.
+    /// Adds one, without an atomic read-modify-write: only the owner writes.
     #[inline]
     pub fn bump(&self) {
         self.add(1);

@@ -9,15 +9,15 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 
 use crate::system_calls;
 
-/// Bytes that may wait in a socket, as the kernel counts memory; it caps this at `net.core.rmem_max`.
+/// The receive buffer of a socket (`SO_RCVBUF`) in bytes of kernel memory; the kernel caps it at `net.core.rmem_max`.
 const RECEIVE_BUFFER_LEN: usize = 2 * 1024 * 1024;
 
 /// A bound UDP socket, non-blocking, which reports local addresses and ECN bits of received datagrams.
 pub struct DatagramSocket {
     socket: OwnedFd,
-    /// Its family; an IPv6 socket also receives IPv4 datagrams if it is bound to `[::]`.
+    /// Whether the socket's family is IPv6; such a socket also receives IPv4 datagrams if it is bound to `[::]`.
     pub(crate) is_ipv6: bool,
-    /// The kernel cuts trains into datagrams (UDP GSO).
+    /// The kernel segments trains into datagrams (UDP GSO).
     pub(crate) has_segmentation: bool,
 }
 
@@ -26,7 +26,7 @@ impl DatagramSocket {
     /// distributes peers over them.
     ///
     /// # Errors
-    /// As of bind(2): the address is in use, not local, or not permitted.
+    /// Those of bind(2): the address is in use, not local, or not permitted.
     pub fn open(address: SocketAddr) -> io::Result<DatagramSocket> {
         let family = match address {
             SocketAddr::V4(_) => AddressFamily::INET,
@@ -39,7 +39,7 @@ impl DatagramSocket {
             sockopt::set_ipv6_v6only(&socket, false)?;
         }
         sockopt::set_socket_reuseport(&socket, true)?;
-        // Before bind, so that no datagram arrives without its control messages.
+        // The options are set before bind, so that no datagram arrives without its control messages.
         let prepared = DatagramSocket::prepare(socket)?;
         rustix::net::bind(&prepared.socket, &address)?;
         Ok(prepared)
@@ -48,7 +48,7 @@ impl DatagramSocket {
     /// Adopts a socket that a supervisor has bound.
     ///
     /// # Errors
-    /// It is no UDP socket.
+    /// The socket is not a UDP socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<DatagramSocket> {
         let is_udp = sockopt::socket_type(&socket)? == SocketType::DGRAM
             && matches!(
@@ -63,7 +63,7 @@ impl DatagramSocket {
         DatagramSocket::prepare(socket)
     }
 
-    /// Its address.
+    /// The local address.
     pub fn address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
     }
@@ -105,9 +105,10 @@ fn prepare_ipv4(socket: &OwnedFd) -> io::Result<()> {
         &[
             (libc::IP_PKTINFO, 1),
             (libc::IP_RECVTOS, 1),
-            // Neither fragments nor the kernel's path MTU: protocols over datagrams probe the path themselves (RFC 8899).
+            // Don't fragment, and ignore the kernel's path MTU: protocols over datagrams probe the path themselves (RFC
+            // 8899).
             (libc::IP_MTU_DISCOVER, libc::IP_PMTUDISC_PROBE),
-            // The error queue is never read, and one that is not empty would end each wait.
+            // The error queue is never read; if it were not empty, each wait would return immediately.
             (libc::IP_RECVERR, 0),
         ],
     )

@@ -1,17 +1,17 @@
-//! Datagrams between a driver and its user: packet trains with their addresses and ECN bits.
+//! Datagrams that a driver receives or sends: packet trains with their addresses and ECN bits.
 //!
-//! A packet train is what segmentation offload (UDP GSO and GRO in udp(7)) handles at once: datagrams of one length, of
-//! which the last may be shorter, to or from one peer. A single datagram is a train of one. Received and sent trains have
-//! one form, so that a train can be sent back as it came. Nothing here knows sockets or protocols over datagrams.
+//! A packet train is the unit of segmentation offload (UDP GSO and GRO in udp(7)): datagrams of equal length, except
+//! that the last may be shorter, to or from one peer. A single datagram is a train of one. Received and sent trains
+//! have the same type, so a received train can be sent back unchanged.
 
 use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 
-/// Trains that one receive brings at most.
+/// Maximum number of trains per receive.
 pub const TRAINS_MAX: usize = 32;
-/// Bytes of a received train at most; IP allows no longer ones.
+/// Maximum length of a received train, which is that of an IP packet.
 pub const TRAIN_LEN_MAX: usize = 64 * 1024;
-/// Datagrams of a train at most: `UDP_MAX_SEGMENTS` of the kernel.
+/// Maximum number of datagrams in a train: `UDP_MAX_SEGMENTS` of the kernel.
 pub const SEGMENTS_MAX: usize = 64;
 
 /// The ECN codepoint of an IP packet (RFC 3168, section 5; RFC 9000, section 13.4).
@@ -39,30 +39,30 @@ impl Ecn {
         }
     }
 
-    /// Its two bits.
+    /// The codepoint as two bits.
     pub fn bits(self) -> u8 {
         self as u8
     }
 }
 
-/// A packet train: datagrams with one peer that lie one behind the other in a buffer.
+/// A packet train: consecutive datagrams in a buffer, to or from one peer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatagramTrain {
     /// The peer's address. IPv4 addresses are never in the mapped form of IPv6.
     pub peer: SocketAddr,
-    /// This host's address: the destination of received datagrams, the source of those to send. The system chooses it
-    /// where there is none.
+    /// This host's address: the destination of received datagrams, the source of those to send. If it is `None`, the
+    /// kernel chooses the source.
     pub local: Option<IpAddr>,
     /// The ECN codepoint of each packet.
     pub ecn: Ecn,
-    /// Length of each datagram but the last, which may be shorter.
+    /// The length of each datagram; the last may be shorter.
     pub segment_len: usize,
-    /// Where the datagrams lie. A train with an empty range is one empty datagram.
+    /// The range of the datagrams in the buffer. A train with an empty range is one empty datagram.
     pub range: Range<usize>,
 }
 
 impl DatagramTrain {
-    /// The datagrams, in the buffer that the range is of.
+    /// The datagrams. `bytes` is the buffer that contains the train.
     pub fn segments<'b>(&self, bytes: &'b [u8]) -> impl Iterator<Item = &'b [u8]> {
         let bytes = &bytes[self.range.clone()];
         // An empty datagram is a datagram, but an empty slice has no chunks.
@@ -72,13 +72,13 @@ impl DatagramTrain {
             .chain(bytes.chunks(self.segment_len.max(1)))
     }
 
-    /// How many datagrams it has.
+    /// The number of datagrams.
     pub fn count(&self) -> usize {
         self.range.len().div_ceil(self.segment_len.max(1)).max(1)
     }
 }
 
-/// Received trains, in memory that is used for each receive.
+/// Received trains, in a buffer that every receive reuses.
 pub struct DatagramBatch {
     memory: Box<[u8]>,
     trains: Vec<DatagramTrain>,
@@ -86,7 +86,7 @@ pub struct DatagramBatch {
 
 impl Default for DatagramBatch {
     fn default() -> DatagramBatch {
-        // The kernel gives zeroed memory by the page, so unused pages take none.
+        // The kernel allocates zeroed pages on first use, so unused pages take no memory.
         DatagramBatch {
             memory: vec![0; TRAINS_MAX * TRAIN_LEN_MAX].into(),
             trains: Vec::with_capacity(TRAINS_MAX),
@@ -100,7 +100,7 @@ impl DatagramBatch {
         &self.trains
     }
 
-    /// The buffer that the trains' ranges are of.
+    /// The buffer that contains the trains.
     pub fn bytes(&self) -> &[u8] {
         &self.memory
     }
@@ -120,7 +120,8 @@ impl DatagramBatch {
         self.trains.len() >= TRAINS_MAX
     }
 
-    /// Adds a train with a copy of its bytes: for drivers that don't receive from a kernel. The train's range is set.
+    /// Adds a train with a copy of its bytes: for drivers that don't receive from a kernel. The train's range is
+    /// replaced.
     ///
     /// # Panics
     /// The batch is full, or the train is longer than [`TRAIN_LEN_MAX`].
@@ -148,7 +149,7 @@ pub struct DatagramDrops {
     /// Sends that the system refused for another reason than a full buffer: too long for the interface, no route, a
     /// firewall.
     pub refused: u64,
-    /// Trains that were sent a datagram at a time, since the system refused to segment them. Nothing of them is lost.
+    /// Trains that were sent as single datagrams, because the kernel refused to segment them. These are not losses.
     pub unsegmented: u64,
 }
 
@@ -167,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_train_is_cut_at_its_segment_length_and_an_empty_datagram_is_one() {
+    fn train_is_split_at_segment_len_and_empty_train_is_one_datagram() {
         let bytes = b"abcdefgh";
         type Case = (usize, Range<usize>, &'static [&'static [u8]]);
         let cases: [Case; 6] = [
@@ -186,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn ecn_codepoints_are_those_of_the_standard() {
+    fn ecn_codepoints_match_rfc_3168() {
         for bits in 0..=255 {
             assert_eq!(Ecn::from_bits(bits).bits(), bits & 3);
         }

@@ -1,6 +1,7 @@
-//! Deadlines: the timeouts of a worker and its connections.
+//! Timeouts of a worker and its connections.
 //!
-//! A deadline is a number in its connection; the timer wheel only schedules the check.
+//! A deadline is a field of the connection; the timer wheel only schedules when the connection compares it with the
+//! time.
 
 use crate::client_pace::PaceVerdict;
 use crate::connection::WorkerConnection;
@@ -41,13 +42,14 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .drain_until_ms
             .is_some_and(|until_ms| now_ms >= until_ms)
         {
-            // The drain timeout: connections that remain are closed.
+            // The drain has timed out: remaining connections are closed.
             self.end_drain();
         }
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.context.wheel.pop(now_ms)));
         for slot in due.drain(..) {
-            // The entry of a closed connection stays in the wheel, for the connection's successor in the slot.
+            // Closing a connection leaves its entry in the wheel: the slot may be empty, or belong to a newer
+            // connection.
             let Some(connection) = self.connections.get(slot as usize) else {
                 continue;
             };
@@ -64,7 +66,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles the connection's check in the timer wheel.
     fn check(&mut self, worker: &mut WorkerContext<D, V>, now_ms: u64) {
         if self.deadline_ms <= now_ms {
-            self.expired(worker);
+            self.on_deadline(worker);
         }
         if !self.is_closed() {
             self.schedule_check(worker);
@@ -76,7 +78,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         worker.wheel.schedule(self.token.slot, self.deadline_ms);
     }
 
-    pub(crate) fn expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn on_deadline(&mut self, worker: &mut WorkerContext<D, V>) {
         // The peer had its time to read the last response.
         if self.lingering {
             self.close();
@@ -84,14 +86,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             worker.counters.handshake_timeouts.bump();
             self.close();
         } else {
-            self.protocol_expired(worker);
+            self.on_protocol_deadline(worker);
         }
     }
 
-    /// Judges a client by the pace of the bodies that it still sends.
-    pub(crate) fn incoming_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Checks the client's pace in sending request bodies.
+    pub(crate) fn check_incoming_pace(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
-            return; // what moves there is judged by itself
+            return; // tunnels have their own timeout
         }
         let now_ms = worker.driver.now_ms();
         let mut deadline_ms = u64::MAX;
@@ -109,7 +111,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 .get(stream)
                 .is_some_and(|it| it.tunnel.is_some())
             {
-                continue; // the same
+                continue; // a tunnel, as above
             }
             let Some(incoming) = self.exchanges.incoming(stream) else {
                 return;
@@ -131,7 +133,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    pub(crate) fn sending_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn check_sending_pace(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         // A stalled request body must not end a connection while the client still reads responses.
         self.skip_stalled_bodies(worker);
@@ -141,7 +143,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let queued = self.transport.unacknowledged(&worker.driver);
         sending.pace.record_acknowledged(queued, now_ms);
         if sending.transfer.is_server_wait() {
-            // The client waits for us: neither its stall nor its rate.
+            // The client waits for the server, so this time counts neither as a stall nor in its rate.
             sending.pace.exclude_wait(now_ms);
         }
         match sending
@@ -150,12 +152,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         {
             PaceVerdict::Fine { next_check_ms } => {
                 self.deadline_ms = match self.protocol.is_multiplexed() {
-                    // A new send does not put off the look at other streams.
+                    // A new send must not postpone the check of other streams.
                     true => self.deadline_ms.min(next_check_ms),
                     false => next_check_ms,
                 };
                 match sending.transfer {
-                    TransferStep::Settling { .. } => self.settle(worker),
+                    TransferStep::AwaitingAck { .. } => self.check_acknowledged(worker),
                     TransferStep::Postponed => self.retry_transfer(worker),
                     _ => {}
                 }

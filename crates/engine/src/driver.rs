@@ -1,11 +1,11 @@
-//! The interface between a worker and the machine: one trait, so that the same worker runs on epoll and in the
+//! The interface between a worker and the operating system: one trait, so that the same worker runs on epoll and in the
 //! simulator, and later on io_uring.
 //!
-//! Operations are tried at once and report when they would block; a driver may batch or defer system calls as it
-//! likes. A driver knows no HTTP.
+//! Operations never block; one that can't be done immediately reports that. A driver may batch or defer system calls. A
+//! driver knows no HTTP.
 //!
-//! Tasks use the driver through a [`WorkerHandle`]: upstream connections, which an
-//! [`UpstreamNetwork`](crate::upstream_network::UpstreamNetwork) makes, timers in the driver's time, and helper
+//! Tasks use the driver through a [`WorkerHandle`]: for upstream connections, which an
+//! [`UpstreamNetwork`](crate::upstream_network::UpstreamNetwork) opens, for timers in the driver's time, and for helper
 //! threads.
 
 use std::io;
@@ -20,8 +20,8 @@ use crate::mailbox::WorkerNotify;
 use crate::upstream_network::SocketEvent;
 use crate::worker_handle::WorkerHandle;
 
-/// Identifies a connection of a worker, by slot and generation, so that an event for a closed connection cannot reach
-/// its successor in the slot.
+/// Identifies a connection of a worker by slot and generation, so that an event for a closed connection can't reach the
+/// slot's next connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionToken {
     /// The index in the worker's table.
@@ -31,8 +31,8 @@ pub struct ConnectionToken {
 }
 
 impl ConnectionToken {
-    /// The token of no connection.
-    pub const NOBODY: ConnectionToken = ConnectionToken {
+    /// A token that identifies no connection.
+    pub const NONE: ConnectionToken = ConnectionToken {
         slot: u32::MAX,
         generation: 0,
     };
@@ -45,7 +45,7 @@ pub const GENERATION_MAX: u32 = u32::MAX >> 1;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenerId(pub u16);
 
-/// A datagram socket, by its number; a separate type from [`ListenerId`].
+/// A datagram socket, by its number. Numbers of listeners are separate ([`ListenerId`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct DatagramSocketId(pub u16);
 
@@ -58,22 +58,22 @@ pub enum DriverEvent {
     Ready {
         /// The connection.
         token: ConnectionToken,
-        /// There may be bytes to read, or the end of them.
+        /// There may be bytes to read, or the end of input.
         readable: bool,
         /// There may be room for more bytes.
         writable: bool,
-        /// The peer has sent its last byte: read until the end.
+        /// The peer has half-closed the connection: read until the end of input.
         ended: bool,
         /// The connection is broken.
         broken: bool,
     },
     /// A send that returned [`SendOutcome::Underway`] has ended.
     Sent(ConnectionToken, Box<SendCompletion>),
-    /// The progress of a transfer started with [`IoDriver::start_file`], or of a read started with
+    /// The result of a transfer started with [`IoDriver::start_file`], or of a read started with
     /// [`IoDriver::start_read`].
     File(ConnectionToken, FileSent),
     /// The state of an upstream socket changed.
-    Outgoing(SocketEvent),
+    UpstreamReady(SocketEvent),
     /// Datagrams may have arrived at this socket. Repeated by each wait until all are received.
     Datagrams(DatagramSocketId),
     /// A datagram socket that was full has room again.
@@ -111,7 +111,7 @@ pub enum AcceptFailure {
     Empty,
     /// This connection was aborted before it was accepted; the next may be fine.
     Gone,
-    /// The process or the machine is out of descriptors or memory.
+    /// The process or the system is out of file descriptors or memory.
     Exhausted,
 }
 
@@ -127,7 +127,7 @@ pub enum ReceiveOutcome<B> {
     },
     /// There are no bytes now.
     Empty,
-    /// The peer has sent its last byte.
+    /// The end of input: the peer has closed or half-closed the connection.
     End,
     /// The connection is broken.
     Broken,
@@ -154,27 +154,26 @@ pub trait IoDriver {
     /// A connection's socket.
     type Socket;
     /// Received bytes, in a buffer of the driver.
-    type Lent: AsRef<[u8]>;
+    type RecvBuffer: AsRef<[u8]>;
     /// A listening socket, opened by the caller.
     type Listener: Send + 'static;
     /// A datagram socket, opened by the caller.
     type Datagrams: Send + 'static;
 
-    /// Waits until there are events or the timeout has elapsed, and appends the events to `events`. `None`: no
-    /// timeout. Waits no longer than until the next timer of the worker's tasks, and wakes tasks with due timers.
-    /// Returns at once if the worker was notified before; only the worker consumes the notification. Reads the clocks
-    /// afterwards.
+    /// Waits until there are events or the timeout has elapsed, and appends the events to `events`. `None`: no timeout.
+    /// Waits no longer than until the next timer of the worker's tasks, and wakes tasks with due timers. Returns
+    /// immediately if a notification is pending; only the worker consumes it. Reads the clocks after the wait.
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>);
 
     /// Monotonic time of the last wait, in ms.
     fn now_ms(&self) -> u64;
 
-    /// Monotonic time in µs, read now. It has the origin of [`IoDriver::now_ms`], which may lag behind.
+    /// Monotonic time in µs, read now. It counts from the same moment as [`IoDriver::now_ms`], which may lag behind.
     fn now_us(&self) -> u64;
 
-    /// Ends waits at this time of [`IoDriver::now_us`], until another is set; waits end at once while it is in the
-    /// past. For deadlines of datagram protocols, for which the timeout of [`IoDriver::wait`] is too coarse; a driver
-    /// without datagram sockets may ignore it.
+    /// Sets a time, on the clock of [`IoDriver::now_us`], at which a wait ends. It stays set until it is replaced; once
+    /// it has passed, every wait returns immediately. For deadlines of datagram protocols, for which the timeout of
+    /// [`IoDriver::wait`] is too coarse; a driver without datagram sockets may ignore it.
     fn wake_at(&mut self, at_us: Option<u64>);
 
     /// Time of day in ms since 1970, read now. It may jump either way.
@@ -183,7 +182,7 @@ pub trait IoDriver {
     /// Starts to report waiting connections at a listener.
     ///
     /// # Errors
-    /// The machine has no room for another socket.
+    /// The kernel can't register another socket.
     fn open_listener(&mut self, id: ListenerId, listener: Self::Listener) -> io::Result<()>;
 
     /// Accepts one waiting connection.
@@ -199,30 +198,31 @@ pub trait IoDriver {
     fn listen(&mut self, listener: ListenerId, on: bool);
 
     /// Refuses new handshakes at a listener; those in progress still finish.
-    fn refuse_new(&mut self, listener: ListenerId);
+    fn refuse_handshakes(&mut self, listener: ListenerId);
 
     /// Closes a listener.
     fn close_listener(&mut self, listener: ListenerId);
 
-    /// Reports events of the socket with this token until it is dropped, including events from before the call.
+    /// Starts to report events of the socket, with this token, until the socket is closed. Events from before the call
+    /// are reported too.
     ///
     /// # Errors
-    /// The machine has no room for another socket.
+    /// The kernel can't register another socket.
     fn register(&mut self, socket: &Self::Socket, token: ConnectionToken) -> io::Result<()>;
 
-    /// Receives available bytes. Short-lived connections need not be registered for it.
+    /// Receives available bytes. The socket need not be registered, so short-lived connections never are.
     fn receive(
         &mut self,
         socket: &Self::Socket,
         token: ConnectionToken,
-    ) -> ReceiveOutcome<Self::Lent>;
+    ) -> ReceiveOutcome<Self::RecvBuffer>;
 
     /// Returns the buffer of a receive.
-    fn return_buffer(&mut self, buffer: Self::Lent);
+    fn return_buffer(&mut self, buffer: Self::RecvBuffer);
 
-    /// Sends the start of `buffer`, which is not empty, without copying where that is cheaper; `more`: further bytes
-    /// follow at once. If the result is known at once, the buffer stays; otherwise the driver takes it out and keeps
-    /// it until a [`DriverEvent::Sent`] ([`SendOutcome::Underway`]).
+    /// Sends as many bytes of `buffer`, which is not empty, as the socket accepts; without copying if that is cheaper.
+    /// `more`: another send follows immediately (`MSG_MORE`). A driver that completes the send later takes the buffer,
+    /// returns [`SendOutcome::Underway`], and gives the buffer back with a [`DriverEvent::Sent`].
     fn send(
         &mut self,
         socket: &Self::Socket,
@@ -231,8 +231,8 @@ pub trait IoDriver {
         more: bool,
     ) -> SendOutcome;
 
-    /// Starts to send the start of a file's range outside the event loop; a [`DriverEvent::File`] follows. A
-    /// connection has at most one transfer or send in progress.
+    /// Starts to send a range of a file outside the event loop; a [`DriverEvent::File`] reports how many bytes of it
+    /// were sent. A connection has at most one transfer or send in progress.
     ///
     /// # Errors
     /// The transfer can't be started (too many in progress, no descriptor).
@@ -244,8 +244,8 @@ pub trait IoDriver {
         range: Range<u64>,
     ) -> io::Result<()>;
 
-    /// Starts to read the start of a file's range outside the event loop, for content that is encrypted or framed
-    /// before it is sent; a [`DriverEvent::File`] follows, which is [`FileSent::Read`] or a failure.
+    /// Starts to read a range of a file outside the event loop, for content that is encrypted or framed before it is
+    /// sent. A [`DriverEvent::File`] follows: [`FileSent::Read`], which may end before the range does, or a failure.
     ///
     /// # Errors
     /// The read can't be started (too many in progress).
@@ -263,18 +263,19 @@ pub trait IoDriver {
     /// The kernel does not support this; the socket is unchanged.
     fn enable_kernel_tls(&mut self, socket: &Self::Socket, keys: &[u8]) -> io::Result<()>;
 
-    /// Sends a TLS alert over a socket for which the kernel encrypts: all of it or nothing. Once it is sent, it and all
-    /// earlier bytes leave even if the connection is closed at once.
+    /// Sends a TLS alert over a socket for which the kernel encrypts: completely or not at all. If it was sent, the
+    /// alert and all earlier bytes are transmitted even if the connection is closed immediately afterwards.
     fn send_alert(&mut self, socket: &Self::Socket, alert: &[u8]) -> SendOutcome;
 
     /// Bytes that were sent and that the peer has not acknowledged.
     fn unacknowledged(&self, socket: &Self::Socket) -> usize;
 
-    /// Half-closes the connection behind the bytes in progress; the peer may still send.
+    /// Half-closes the connection after the bytes in progress; the peer may still send.
     fn finish(&mut self, socket: &Self::Socket);
 
-    /// Closes a connection. A send in progress is abandoned, unless [`IoDriver::finish`] was called: then it still
-    /// completes. Either way no event reports it, and the driver keeps the needed memory until it has ended.
+    /// Closes a connection. A send in progress is abandoned, unless [`IoDriver::finish`] was called: then the send
+    /// still completes. In both cases no event reports the send, and the driver keeps its buffer until the send has
+    /// ended.
     fn close(&mut self, socket: Self::Socket);
 
     /// Resets a connection, so that the peer sees that bytes are missing.
@@ -283,7 +284,7 @@ pub trait IoDriver {
     /// Starts to report datagrams that arrive at a socket.
     ///
     /// # Errors
-    /// The machine has no room for another socket.
+    /// The kernel can't register another socket.
     fn open_datagrams(&mut self, id: DatagramSocketId, socket: Self::Datagrams) -> io::Result<()>;
 
     /// Receives datagrams, which replace the batch's contents. True if there may be more.
@@ -305,11 +306,11 @@ pub trait IoDriver {
     /// Closes a datagram socket and with it all connections of its protocol.
     fn close_datagrams(&mut self, id: DatagramSocketId);
 
-    /// The handle for tasks and other users on the worker's thread.
-    fn local(&self) -> &WorkerHandle;
+    /// The handle to the worker's tasks and timers, for code on the worker's thread.
+    fn worker_handle(&self) -> &WorkerHandle;
 
-    /// Wakes a wait of this driver: its eventcount.
+    /// The driver's eventcount, with which other threads end its wait.
     fn waker(&self) -> Arc<dyn WorkerNotify> {
-        self.local().event_count.clone()
+        self.worker_handle().event_count.clone()
     }
 }

@@ -1,9 +1,8 @@
-//! The driver for Linux: epoll, edge-triggered, each connection registered once.
+//! The driver for Linux, on epoll(7): edge-triggered, with one registration per connection.
 //!
 //! One registration reports a connection readable and writable, and is never changed (epoll_ctl costs more than it
 //! saves: Gammo et al., OLS 2004). Listeners are level-triggered, so a limit on accepts per turn loses no connection.
-//! Upstream connections are described in `network`, sockets for datagrams in `datagrams`, the timeout of a wait in
-//! `wait_timer`.
+//! Upstream connections are in `network`, datagram sockets in `datagrams`, the timeout of a wait in `wait_timer`.
 
 mod datagrams;
 mod network;
@@ -44,12 +43,12 @@ use self::datagrams::{DATAGRAMS, EpollDatagrams};
 use self::network::{EpollNetwork, MARK, socket_event};
 use self::wait_timer::{WaitTimer, WakeTimer, timespec};
 
-/// Events taken from the kernel at a time.
+/// Maximum number of events per `epoll_wait`.
 const EVENTS_MAX: usize = 256;
-/// Length of the receive buffer. Heads are far smaller; a full buffer means: read again.
-const LENT_LEN: usize = 32 * 1024;
-/// Generations start at 1, so these can't be connections. The highest bit, which no generation has, marks upstream
-/// sockets.
+/// Length of the receive buffer. Heads are far smaller. If a receive fills the buffer, there may be more to read.
+const RECV_BUFFER_LEN: usize = 32 * 1024;
+/// Event data of the driver's own descriptors. The upper half is the generation, which is 0 here and never for a
+/// connection; its highest bit, which no generation has, marks upstream sockets.
 const WAKE: u64 = 0;
 const TIMER: u64 = 1;
 const WAKE_TIMER: u64 = 2;
@@ -59,7 +58,7 @@ const LISTENER: u64 = 1 << 31; // in the slot's half; the generation's half is 0
 pub struct EpollDriver {
     epoll: Arc<OwnedFd>,
     listeners: Vec<Option<ListenSocket>>,
-    /// In a box: most workers have none.
+    /// Boxed, as most workers have none.
     datagrams: Option<Box<DatagramIo>>,
     waker: Arc<EventFd>,
     timer: WaitTimer,
@@ -71,7 +70,7 @@ pub struct EpollDriver {
     now_ms: u64,
 }
 
-/// Sockets for datagrams and the timer of their protocols.
+/// The datagram sockets, and the timer of their protocols.
 struct DatagramIo {
     sockets: EpollDatagrams,
     timer: WakeTimer,
@@ -94,7 +93,7 @@ impl EpollDriver {
     /// A driver without listeners.
     ///
     /// # Errors
-    /// When descriptors run out.
+    /// File descriptors ran out.
     pub fn new(helpers: HelperPool) -> io::Result<EpollDriver> {
         let epoll = Arc::new(epoll::create(epoll::CreateFlags::CLOEXEC)?);
         let waker = Arc::new(EventFd(eventfd(
@@ -152,12 +151,12 @@ impl EpollDriver {
         )?)
     }
 
-    /// Takes an event that is not of a connection nor of an upstream socket.
+    /// Handles an event of the driver's own descriptors: timers, notifications, listeners and datagram sockets.
     fn handle_own_event(&mut self, data: u64, flags: EventFlags, events: &mut Vec<DriverEvent>) {
         match data {
             TIMER => self.timer.clear_fired(),
             WAKE => {
-                // Before the results are taken: a helper that adds one later wakes the worker again.
+                // Cleared before the results are taken: a helper that adds a result later wakes the worker again.
                 self.waker.clear();
                 let mut transfers = self
                     .transfers
@@ -195,7 +194,7 @@ impl EpollDriver {
         }
     }
 
-    /// Made with the first socket, so that a worker without any has no second timer.
+    /// Created with the first datagram socket, so that other workers need no second timer.
     fn datagram_io(&mut self) -> io::Result<&mut DatagramIo> {
         if self.datagrams.is_none() {
             let timer = WakeTimer::new()?;
@@ -209,7 +208,7 @@ impl EpollDriver {
             .ok_or_else(|| io::ErrorKind::OutOfMemory.into())
     }
 
-    /// Lets a helper thread work on a file for a connection.
+    /// Runs `work` on a helper thread; its result becomes an event of the connection.
     fn start_transfer(
         &self,
         token: ConnectionToken,
@@ -234,7 +233,7 @@ impl EpollDriver {
 
 fn translate(data: u64, flags: EventFlags) -> DriverEvent {
     if data & MARK != 0 {
-        return DriverEvent::Outgoing(socket_event(data, flags));
+        return DriverEvent::UpstreamReady(socket_event(data, flags));
     }
     let token = ConnectionToken {
         slot: data as u32,
@@ -252,13 +251,14 @@ fn translate(data: u64, flags: EventFlags) -> DriverEvent {
 
 impl IoDriver for EpollDriver {
     type Socket = OwnedFd;
-    type Lent = RecvBuffer;
+    type RecvBuffer = RecvBuffer;
     type Listener = ListenSocket;
     type Datagrams = DatagramSocket;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         if let Some(io) = &mut self.datagrams {
-            // Announced before the timers are read, so that a timer or notification of another thread ends the wait.
+            // The wait is announced before the timers are read: from then on a timer or notification of another thread
+            // ends it.
             io.timer.arm();
         }
         let may_park = self.local.event_count.prepare();
@@ -273,14 +273,14 @@ impl IoDriver for EpollDriver {
         };
         let mut buffer = [MaybeUninit::uninit(); EVENTS_MAX];
         let waited = epoll::wait(&self.epoll, &mut buffer, timeout.as_ref());
-        // Before `resume`, so that other threads never see the worker awake with an old time.
+        // The time is read before `resume`, so that other threads never see the worker awake with an old time.
         self.now_ms = monotonic_ms();
         self.local.resume(self.now_ms);
         // Interrupted by a signal: the caller checks its timers and waits again.
         let Ok((ready, _)) = waited else { return };
         for event in &*ready {
             let (data, flags) = (event.data.u64(), event.flags);
-            // No connection and no upstream socket has such a number.
+            // Generation 0: an event of a descriptor of the driver.
             if data >> 32 == 0 {
                 self.handle_own_event(data, flags, events);
                 continue;
@@ -333,7 +333,7 @@ impl IoDriver for EpollDriver {
             Err(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM) => {
                 Err(AcceptFailure::Exhausted)
             }
-            // Another owner of the socket has shut it down: retried later, not at once.
+            // Another process that shares the socket has shut it down: accepting is retried after a pause.
             Err(Errno::INVAL | Errno::BADF | Errno::NOTSOCK) => Err(AcceptFailure::Exhausted),
             Err(_) => Err(AcceptFailure::Gone),
         }
@@ -349,16 +349,17 @@ impl IoDriver for EpollDriver {
         }
     }
 
-    fn refuse_new(&mut self, listener: ListenerId) {
+    fn refuse_handshakes(&mut self, listener: ListenerId) {
         if let Some(Some(listener)) = self.listeners.get_mut(usize::from(listener.0)) {
-            listener.refuse_new();
+            listener.refuse_handshakes();
         }
     }
 
     fn close_listener(&mut self, listener: ListenerId) {
         let slot = self.listeners.get_mut(usize::from(listener.0));
         if let Some(listener) = slot.and_then(Option::take) {
-            // While a supervisor or another worker has the socket too, closing ours does not end the registration (epoll(7)).
+            // Closing this descriptor does not end the registration while a supervisor or another worker has a
+            // duplicate (epoll(7)).
             let _ = epoll::delete(&self.epoll, &listener.socket);
         }
     }
@@ -377,7 +378,7 @@ impl IoDriver for EpollDriver {
     fn receive(&mut self, socket: &OwnedFd, _: ConnectionToken) -> ReceiveOutcome<RecvBuffer> {
         if self.receive_buffer.is_empty() {
             // Allocated with the first receive: a driver without connections needs no buffer.
-            self.receive_buffer = vec![0; LENT_LEN].into();
+            self.receive_buffer = vec![0; RECV_BUFFER_LEN].into();
         }
         match rustix::net::recv(
             socket,
@@ -391,7 +392,7 @@ impl IoDriver for EpollDriver {
                     len,
                 },
                 // A short read has emptied the socket: edge-triggered epoll reports later bytes.
-                more: len == LENT_LEN,
+                more: len == RECV_BUFFER_LEN,
             },
             Err(Errno::AGAIN | Errno::INTR) => ReceiveOutcome::Empty,
             Err(_) => ReceiveOutcome::Broken,
@@ -423,8 +424,8 @@ impl IoDriver for EpollDriver {
                     let mut offset = file_offset + range.start as u64;
                     let sent_len =
                         rustix::fs::sendfile(socket, file, Some(&mut offset), range.len());
-                    // Another attempt would fail, and would look up pages before it tests for room. That a short write
-                    // means a full socket is documented in epoll(7).
+                    // A short write means that the socket is full (epoll(7)). Another sendfile would look up the pages
+                    // before it fails.
                     if let Ok(len) = sent_len
                         && (1..range.len()).contains(&len)
                     {
@@ -434,7 +435,7 @@ impl IoDriver for EpollDriver {
                 }
                 None => rustix::net::send(socket, &block[range.clone()], flags),
             },
-            // The block's pages are sent next, by sendfile.
+            // Only the head is sent here; sendfile sends the block's pages next.
             SendBuffer::Headed { head, block, .. } if block.pages().is_some() => {
                 rustix::net::send(socket, head, flags | SendFlags::MORE)
             }
@@ -489,7 +490,8 @@ impl IoDriver for EpollDriver {
     }
 
     fn reset(&mut self, socket: OwnedFd) {
-        // Fails only if the connection is broken already (socket(7), SO_LINGER).
+        // The close that follows then sends a reset (socket(7), SO_LINGER). Fails only if the connection is broken
+        // already.
         let _ = set_socket_linger(&socket, Some(Duration::ZERO));
     }
 
@@ -531,7 +533,7 @@ impl IoDriver for EpollDriver {
         }
     }
 
-    fn local(&self) -> &WorkerHandle {
+    fn worker_handle(&self) -> &WorkerHandle {
         &self.local
     }
 }
@@ -545,7 +547,7 @@ impl EventFd {
     }
 
     fn wake(&self) {
-        // Fails only if the counter is at its maximum, and then the worker is awake.
+        // Fails only if the counter is at its maximum; then the worker will wake anyway.
         let _ = rustix::io::write(&self.0, &1u64.to_ne_bytes());
     }
 }
@@ -574,7 +576,7 @@ fn peer_of(address: Option<rustix::net::SocketAddrAny>) -> (IpAddr, u16) {
     let unknown = (IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
     let internet: Option<SocketAddr> =
         address.and_then(|socket_address| socket_address.try_into().ok());
-    // An IPv4 client of an IPv6 socket has a mapped address.
+    // An IPv4 client of an IPv6 socket has an IPv4-mapped address.
     internet.map_or(unknown, |address_and_port| {
         (
             address_and_port.ip().to_canonical(),

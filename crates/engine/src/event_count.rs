@@ -1,8 +1,8 @@
 //! The notification of a worker: an eventcount with one waiter, which parks in its driver's wait. A notification is a
 //! system call only while the worker is parked, and a store while it is awake.
 //!
-//! A producer stores its item first and notifies then. The worker checks all sources of items after a notification,
-//! and never parks with a pending one: it announces that it will park first, and checks then.
+//! A producer first stores its item, then notifies. After a notification the worker checks all sources of items. It
+//! never parks while a notification is pending: it first announces that it will park, then checks for a notification.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -26,15 +26,15 @@ impl EventCount {
         })
     }
 
-    /// Before a wait: returns whether the worker may park. Any later notification ends the wait.
+    /// Announces a wait, and returns whether the worker may park. Any later notification ends the wait.
     pub fn prepare(&self) -> bool {
-        // Sequentially consistent, as `notify` stores and loads the same two flags in the other order (Dekker): one of
-        // both sees the other's store.
+        // Sequentially consistent, as `notify` stores and loads the same two flags in the other order (Dekker): at
+        // least one of them sees the other's store.
         self.parked.store(true, SeqCst);
         !self.notified.load(SeqCst)
     }
 
-    /// After a wait.
+    /// Called after a wait: the worker is awake.
     pub fn resume(&self) {
         self.parked.store(false, SeqCst);
     }
@@ -44,7 +44,7 @@ impl EventCount {
         self.notified.load(SeqCst)
     }
 
-    /// Whether the worker waits, or is about to.
+    /// Whether the worker is parked, or about to park.
     pub fn is_parked(&self) -> bool {
         self.parked.load(SeqCst)
     }
@@ -72,23 +72,23 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_is_parked_is_unparked_and_only_once() {
+    fn notify_unparks_a_parked_worker_once() {
         let unparked = Arc::new(AtomicUsize::new(0));
         let count = unparked.clone();
-        let bell = EventCount::new(move || {
+        let event_count = EventCount::new(move || {
             count.fetch_add(1, SeqCst);
         });
-        bell.notify();
+        event_count.notify();
         assert_eq!(unparked.load(SeqCst), 0);
-        assert!(!bell.prepare(), "it was notified before");
-        bell.resume();
-        assert!(bell.take_notified());
-        assert!(!bell.take_notified());
-        assert!(bell.prepare());
-        bell.notify();
-        bell.notify();
+        assert!(!event_count.prepare(), "it was notified before");
+        event_count.resume();
+        assert!(event_count.take_notified());
+        assert!(!event_count.take_notified());
+        assert!(event_count.prepare());
+        event_count.notify();
+        event_count.notify();
         assert_eq!(unparked.load(SeqCst), 1);
-        bell.resume();
-        assert!(bell.take_notified());
+        event_count.resume();
+        assert!(event_count.take_notified());
     }
 }

@@ -1,5 +1,5 @@
-//! From received bytes to responses, for all protocols: bytes go to the protocol until the socket is empty; a request
-//! goes to the service, which answers at once or defers it; a deferred request is resumed.
+//! Exchanges of a connection, for all protocols: receives bytes and passes them to the connection's protocol, passes
+//! requests to the service, which answers or defers them, and resumes deferred requests.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h1::put_fields;
@@ -14,24 +14,24 @@ use crate::service::{ConnectionRefusal, Exchange, ExchangeId, HttpService, Servi
 use crate::stream_table::{DeferredRequest, ResumeReason};
 use crate::transport::Plaintext;
 
-/// Full reads of one connection in one turn of the event loop, before other connections get their turn.
+/// Maximum number of full reads of one connection per turn of the event loop, so that other connections are served too.
 const READS_MAX: usize = 4;
 
-/// A request that is refused.
+/// The state of a request that is refused.
 pub(crate) struct RefusedRequest<V: HttpService> {
-    /// The service's state, if the service has deferred it.
+    /// The service's state, if the service has deferred the request.
     pending: Option<V::Pending>,
     exchange: Exchange,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Receives until the socket is empty or the connection stops reading. A short receive means empty, unless the
-    /// peer's end was reported (`to_end`). A client that sends without a pause continues in the next turn, after the
-    /// others.
+    /// Receives until the socket is empty or the connection stops reading. A short receive means that the socket is
+    /// empty, unless the end of input was reported (`to_end`). A client that sends without a pause is continued in the
+    /// next turn, after other connections.
     pub(crate) fn receive(&mut self, worker: &mut WorkerContext<D, V>, to_end: bool) {
         let mut reads = 0;
         while !self.is_closed() {
-            if !self.reads() {
+            if !self.can_receive() {
                 self.unread = true;
                 break;
             }
@@ -55,7 +55,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 ReceiveOutcome::Empty => break,
                 ReceiveOutcome::End => {
                     if !self.close_without_proxy_header(worker, false) {
-                        self.client_ended(worker);
+                        self.on_client_end(worker);
                     }
                     break;
                 }
@@ -70,9 +70,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     fn handle_received(
         &mut self,
         worker: &mut WorkerContext<D, V>,
-        plaintext: &Plaintext<D::Lent>,
+        plaintext: &Plaintext<D::RecvBuffer>,
     ) {
-        // A PROXY header precedes the TLS handshake, so its bytes are not decrypted.
+        // A PROXY header precedes the TLS handshake, and is not encrypted.
         if self.transport.is_proxy_header_done {
             return match plaintext {
                 Plaintext::Lent(buffer) => self.process_input(worker, buffer.as_ref()),
@@ -99,12 +99,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.input.add(bytes);
         self.process_buffered_input(worker);
         if !self.is_closed() {
-            // The check may be scheduled for later than the new deadline, if a slow head's wait came before.
+            // The scheduled check may be later than the new deadline.
             self.schedule_check(worker);
         }
     }
 
-    /// Handles kept input.
+    /// Handles input that was buffered.
     pub(crate) fn process_buffered_input(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -116,8 +116,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Continues a connection after a response was sent, or when one can be made: with the deferred request, then with kept
-    /// input, then with new bytes.
+    /// Continues a connection after a response was sent or an outcome arrived: first with the deferred request, then
+    /// with buffered input, then with unread bytes.
     pub(crate) fn resume(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -138,8 +138,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let stream = exchange.id.stream;
         exchange.now_ms = worker.driver.now_ms();
         exchange.unix_s = worker.unix_s;
-        exchange.is_body_coming = self.exchanges.incoming(stream).is_some();
-        // Each answer of the service sets these anew.
+        exchange.is_body_incomplete = self.exchanges.incoming(stream).is_some();
+        // The service sets these again with each result.
         exchange.is_refused = false;
         exchange.is_body_undecided = false;
         exchange
@@ -170,7 +170,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             body: None,
             body_len: Some(0),
             body_len_max: self.protocol.body_len_max(&worker.settings),
-            is_body_coming: false,
+            is_body_incomplete: false,
             is_refused: false,
             is_user: false,
             metric_scope: 0,
@@ -178,7 +178,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Keeps a request that the service has deferred.
+    /// Stores a request that the service has deferred.
     pub(crate) fn defer(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -187,12 +187,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         resume_reason: ResumeReason<V::Outcome>,
         cancel_on_disconnect: bool,
     ) {
-        // The service has taken the body, or does not want it.
+        // The service has taken the body by now, or never will.
         exchange.body = None;
         let stream = exchange.id.stream;
-        // A client that expects 100 (Continue) waits for it; an undecided service may still refuse the body.
-        let reads_body = exchange.is_body_coming && !exchange.is_body_undecided;
-        self.exchanges.get_mut(stream).deferred = Some(DeferredRequest {
+        // While the service has not decided whether it reads the body, no 100 (Continue) is sent.
+        let reads_body = exchange.is_body_incomplete && !exchange.is_body_undecided;
+        self.exchanges.get_or_insert(stream).deferred = Some(DeferredRequest {
             pending,
             exchange,
             resume_reason,
@@ -246,14 +246,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         let (pending, resume_reason, cancel_on_disconnect) = match service_outcome {
             ServiceOutcome::Ready(record) => {
-                return self.written(worker, exchange.id.stream, record, may_follow);
+                return self.on_response_written(worker, exchange.id.stream, record, may_follow);
             }
             ServiceOutcome::Deferred {
                 pending,
                 cancel_on_disconnect: gives_up,
-            } => (pending, ResumeReason::Nothing, gives_up),
+            } => (pending, ResumeReason::Pending, gives_up),
             ServiceOutcome::AfterBody(pending) => {
-                let is_complete = !exchange.is_body_coming;
+                let is_complete = !exchange.is_body_incomplete;
                 (pending, ResumeReason::Body { is_complete }, false)
             }
         };
@@ -266,7 +266,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         );
     }
 
-    /// Stores the outcome of a deferred request's wait.
+    /// Stores the outcome for which a deferred request waits.
     pub(crate) fn store_outcome(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -277,16 +277,17 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match deferred.resume_reason {
-            // The client has reset the stream meanwhile.
+            // The client has reset the stream.
             ResumeReason::Dead => self.end_dead_stream(worker, stream),
             _ => deferred.resume_reason = ResumeReason::Outcome(outcome),
         }
         self.handle_outcome(worker);
     }
 
-    /// Sends an interim response of a deferred request, after earlier responses. It is dropped if the final response
-    /// has been written.
-    // RFC 9110 §15.2: an HTTP/1 interim response may only precede its own final response, so it waits its turn.
+    /// Sends an interim response of a deferred request, after earlier responses. An interim response is dropped if the
+    /// final response has been written.
+    // RFC 9110 §15.2: an HTTP/1 interim response may only precede its own final response, so it waits for earlier
+    // responses.
     pub(crate) fn write_interim(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -298,7 +299,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         // The engine sends 100 itself, and no final response would follow a 101.
-        if !InterimResponse::is_one(interim.status) {
+        if !InterimResponse::is_interim_status(interim.status) {
             return;
         }
         let mut lines = Vec::new();
@@ -310,7 +311,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.protocol
             .interim(stream, interim.status, FieldLines::new(&lines), out);
         match is_multiplexed {
-            // On a stream, an interim response need not wait for responses of others.
+            // An interim response need not wait for responses on other streams.
             true => self.flush(worker),
             false => self.send_interims(worker),
         }
@@ -340,7 +341,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Resumes a request with the outcome of its wait.
+    /// Resumes a deferred request with the outcome for which it waited.
     pub(crate) fn resume_due(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,16 +1,17 @@
-//! Sending files from disk, with proof that they did not change meanwhile.
+//! Sends files from disk, and detects changes of a file during its transfer.
 //!
 //! `sendfile` puts references to the file's pages into the socket's queue, not copies: a rewrite in place would reach
 //! bytes that are queued but not yet sent. So the last [`TAIL_LEN`] bytes are held back until the client has
-//! acknowledged all others and the promised bytes are found unchanged. If they may have changed, the connection is
-//! cut: the client sees a short response, never a mixed one.
+//! acknowledged all others and a check shows that the bytes of the response (the file's first bytes, up to the length
+//! that it had when it was opened) are unchanged. If these may have changed, the connection is cut: the client sees an
+//! incomplete response, never one of two versions.
 //!
-//! A rename, other permissions or attributes change only the inode's change time, so the transfer continues. A
-//! `touch`, an append and a rewrite in place all change the modification time. inotify distinguishes a `touch` from
-//! the others (`write_watch`); digests of the promised bytes, taken before the first of them is sent, distinguish
-//! appends from rewrites (`digests`). Digests cost a copy and a hash, so they are taken only of recently changed files.
+//! A rename and a change of permissions or attributes change only the inode's change time, so the transfer continues. A
+//! `touch`, an append and a rewrite in place change the modification time. inotify distinguishes a `touch` from the
+//! other two (`write_watch`); digests of the original bytes, taken before the first byte is sent, distinguish an append
+//! from a rewrite (`digests`). Digests cost a copy and a hash, so they are taken only of recently changed files.
 //!
-//! Of a file that its owner declares immutable ([`OpenFile::is_immutable`]), nothing is held back.
+//! No bytes are held back of files that are declared immutable ([`OpenFile::is_immutable`]).
 
 mod digests;
 mod write_watch;
@@ -32,25 +33,25 @@ pub use self::write_watch::{FileWatchCounters, counters as watch_counters};
 
 /// Bytes held back at the end of a range.
 pub const TAIL_LEN: u64 = 16 * 1024;
-/// Maximum bytes of one transfer before the helper turns to other jobs.
+/// Maximum length of one transfer; then the helper thread can do other jobs.
 const QUANTUM_LEN: u64 = 4 << 20;
 /// Maximum bytes of one read.
 const READ_LEN: u64 = 256 << 10;
-/// Files of at least this length are watched while they are sent: shorter ones are rarely in transfer for long.
+/// Files of at least this length are watched while they are sent. Transfers of shorter files are rarely long.
 const WATCHED_LEN_MIN: u64 = 1 << 20;
-/// Digests are taken of files that changed within this time: logs, recordings, uploads.
-const LATELY_NS: i64 = 3600 * 1_000_000_000;
+/// Digests are taken of files that changed within this time, such as logs, recordings and uploads.
+const RECENT_CHANGE_NS: i64 = 3600 * 1_000_000_000;
 
 /// An open file, with its stamp when it was opened.
 #[derive(Debug)]
 pub struct OpenFile {
     /// The file.
     pub file: Arc<File>,
-    /// The stamp at that time.
+    /// The file's stamp when it was opened.
     pub stamp: FileStamp,
-    /// The owner only appends, behind the bytes that are sent: the stamp may change, the bytes do not.
+    /// The file is only appended to, so its stamp may change but not the bytes that are sent.
     pub is_immutable: bool,
-    /// Digests of its bytes, if it changed lately.
+    /// Digests of the file's blocks, if it changed recently.
     digests: Option<BlockDigests>,
     /// Started with the first transfer; `None` if the file can't be watched.
     write_watch: OnceLock<Option<Box<WriteWatch>>>,
@@ -62,9 +63,9 @@ impl OpenFile {
         OpenFile::with_stamp(Arc::new(file), stamp)
     }
 
-    /// The same for a shared file.
+    /// Like [`OpenFile::new`], for a shared file.
     pub fn with_stamp(file: Arc<File>, stamp: FileStamp) -> OpenFile {
-        let changed_lately = unix_ns() - stamp.changed_ns < LATELY_NS;
+        let changed_lately = unix_ns() - stamp.changed_ns < RECENT_CHANGE_NS;
         let has_digests = changed_lately && stamp.len <= DIGESTED_LEN_MAX;
         OpenFile {
             file,
@@ -75,7 +76,7 @@ impl OpenFile {
         }
     }
 
-    /// A file that is appended to all the time, but unchanged up to its present length.
+    /// A file that is appended to during its transfer, but unchanged up to its current length.
     pub fn unsettled(file: Arc<File>, stamp: FileStamp) -> OpenFile {
         OpenFile {
             file,
@@ -106,7 +107,7 @@ impl OpenFile {
         self.is_immutable || self.stamp_now().is_some_and(is_same)
     }
 
-    /// Watches a long file from the first call on: before the first of its bytes is sent.
+    /// Starts to watch a long file; called before its first byte is sent.
     fn watch_writes(&self) {
         if self.stamp.len >= WATCHED_LEN_MIN {
             let begin = || WriteWatch::begin(&self.file, self.stamp).map(Box::new);
@@ -114,8 +115,8 @@ impl OpenFile {
         }
     }
 
-    /// Whether the stamp, or the watch, proves that the promised bytes are unchanged.
-    fn has_sure_content(&self) -> bool {
+    /// Whether the stamp or the watch proves that the original bytes are unchanged.
+    fn is_provably_unchanged(&self) -> bool {
         if let Some(Some(watch)) = self.write_watch.get() {
             return watch.is_unwritten(&self.file);
         }
@@ -126,22 +127,23 @@ impl OpenFile {
             })
     }
 
-    /// Takes digests of the start of a range before it is sent, and returns the end of that part. `None`: its first
-    /// bytes may have changed since the stamp.
+    /// Takes digests of the first blocks of a range before they are sent, and returns the end of that part. `None`: the
+    /// first block may have changed since the file was opened.
     fn prepare(&self, range: &Range<u64>) -> Option<u64> {
         let Some(digests) = &self.digests else {
             return Some(range.end);
         };
         let (new_digests, end) = digests.missing(&self.file, range, self.stamp.len)?;
-        // A file that grew before its end had digests was only appended to if the digests of its start still match.
+        // Not all blocks have digests yet. If the file grew and the existing digests still match, it was only appended
+        // to.
         let is_appended = || {
             let has_grown = self.stamp_now().is_some_and(|now| now.len > self.stamp.len);
             has_grown && digests.still_match(&self.file, self.stamp.len)
         };
-        if new_digests.is_empty() || self.has_sure_content() || is_appended() {
+        if new_digests.is_empty() || self.is_provably_unchanged() || is_appended() {
             return digests.add(&new_digests).then_some(end);
         }
-        // Blocks with digests are compared when they are sent, independent of the stamp.
+        // A block with a digest is compared when it is sent, so the stamp does not matter.
         digests.digested_end(range)
     }
 
@@ -164,7 +166,7 @@ fn unix_ns() -> i64 {
     now.map_or(0, |now| i64::try_from(now.as_nanos()).unwrap_or(i64::MAX))
 }
 
-/// The progress of a transfer or read.
+/// The result of a transfer or read by a helper thread.
 #[derive(Debug, PartialEq, Eq)]
 pub enum FileSent {
     /// This many bytes were sent; `full` if the socket had no room for more.
@@ -174,8 +176,8 @@ pub enum FileSent {
         /// Whether a writable event follows.
         full: bool,
     },
-    /// The rest of the range, read and found unchanged: to be sent from memory, after the earlier bytes are
-    /// acknowledged and [`OpenFile::unchanged`] was checked again.
+    /// The rest of the range, read and found unchanged. It is sent from memory after the client has acknowledged all
+    /// earlier bytes and [`OpenFile::unchanged`] was checked again.
     Tail(Vec<u8>),
     /// The start of the range, read and found unchanged.
     Read(Vec<u8>),
@@ -187,14 +189,15 @@ pub enum FileSent {
     Broken,
 }
 
-/// Sends the start of `range`, or reads it if it is no longer than a tail. Blocks on the disk, never on the socket,
-/// which is non-blocking: for helper threads. An empty range only checks whether the file is unchanged.
+/// Sends the start of `range`, or reads the range if it is no longer than [`TAIL_LEN`]. For helper threads, as it may
+/// block on the disk, though not on the socket, which is non-blocking. An empty range only checks whether the file is
+/// unchanged.
 pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let rest = range.end - range.start;
     if file.is_immutable {
         return send_pages(socket, file, range.start, rest.min(QUANTUM_LEN));
     }
-    // The tail is read into memory, so that it can be checked once more before it is sent.
+    // The tail is read into memory; the file is checked again before the tail is sent.
     if rest <= TAIL_LEN {
         return read_all(file, range);
     }
@@ -202,22 +205,22 @@ pub fn send(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let Some(prepared) = file.prepare(&range) else {
         return FileSent::Changed;
     };
-    // One job of a helper is bounded, and never includes the tail.
+    // The length of a helper's job is limited, and never includes the tail.
     let end = prepared
         .min(range.end - TAIL_LEN)
         .min(range.start + QUANTUM_LEN);
-    // Pages could change after the comparison, so copies are sent.
+    // Pages could change after they are compared with the digests, so copies are sent.
     if file.digests.is_some() {
         return send_copies(socket, file, range.start..end);
     }
-    // Checked after the pages are queued: they were unchanged when the kernel took the references, unless this fails.
+    // The check follows the sendfile, so it covers all pages that were queued.
     match send_pages(socket, file, range.start, end - range.start) {
-        FileSent::Bytes { .. } if !file.has_sure_content() => FileSent::Changed,
+        FileSent::Bytes { .. } if !file.is_provably_unchanged() => FileSent::Changed,
         sent => sent,
     }
 }
 
-/// Reads the start of `range`, which is not empty. Blocks on the disk: for helper threads.
+/// Reads the start of `range`, which is not empty. For helper threads, as it may block on the disk.
 pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
     if !file.is_immutable {
         file.watch_writes();
@@ -226,13 +229,13 @@ pub fn read(file: &OpenFile, range: Range<u64>) -> FileSent {
         return FileSent::Changed;
     }
     match file.read_block(&range) {
-        Ok(_) if file.digests.is_none() && !file.has_sure_content() => FileSent::Changed,
+        Ok(_) if file.digests.is_none() && !file.is_provably_unchanged() => FileSent::Changed,
         Ok(bytes) => FileSent::Read(bytes),
         Err(failure) => failure,
     }
 }
 
-/// Reads a whole range, as a tail.
+/// Reads a complete range as a [`FileSent::Tail`].
 pub fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
     if file.prepare(&range) != Some(range.end) {
         return FileSent::Changed;
@@ -247,13 +250,13 @@ pub fn read_all(file: &OpenFile, range: Range<u64>) -> FileSent {
             Err(failure) => return failure,
         }
     }
-    match file.digests.is_some() || file.has_sure_content() {
+    match file.digests.is_some() || file.is_provably_unchanged() {
         true => FileSent::Tail(bytes),
         false => FileSent::Changed,
     }
 }
 
-/// Sends copies of the file's bytes: of exactly those that were compared with their digests.
+/// Sends copies of the bytes that were compared with their digests.
 fn send_copies(socket: &OwnedFd, file: &OpenFile, range: Range<u64>) -> FileSent {
     let mut rest = range.clone();
     let progress = |offset: u64, full| FileSent::Bytes {
@@ -332,7 +335,7 @@ mod tests {
     }
 
     #[test]
-    fn a_long_range_goes_out_but_for_its_tail() {
+    fn tail_of_a_long_range_is_held_back() {
         let (path, file) = open("long", &[b'x'; 60_000]);
         let (ours, _theirs) = socket();
         let FileSent::Bytes { len, .. } = send(&ours, &file, 0..60_000) else {
@@ -347,7 +350,7 @@ mod tests {
     }
 
     #[test]
-    fn what_leaves_the_promised_bytes_cuts_nothing() {
+    fn transfer_continues_if_the_first_len_bytes_are_unchanged() {
         type Change = fn(&Path);
         let changes: [(&str, Change); 6] = [
             ("link", |path| {
@@ -394,9 +397,10 @@ mod tests {
         }
     }
 
-    /// Blocks with a digest are compared when they are sent, so a touch in the meantime cuts only before the others.
+    /// Blocks with a digest are compared when they are sent, so a touch cuts the transfer only at the first block
+    /// without.
     #[test]
-    fn a_touched_file_that_is_not_watched_is_sent_as_far_as_it_has_digests() {
+    fn unwatched_file_is_sent_after_touch_up_to_its_last_digest() {
         let block = 256 << 10;
         let (path, file) = open("touched", &vec![b'x'; 12 * block as usize]);
         assert!(file.write_watch.set(None).is_ok());
@@ -418,7 +422,7 @@ mod tests {
     }
 
     #[test]
-    fn a_watched_file_is_sent_until_it_is_written() {
+    fn watched_file_is_sent_after_touch_until_a_write() {
         let (path, file) = open("watched", &vec![b'x'; 2 << 20]);
         let file = OpenFile {
             digests: None,
@@ -441,7 +445,7 @@ mod tests {
             touch(time);
             assert_eq!(piece(), all, "{time:?}");
         }
-        // The modification time is kept, as copying programs do.
+        // The modification time is restored, as programs that copy files do.
         writer.write_all_at(b"x", 2000).expect("written");
         touch(now);
         assert_eq!(piece(), FileSent::Changed);
@@ -455,7 +459,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_that_is_another_is_noticed_however_the_file_grew() {
+    fn rewritten_byte_is_detected_with_and_without_append() {
         for (appended, at) in [(false, 17), (false, 59_999), (true, 17), (true, 59_999)] {
             let (path, file) = open("mixed", &[b'x'; 60_000]);
             assert_eq!(read(&file, 0..60_000), FileSent::Read(vec![b'x'; 60_000]));
@@ -479,7 +483,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_changed_between_opening_and_sending_is_noticed() {
+    fn change_between_open_and_send_is_detected() {
         let changes: [&[u8]; 3] = [b"xx", b"xyxxx", b"xyxxxx"];
         for change in changes {
             let (path, file) = open("between", b"xxxxx");
@@ -490,7 +494,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_grows_all_the_time_is_sent_up_to_its_length_at_first() {
+    fn growing_file_is_sent_up_to_its_initial_length() {
         let (path, file) = open("growing", &[b'x'; 1000]);
         let file = OpenFile::unsettled(file.file.clone(), file.stamp);
         for end in [500, 1000] {
@@ -502,7 +506,7 @@ mod tests {
     }
 
     #[test]
-    fn a_rewritten_or_shrunk_file_is_noticed() {
+    fn rewritten_or_truncated_file_is_detected() {
         let (path, file) = open("rewritten", &[b'x'; 1000]);
         let (ours, _theirs) = socket();
         std::fs::write(&path, [b'y'; 500]).expect("rewrite");
@@ -517,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn of_an_immutable_file_nothing_is_held_back() {
+    fn immutable_file_is_sent_without_held_back_tail() {
         let (path, file) = open("immutable", &[b'x'; 1000]);
         let file = OpenFile::immutable(file.file).expect("stat");
         std::fs::write(&path, [b'x'; 2000]).expect("appended to");
@@ -532,7 +536,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_is_sent_to_its_end() {
+    fn unlinked_file_is_sent_completely() {
         let (path, file) = open("removed", &[b'x'; 1000]);
         let (ours, _theirs) = socket();
         std::fs::remove_file(path).expect("remove");

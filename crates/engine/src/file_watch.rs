@@ -1,6 +1,6 @@
-//! Files that are reloaded while the server runs: checked twice a second, and loaded once two consecutive checks found
-//! the same new version, so that a file being written is left alone. It knows nothing of their contents. The folders
-//! of sites, where a change must be noticed at once, are watched by the kernel.
+//! Checks files that are reloaded while the server runs, twice a second. A file is reloaded once two consecutive checks
+//! find the same new version, so a file that is still being written is not read. The folders of sites, where changes
+//! must be noticed faster, are watched with inotify.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -22,7 +22,7 @@ pub struct FileVersion {
 }
 
 impl FileVersion {
-    /// This version is in use, or was refused: it is not loaded again before it changes.
+    /// `in_use` is the version that was loaded, or that was rejected: it is not loaded again before the file changes.
     pub fn new(in_use: FileStamp) -> FileVersion {
         FileVersion { in_use, new: None }
     }
@@ -42,11 +42,11 @@ impl FileVersion {
     }
 }
 
-/// Starts a thread that calls `check` twice a second, until all other owners have dropped the value, or `check` returns
-/// false. A panic ends one call.
+/// Starts a thread that calls `check` twice a second, until all owners have dropped the value or `check` returns false.
+/// After a panic of `check` the thread continues.
 ///
 /// # Errors
-/// The machine can't start a thread.
+/// The system can't start a thread.
 pub fn watch<T: Send + Sync + 'static>(
     name: &str,
     value: Weak<T>,
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn what_changes_still_is_left_alone() {
+    fn file_being_written_is_not_reloaded() {
         let mut version = FileVersion::new(stamp(1));
         let found = [1, 2, 3, 3].map(|len| version.has_settled(Some(stamp(len))));
         assert_eq!(found, [false, false, false, true]);
@@ -89,25 +89,25 @@ mod tests {
         assert!(!version.has_settled(None));
         assert!(!version.has_settled(Some(stamp(4))));
         assert!(version.has_settled(Some(stamp(4))));
-        // Back again.
+        // The version in use again.
         assert!(!version.has_settled(Some(stamp(3))));
     }
 
     #[test]
-    fn it_looks_until_there_is_nothing_to_look_at_even_after_a_panic() {
-        let (tell, told) = channel();
+    fn checks_continue_after_panic_until_check_returns_false() {
+        let (sender, receiver) = channel();
         let of = Arc::new(std::sync::Mutex::new(0));
-        let look = move |count: &Arc<std::sync::Mutex<u32>>| {
+        let check = move |count: &Arc<std::sync::Mutex<u32>>| {
             let number = {
                 let mut count = count.lock().expect("it is not held while it panics");
                 *count += 1;
                 *count
             };
-            tell.send(number).expect("somebody hears");
+            sender.send(number).expect("somebody hears");
             assert!(number != 1, "the first look panics");
             number < 3
         };
-        watch("watch-tested", Arc::downgrade(&of), look).expect("a thread");
-        assert_eq!(told.iter().collect::<Vec<_>>(), [1, 2, 3]);
+        watch("watch-tested", Arc::downgrade(&of), check).expect("a thread");
+        assert_eq!(receiver.iter().collect::<Vec<_>>(), [1, 2, 3]);
     }
 }

@@ -1,14 +1,15 @@
-//! HTTP/2 connections: many exchanges at a time, each a stream. Frame formats, permitted frames and limits on a
-//! client's cost are in [`lowroad_http::h2`]; here its events become requests, and responses become its bodies.
+//! HTTP/2 connections: many exchanges at a time, each on its own stream. Frame formats, stream states and limits on the
+//! cost of a client are in [`lowroad_http::h2`]; this module passes its requests to the service and responses to it.
 //!
 //! ```text
-//!  input ─► H2Server::next ─► a request ─┬─ answered at once ─► head: the worker's output
-//!                                        │                      body: SharedHttp2::fresh ─┐  unsent rest
-//!                                        └─ deferred ─ outcome ─► …                       ├─► the stream's `RemainingBody`
-//!  the worker's output ◄── DATA frames, interleaved ◄── H2Server::send ◄──────────────────┘
+//!  input ─► H2Server::next ─► a request ─┬─ answered immediately ─► head: the worker's output
+//!                                        │                    body: SharedHttp2::unframed ─┐  unsent rest
+//!                                        └─ deferred ─ outcome ─► …                        ├─► `RemainingBody`
+//!  the worker's output ◄── DATA frames, interleaved ◄── H2Server::send ◄───────────────────┘
 //! ```
-//! Bodies are copied into the worker's output, up to [`OUT_LEN_MAX`], which is sent at once; output that the socket
-//! does not accept becomes the connection's `SendQueue`, and no more of a body follows until it was sent.
+//! Bodies are copied into the worker's output, up to [`OUT_LEN_MAX`] bytes, which are sent with one system call. Output
+//! that the socket does not accept becomes the connection's `SendQueue`; no further frames are written until the queue
+//! was sent.
 
 mod bodies;
 mod deadlines;
@@ -28,11 +29,11 @@ use crate::h2::state::H2Session;
 use crate::protocol::Protocol;
 use crate::service::HttpService;
 
-/// Output is sent at this length before more is written.
+/// When the output has this length, it is sent before more is written.
 const OUT_LEN_MAX: usize = 64 * 1024;
-/// Bytes of a body in one frame: with the frame's header they fill a TLS record.
+/// Maximum payload of a DATA frame: with the frame's header it fills a TLS record.
 const PIECE_LEN_MAX: usize = 16_375;
-/// With this many bytes waiting for the socket, nothing more is received.
+/// While this many bytes are unsent, nothing more is received.
 const UNSENT_LEN_MAX: u64 = 2 * OUT_LEN_MAX as u64;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
@@ -47,15 +48,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Whether `input`, the first bytes of a connection, begins HTTP/2.
     #[inline]
     pub(crate) fn begins_h2(&self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> bool {
-        // The comparison is all that HTTP/1 costs from its second request on.
+        // Checked for every receive: from the second HTTP/1 request on, only `requests` is compared.
         if self.requests != 0 || !input.starts_with(b"PRI * HTTP/2.0\r\n") || self.is_closed() {
             return false;
         }
-        // On listeners with pass-through the preface is no request of HTTP/1, and is passed through as such.
+        // On listeners with pass-through, the preface is treated as bytes that are not HTTP/1, and passed through.
         worker.service.pass_through(self.listener, None).is_none()
     }
 
-    /// Changes the connection to HTTP/2.
+    /// Switches the connection to HTTP/2.
     pub(crate) fn begin_h2(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let mut turn = h2::ConnectionTurn {

@@ -30,18 +30,18 @@ struct HelperQueue {
 pub struct QueueFull;
 
 impl HelperPool {
-    /// Starts `count` threads; they live as long as the process.
+    /// Starts `count` threads, which live as long as the process.
     ///
     /// # Errors
-    /// The machine can't start more threads.
+    /// The system can't start more threads.
     pub fn start(count: usize) -> io::Result<HelperPool> {
         HelperPool::start_as("helper", count)
     }
 
-    /// Starts threads with this name and a number.
+    /// Starts `count` threads, named `name` and a number.
     ///
     /// # Errors
-    /// As [`HelperPool::start`].
+    /// Those of [`HelperPool::start`].
     pub fn start_as(name: &str, count: usize) -> io::Result<HelperPool> {
         let shared = Arc::new(HelperQueue {
             queue: Mutex::new(VecDeque::new()),
@@ -67,7 +67,7 @@ impl HelperPool {
         }
         queue.push_back(Box::new(job));
         drop(queue);
-        // After unlocking, so that the woken thread finds the lock free.
+        // Notified after the lock is released, so that the woken thread need not wait for it.
         self.shared.added.notify_one();
         Ok(())
     }

@@ -1,12 +1,12 @@
-//! Received bytes that are not used yet. Knows no protocol.
+//! A buffer for received bytes that a protocol could not use yet.
 
-/// Bytes that wait for further ones. One pointer, as most connections have none, and then no memory.
+/// Received bytes that are not parsed yet. It is one pointer, as the buffers of most connections are empty.
 #[derive(Default)]
 #[expect(clippy::box_collection, reason = "a connection is small")]
 pub(crate) struct InputBuffer(Option<Box<Vec<u8>>>);
 
 impl InputBuffer {
-    /// Whether it is empty.
+    /// Whether the buffer is empty.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.0.is_none()

@@ -1,5 +1,4 @@
-//! Interim responses (1xx, except 100 and 101): sent to the client at once, while its request remains deferred. Knows
-//! neither their producers nor limits on their number.
+//! Interim responses (1xx, except 100 and 101), which are sent to the client while its request remains deferred.
 
 use lowroad_http::fields::ResponseFields;
 use lowroad_http::status::StatusCode;
@@ -14,9 +13,9 @@ pub struct InterimResponse {
 }
 
 impl InterimResponse {
-    /// Whether this is the status of an interim response. 100 is excluded, as the server sends it by itself, and 101,
-    /// as no final response follows it.
-    pub fn is_one(status: StatusCode) -> bool {
+    /// Whether `status` is that of an interim response that a handler may send. 100 is excluded, as the engine sends
+    /// it, and 101, as no final response follows it.
+    pub fn is_interim_status(status: StatusCode) -> bool {
         (102..200).contains(&status.code())
     }
 }

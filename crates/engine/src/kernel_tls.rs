@@ -1,5 +1,5 @@
-//! Kernel TLS for sending: the options of the socket, the record of an alert, and a probe for kernel support. The keys
-//! are opaque here; the TLS session provides them. See the kernel's Documentation/networking/tls.rst.
+//! Kernel TLS for sending: sets the socket options, sends alerts, and probes for kernel support. The TLS session
+//! provides the keys. See the kernel's Documentation/networking/tls.rst.
 
 use std::io;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -18,7 +18,7 @@ const ALERT: u8 = 21;
 /// Lets the kernel encrypt all later bytes. `keys` is a `struct tls12_crypto_info_*` of linux/tls.h.
 ///
 /// # Errors
-/// There is no such module, or it does not support the cipher. The socket continues without encryption.
+/// The kernel has no TLS module, or the module does not support the cipher. The socket remains unencrypted.
 pub(crate) fn enable_kernel_tls(socket: impl AsFd, keys: &[u8]) -> io::Result<()> {
     // The upper-layer protocol has to be attached before its keys are set.
     begin(&socket)?;
@@ -31,13 +31,13 @@ fn begin(socket: impl AsFd) -> io::Result<()> {
 
 /// Sends an alert, and all earlier bytes.
 ///
-/// The kernel accepts a record when it has encrypted it, though it may keep it because the socket is full; a close
-/// drops such a record. When the socket is reported writable, at least a third of its memory is free, which is more
-/// than one record: then the kept record and the alert behind it go to TCP at once, and TCP sends them even after a
-/// close.
+/// The kernel accepts a record once it is encrypted. If the socket is full, kernel TLS keeps the record, and a close
+/// would drop it. When poll reports the socket as writable, at least a third of its send buffer is free, which is more
+/// than one record: a kept record and the alert after it are then passed to TCP immediately, and TCP transmits them
+/// even after a close.
 pub(crate) fn send_alert(socket: impl AsFd, alert: &[u8]) -> SendOutcome {
     let mut poll_fds = [PollFd::new(&socket, PollFlags::OUT)];
-    // If there is no room, the poll arms a writable event.
+    // If the socket is full, the poll also arms the edge-triggered writable event.
     match poll(&mut poll_fds, Some(&Timespec::default())) {
         Ok(1..) => {}
         Ok(_) | Err(Errno::INTR | Errno::NOMEM) => return SendOutcome::Full,
@@ -53,12 +53,12 @@ pub(crate) fn send_alert(socket: impl AsFd, alert: &[u8]) -> SendOutcome {
 /// Probes for kernel TLS. May load the module.
 ///
 /// # Errors
-/// The reason: usually "No such file or directory", if there is no module.
+/// The reason why kernel TLS is not available: usually "No such file or directory", as there is no module.
 pub fn probe() -> io::Result<()> {
     let flags = SocketFlags::CLOEXEC;
     let unconnected = socket_with(AddressFamily::INET, SocketType::STREAM, flags, None)?;
     match begin(&unconnected) {
-        // A present module refuses an unconnected socket with ENOTCONN.
+        // If the module exists, it refuses an unconnected socket with ENOTCONN.
         Err(error) if error.raw_os_error() != Some(libc::ENOTCONN) => return Err(error),
         _ => {}
     }
@@ -66,7 +66,7 @@ pub fn probe() -> io::Result<()> {
     let Ok((connected, _listener)) = connected() else {
         return Ok(());
     };
-    // Any key will do: nothing is sent.
+    // The key does not matter, as nothing is sent.
     enable_kernel_tls(&connected, &aes_128_gcm())
 }
 

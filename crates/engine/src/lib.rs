@@ -4,9 +4,9 @@
 //! `exchange` receives bytes and passes them to the connection's protocol through the methods in `protocol`; `h1` and
 //! `h2` parse requests from them; `exchange` gets responses from the [`HttpService`]; `h1` and `h2` frame the
 //! responses, and `transmit` sends them. State that connections share (driver, service, output buffers, timers) is the
-//! worker's `context`. Below, an [`IoDriver`] does the input and output: [`epoll`] on a real machine, the crate
-//! `engine_sim` in virtual time with faults. The engine knows no sites, no file names, and of HTTP only the framing of
-//! messages.
+//! worker's `context`. All input and output goes through an [`IoDriver`]: [`epoll`] on Linux, or the crate
+//! `engine_sim`, a simulation in virtual time with faults. The engine knows no sites, no file names, and of HTTP only
+//! the framing of messages.
 
 #![deny(unsafe_code)]
 
@@ -76,6 +76,6 @@ pub use lowroad_http::protocol::StreamId;
 pub use response::{DetachedResponse, HeadBuilder, PreparedResponse, ResponseWriter};
 pub use response_body::BodyPart;
 pub use service::{Exchange, ExchangeId, HttpService, ServiceOutcome};
-pub use system_calls::{forget_variable, keep_descriptors};
+pub use system_calls::{remove_env_variable, set_descriptors_cloexec};
 pub use tunnel::ClientTunnel;
 pub use worker_handle::WorkerHandle;

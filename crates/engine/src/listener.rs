@@ -9,9 +9,9 @@ use rustix::net::{AddressFamily, SocketAddrAny, SocketFlags, SocketType, sockopt
 
 use crate::system_calls;
 
-/// Connections that may wait to be accepted; the kernel caps it at `net.core.somaxconn`.
+/// The backlog of connections to be accepted; the kernel caps it at `net.core.somaxconn`.
 const BACKLOG: i32 = 4096;
-/// Seconds for which the kernel may hold back a connection that has not sent anything.
+/// Seconds for which the kernel may hold back a connection whose client has not sent anything.
 const DEFER_ACCEPT_S: i32 = 1;
 
 /// A listening socket.
@@ -20,8 +20,8 @@ pub struct ListenSocket {
     pub socket: OwnedFd,
     /// Whether other workers accept from the same socket.
     pub shared: bool,
-    /// Whether new handshakes are refused.
-    refuses: bool,
+    /// Whether new handshakes are refused ([`ListenSocket::refuse_handshakes`]).
+    refuses_handshakes: bool,
 }
 
 impl ListenSocket {
@@ -29,7 +29,7 @@ impl ListenSocket {
     /// distributes connections over them.
     ///
     /// # Errors
-    /// As of bind(2): the address is in use, not local, or not permitted.
+    /// Those of bind(2): the address is in use, not local, or not permitted.
     pub fn open(address: SocketAddr) -> io::Result<ListenSocket> {
         let socket = new_socket(address)?;
         sockopt::set_socket_reuseaddr(&socket, true)?;
@@ -40,82 +40,84 @@ impl ListenSocket {
         Ok(ListenSocket {
             socket,
             shared: false,
-            refuses: false,
+            refuses_handshakes: false,
         })
     }
 
     /// Adopts a listening socket that a supervisor has bound.
     ///
     /// # Errors
-    /// It is no listening stream socket.
+    /// The socket is not a listening stream socket.
     pub fn adopt(socket: OwnedFd) -> io::Result<ListenSocket> {
         if !sockopt::socket_acceptconn(&socket)? {
             let text = "a socket passed by the supervisor is not listening";
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
         rustix::io::ioctl_fionbio(&socket, true)?;
-        // A Unix socket has no TCP options, and works without them.
+        // A Unix socket has no TCP options, and needs none.
         let _ = prepare(&socket);
         Ok(ListenSocket {
             socket,
             shared: true,
-            refuses: false,
+            refuses_handshakes: false,
         })
     }
 
     /// A duplicate of the socket for another worker.
     ///
     /// # Errors
-    /// Descriptors ran out.
+    /// File descriptors ran out.
     pub fn share(&self) -> io::Result<ListenSocket> {
         Ok(ListenSocket {
             socket: self.socket.try_clone()?,
             shared: true,
-            refuses: false,
+            refuses_handshakes: false,
         })
     }
 
-    /// Makes the kernel drop SYNs, which clients repeat, while handshakes in progress still finish. Necessary before a
-    /// listener is drained and closed, as connections in its queue would be reset. A socket that other processes share
-    /// continues to accept connections for them.
+    /// Makes the kernel drop new SYNs, which clients retransmit, while handshakes in progress still finish. A listener
+    /// that is drained needs this, as closing it resets the connections in its backlog. A socket shared with other
+    /// workers or processes is left unchanged.
     ///
-    /// The kernel compares the TTL or hop limit of a SYN with the listener's minimum, but not that of the handshake's
-    /// last segment, which belongs to the request socket. Without a request socket, because the kernel or the fast
-    /// path answered with a SYN cookie, that segment is dropped too, and reset when it is repeated after the close.
-    /// 255 is more than ordinary hosts send (64 or 128). A socket filter would match the SYN exactly, but newer
-    /// kernels (6.18 here) refuse to attach one to a TCP socket without CAP_NET_ADMIN, which a server has dropped.
-    pub fn refuse_new(&mut self) {
+    /// The listener gets a minimum TTL or hop limit, which the kernel compares with that of a SYN, but not with that of
+    /// the handshake's last segment, which belongs to the request socket. After a SYN cookie, by the kernel or the fast
+    /// path, there is no request socket; then the last segment is dropped too, and answered with a reset if it is
+    /// retransmitted after the close. 255 is more than ordinary hosts send (64 or 128). A socket filter would match the
+    /// SYN exactly, but newer kernels (6.18 here) refuse to attach one to a TCP socket without CAP_NET_ADMIN, which a
+    /// server has dropped.
+    pub fn refuse_handshakes(&mut self) {
         if !self.shared {
-            self.refuses = system_calls::require_hops_left(&self.socket, u8::MAX).is_ok();
+            self.refuses_handshakes =
+                system_calls::require_hops_left(&self.socket, u8::MAX).is_ok();
         }
     }
 
     /// Accepts the first waiting connection, as accept(2).
     ///
     /// # Errors
-    /// As of accept(2).
+    /// Those of accept(2).
     pub fn accept(&self) -> Result<(OwnedFd, Option<SocketAddrAny>), Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let (socket, peer) = rustix::net::acceptfrom_with(&self.socket, flags)?;
-        if self.refuses {
-            // It inherited the listener's minimum. Segments dropped meanwhile are retransmitted.
+        if self.refuses_handshakes {
+            // The connection inherited the listener's minimum. Segments that were dropped for it are retransmitted.
             let _ = system_calls::require_hops_left(&socket, 0);
         }
         Ok((socket, peer))
     }
 
-    /// Its address, if that is an internet address.
+    /// The local address, if it is an IP address.
     pub fn address(&self) -> Option<SocketAddr> {
         rustix::net::getsockname(&self.socket).ok()?.try_into().ok()
     }
 }
 
-/// Sets the options that accepted connections inherit, so that they cost nothing per connection.
+/// Sets options that accepted connections inherit, which saves system calls per connection.
 fn prepare(socket: &OwnedFd) -> io::Result<()> {
-    // Responses leave as soon as they are complete, without Nagle's delay.
+    // Responses are sent as soon as they are complete, without Nagle's delay.
     sockopt::set_tcp_nodelay(socket, true)?;
-    // A connection is reported once it has sent something. Clients that connect ahead of need cost nothing until then,
-    // and the first read right after the accept finds bytes.
+    // A connection is accepted once the client has sent bytes. Preconnected clients cost nothing until then, and the
+    // first read, immediately after the accept, finds bytes.
     system_calls::set_option(
         socket,
         libc::IPPROTO_TCP,
@@ -125,12 +127,12 @@ fn prepare(socket: &OwnedFd) -> io::Result<()> {
 }
 
 /// Fails if another program, or another instance of this one, listens at `address`: `SO_REUSEPORT` would share its port
-/// silently. Probed with a socket that does not share.
+/// silently. Probes with a socket without that option.
 ///
 /// # Errors
-/// As of bind(2).
+/// Those of bind(2).
 pub fn probe(address: SocketAddr) -> io::Result<()> {
-    // Bound, but not listening: a client that connects at this moment is refused, not reset.
+    // The socket is bound, but does not listen: a client that connects at this moment gets ECONNREFUSED.
     let socket = new_socket(address)?;
     sockopt::set_socket_reuseaddr(&socket, true)?;
     Ok(rustix::net::bind(&socket, &address)?)
@@ -159,7 +161,7 @@ mod tests {
 
     use super::*;
 
-    const PATIENCE: Duration = Duration::from_secs(20);
+    const TIMEOUT: Duration = Duration::from_secs(20);
 
     fn accept(listener: &ListenSocket) -> TcpStream {
         let start = Instant::now();
@@ -168,10 +170,10 @@ mod tests {
                 Ok((socket, _)) => {
                     let stream = TcpStream::from(socket);
                     stream.set_nonblocking(false).expect("a socket");
-                    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+                    stream.set_read_timeout(Some(TIMEOUT)).expect("a socket");
                     return stream;
                 }
-                Err(_) => assert!(start.elapsed() < PATIENCE, "nobody comes"),
+                Err(_) => assert!(start.elapsed() < TIMEOUT, "nobody comes"),
             }
             std::thread::yield_now();
         }
@@ -183,8 +185,8 @@ mod tests {
         assert_eq!(got, text.as_bytes());
     }
 
-    /// Without privileges, as a server after its start.
-    fn refuses_newcomers_only(address: &str, asked: IpAddr) {
+    /// Runs without privileges, like a server after its start.
+    fn check_new_handshakes_are_refused(address: &str, connect_to: IpAddr) {
         let nobody = rustix::process::Uid::from_raw(65534);
         if rustix::process::geteuid().is_root() {
             rustix::thread::set_thread_uid(nobody).expect("root may become anybody");
@@ -192,17 +194,17 @@ mod tests {
         let mut listener =
             ListenSocket::open(address.parse().expect("an address")).expect("a port");
         let port = listener.address().expect("an address").port();
-        let at = SocketAddr::new(asked, port);
+        let at = SocketAddr::new(connect_to, port);
         let mut halfway = TcpStream::connect(at).expect("a listener");
         let mut waiting = TcpStream::connect(at).expect("a listener");
         waiting.write_all(b"one").expect("open");
 
-        listener.refuse_new();
+        listener.refuse_handshakes();
         let late = TcpStream::connect_timeout(&at, Duration::from_millis(300));
         assert!(late.is_err(), "a handshake began");
 
         halfway.write_all(b"two").expect("open");
-        // In the order in which their handshakes end.
+        // Connections are accepted in the order in which their handshakes end.
         for (client, text) in [(&mut waiting, "one"), (&mut halfway, "two")] {
             let mut served = accept(&listener);
             expect(&mut served, text);
@@ -214,11 +216,11 @@ mod tests {
     }
 
     #[test]
-    fn who_comes_late_begins_no_handshake_and_the_others_are_served() {
+    fn refuse_handshakes_drops_new_syns_and_keeps_half_open_connections() {
         let v4 = IpAddr::V4(Ipv4Addr::LOCALHOST);
         let v6 = IpAddr::V6(Ipv6Addr::LOCALHOST);
-        for (address, asked) in [("127.0.0.1:0", v4), ("[::]:0", v4), ("[::]:0", v6)] {
-            std::thread::spawn(move || refuses_newcomers_only(address, asked))
+        for (address, connect_to) in [("127.0.0.1:0", v4), ("[::]:0", v4), ("[::]:0", v6)] {
+            std::thread::spawn(move || check_new_handshakes_are_refused(address, connect_to))
                 .join()
                 .expect("refused");
         }

@@ -1,4 +1,4 @@
-//! Messages from other threads to a worker: a queue, and a notification that ends its wait.
+//! Delivers messages from other threads to a worker: a queue, and a notification that ends the worker's wait.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -8,7 +8,7 @@ pub trait WorkerNotify: Send + Sync {
     fn notify(&self);
 }
 
-/// A queue into one worker. Clones share it.
+/// A queue of messages to one worker. Clones share the queue.
 pub struct WorkerMailbox<M> {
     shared: Arc<MailboxQueue<M>>,
 }
@@ -37,7 +37,7 @@ impl<M> WorkerMailbox<M> {
         }
     }
 
-    /// Adds a message. The queue is bounded by its senders: one outcome per deferred request, and the operator's
+    /// Adds a message. The queue needs no limit, as there is one outcome per deferred request and few operator
     /// commands.
     pub fn post(&self, message: M) {
         let was_empty = {
@@ -45,13 +45,13 @@ impl<M> WorkerMailbox<M> {
             queue.push(message);
             queue.len() == 1
         };
-        // One notification per batch: the worker takes all messages at once.
+        // One notification per batch, as the worker takes all messages together.
         if was_empty {
             self.shared.waker.notify();
         }
     }
 
-    /// Moves all messages, in order, into an empty vector; the queue continues with that vector's memory.
+    /// Moves all messages, in order, into an empty vector, whose memory the queue uses from then on.
     pub fn take(&self, messages: &mut Vec<M>) {
         debug_assert!(messages.is_empty(), "what is there would come again");
         std::mem::swap(&mut *self.queue(), messages);

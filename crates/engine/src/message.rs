@@ -9,33 +9,34 @@ use crate::settings::WorkerSettings;
 
 /// A message to a worker from another thread.
 pub enum MailboxMessage<O, C, L> {
-    /// The outcome of a deferred request's wait.
+    /// The outcome for which a deferred request waits.
     Outcome(ExchangeId, O),
-    /// An interim response to a deferred request, posted before the outcome. Boxed: there are few, and ten thousand
-    /// outcomes may wait at a time.
+    /// An interim response to a deferred request, posted before the outcome. Boxed to keep the messages small, as
+    /// interim responses are rare and ten thousand outcomes may be queued.
     Interim(ExchangeId, Box<InterimResponse>),
-    /// A body of this connection has more bytes, or room for more. The connection polls all its bodies, so one waker serves
-    /// all requests of a connection.
-    Moved(ConnectionToken),
-    /// New settings, for connections and requests that begin from now on.
+    /// A body of this connection has more bytes or more room. The connection then polls all its bodies, so one waker
+    /// serves all its requests.
+    BodyProgress(ConnectionToken),
+    /// New settings for later connections and requests.
     Settings(Arc<WorkerSettings>),
-    /// A change by an operator, for the service.
+    /// An operator's command to the service.
     Command(C),
     /// Starts accepting at a listener.
     Listen(ListenerId, L),
-    /// Stops accepting at a listener; connections stay.
+    /// Stops accepting at a listener; its connections continue.
     StopListening(ListenerId),
-    /// Accept no new connections, complete the requests in progress, and end by the timeout.
+    /// Starts the drain: accept no new connections, complete the requests in progress, and stop after the timeout at
+    /// the latest.
     Drain {
         /// How long connections may last from now on.
         timeout_ms: u64,
     },
 }
 
-/// Reports that a body of this connection has moved.
+/// For wakers: a body of this connection has made progress.
 impl<O, C, L> From<ConnectionToken> for MailboxMessage<O, C, L> {
     fn from(token: ConnectionToken) -> Self {
-        MailboxMessage::Moved(token)
+        MailboxMessage::BodyProgress(token)
     }
 }
 

@@ -1,5 +1,4 @@
-//! Blocking work of a task on another thread: the driver provides the threads, and the task waits. Knows nothing of
-//! the work.
+//! Runs blocking work of a task on another thread, which the driver provides, while the task waits for the result.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -26,12 +25,12 @@ impl BlockingOffload for HelperPool {
     }
 }
 
-/// A submitted job. If this is dropped, the job is skipped, or its result is dropped.
+/// A future for the result of a submitted job. If the future is dropped, the job is skipped or its result dropped.
 pub struct OffloadHandle<T>(Arc<Mutex<OffloadState<T>>>);
 
 struct OffloadState<T> {
     result: Option<T>,
-    is_over: bool,
+    is_finished: bool,
     waker: Option<Waker>,
 }
 
@@ -46,14 +45,14 @@ impl<T: Send + 'static> OffloadHandle<T> {
     ) -> Result<OffloadHandle<T>, QueueFull> {
         let state = Arc::new(Mutex::new(OffloadState {
             result: None,
-            is_over: false,
+            is_finished: false,
             waker: None,
         }));
-        // Its drop reports the end even if the job panics or is dropped.
+        // Dropping `ending` reports the end even if the job panics or is never run.
         let ending = OffloadEnd(state.clone());
         helpers.submit(Box::new(move || {
             if Arc::strong_count(&ending.0) == 1 {
-                return; // nobody waits for it
+                return; // the future was dropped
             }
             let done = job();
             let mut state = ending.0.lock().unwrap_or_else(PoisonError::into_inner);
@@ -68,9 +67,9 @@ struct OffloadEnd<T>(Arc<Mutex<OffloadState<T>>>);
 impl<T> Drop for OffloadEnd<T> {
     fn drop(&mut self) {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        state.is_over = true;
+        state.is_finished = true;
         let registered = state.waker.take();
-        // Without the lock, as the waker may poll the handle.
+        // The waker is called without the lock, as it may poll the handle.
         drop(state);
         if let Some(waker) = registered {
             waker.wake();
@@ -84,7 +83,7 @@ impl<T> Future for OffloadHandle<T> {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<T>> {
         let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        if state.is_over {
+        if state.is_finished {
             return Poll::Ready(state.result.take());
         }
         state.waker = Some(context.waker().clone());
@@ -108,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_done_is_heard_of_and_so_is_a_panic() {
+    fn future_resolves_to_the_result_or_to_none_after_a_panic() {
         let queue = Queue::default();
         let mut context = Context::from_waker(Waker::noop());
         let mut seven = OffloadHandle::start(&queue, || 7).expect("room");

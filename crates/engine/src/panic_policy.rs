@@ -1,5 +1,5 @@
-//! The consequence of a panic in a thread: it ends the process if the thread is vital, and otherwise one piece of the
-//! thread's work.
+//! Decides what a panic ends: the whole process if the thread does vital work, otherwise one piece of the thread's
+//! work.
 
 use std::cell::Cell;
 use std::io;
@@ -7,15 +7,15 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::thread;
 use std::time::Duration;
 
-/// The pause before a restart: a thread that panics at once again must not use up a processor.
+/// The pause before a restart, so that a thread that panics again and again does not use up a processor.
 const PAUSE: Duration = Duration::from_secs(1);
 
 thread_local! {
     static IS_VITAL: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Runs vital work: from now on a panic of this thread ends the process, if its panic hook checks [`is_vital`]. Code
-/// on such a thread that may panic alone is marked separately ([`crate::tasks::polls`]).
+/// Runs vital work: until it returns, a panic of this thread ends the process, if the panic hook checks [`is_vital`].
+/// The exceptions on such a thread are tasks, whose panics end only the task ([`crate::tasks::is_polling`]).
 pub fn vital<T>(work: impl FnOnce() -> T) -> T {
     let before = IS_VITAL.replace(true);
     let done = work();
@@ -28,12 +28,12 @@ pub fn is_vital() -> bool {
     IS_VITAL.get()
 }
 
-/// Starts a thread. If `work` panics, which the hook reports, it is restarted after a pause; the thread ends when
-/// `work` returns. State that `work` shares must be valid wherever it may panic, or locked and repaired by the next
-/// owner of the lock.
+/// Starts a thread for `work`. If `work` panics, which the panic hook reports, it is called again after a pause; the
+/// thread ends when `work` returns. State that `work` shares must be valid wherever `work` may panic, or be protected
+/// by a lock whose next owner repairs it.
 ///
 /// # Errors
-/// The machine can't start a thread.
+/// The system can't start a thread.
 pub fn start(name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
     thread::Builder::new().name(name.into()).spawn(move || {
         while catch_unwind(AssertUnwindSafe(&work)).is_err() {
@@ -45,7 +45,7 @@ pub fn start(name: &str, work: impl Fn() + Send + 'static) -> io::Result<()> {
 
 /// Runs one piece of work and contains its panic.
 pub fn contain(work: impl FnOnce()) {
-    // The hook has reported the panic.
+    // The panic hook has already reported the panic.
     let _ = catch_unwind(AssertUnwindSafe(work));
 }
 
@@ -56,7 +56,7 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn a_thread_is_vital_by_what_it_does_and_not_by_its_name() {
+    fn is_vital_depends_on_the_work_not_the_thread_name() {
         let of = |name: &str, work: fn() -> bool| {
             let thread = thread::Builder::new().name(name.into()).spawn(work);
             thread.expect("a thread").join().expect("no panic")
@@ -74,11 +74,11 @@ mod tests {
     }
 
     #[test]
-    fn work_that_panics_is_begun_anew() {
+    fn work_is_restarted_after_a_panic() {
         let (tell, told) = channel();
-        let begun = AtomicUsize::new(0);
+        let calls = AtomicUsize::new(0);
         let work = move || {
-            let number = begun.fetch_add(1, Relaxed);
+            let number = calls.fetch_add(1, Relaxed);
             assert!(number > 0, "the first piece panics");
             tell.send(number).expect("somebody hears");
         };

@@ -1,12 +1,12 @@
-//! Connection pass-through: from the first request that is not understood, all bytes go unchanged to the server that
-//! the service names, and its bytes come back, in each direction until its end. This server no longer interprets any of
-//! them, so it does not matter how the other side reads them.
+//! Connection pass-through: from one request on, all bytes of a connection are forwarded unchanged to another server,
+//! which the service chooses, and the server's bytes to the client; each direction until its end. As Lowroad no longer
+//! parses these bytes, a request that it would parse differently from the other server does no harm.
 //!
 //! ```text
-//!  client ─► bytes received of the request ────► receive ─► Far::from_client ─► the server
-//!  client ◄─ sending (a stream) ◄─────────────────────────── Far::to_client ◄─ the server
+//!  client ─► bytes received of the request ────► receive ─► TunnelPeer::from_client ─► the server
+//!  client ◄─ sending (a stream) ◄──────────────────── TunnelPeer::to_client ◄─ the server
 //! ```
-//! To the engine such a connection is a [`Tunnel`](crate::tunnel) that has no response before it.
+//! The engine treats such a connection as a [`Tunnel`](crate::tunnel) that begins without a response.
 
 use std::future::poll_fn;
 use std::net::{IpAddr, SocketAddr};
@@ -28,7 +28,7 @@ use crate::worker_handle::WorkerHandle;
 pub(crate) const WAITING_LEN_MAX: usize = 64 << 10;
 /// Maximum length of one read from the server.
 const PIECE_LEN: usize = 16 << 10;
-/// Maximum polls of each direction before other connections get their turn.
+/// Maximum number of polls of each direction before other tasks are polled.
 const TURNS_MAX: usize = 16;
 
 /// The destination of a pass-through.
@@ -45,7 +45,11 @@ pub struct PassThroughTarget {
 }
 
 /// Forwards bytes in both directions until both have ended or one has failed.
-pub(crate) async fn carry(tunnel_peer: TunnelPeer, target: PassThroughTarget, local: WorkerHandle) {
+pub(crate) async fn forward_connection(
+    tunnel_peer: TunnelPeer,
+    target: PassThroughTarget,
+    local: WorkerHandle,
+) {
     let remote = match target.source {
         Some(from) => ConnectTarget::TcpFrom {
             to: target.server,
@@ -64,15 +68,15 @@ pub(crate) async fn carry(tunnel_peer: TunnelPeer, target: PassThroughTarget, lo
 
 struct PassThroughCarrier {
     server: UpstreamSocket,
-    /// `None` once the client has sent its last byte.
+    /// `None` after the end of input from the client.
     from_client: Option<BodyReceiver>,
     /// Bytes from the client that the server has not accepted yet.
     piece: SendBuffer,
-    /// Unsent bytes for the server, wherever they are.
+    /// The number of bytes for the server that are not sent yet; they are in `piece`, or with the driver.
     unsent_len: usize,
-    /// Whether the server knows that no more bytes follow.
+    /// Whether the connection to the server was half-closed.
     is_finished: bool,
-    /// `None` once the server has sent its last byte.
+    /// `None` after the end of input from the server.
     to_client: Option<BodySender>,
     received: Box<[u8]>,
 }
@@ -81,7 +85,7 @@ struct PassThroughCarrier {
 enum TransferProgress {
     Moved,
     Waits,
-    /// One side is gone.
+    /// One side has closed or broken its connection.
     Over,
 }
 
@@ -110,7 +114,7 @@ impl PassThroughCarrier {
                 _ => {}
             }
         }
-        // More may be possible: continues after other tasks had their turn.
+        // There may be more to forward: polled again after other tasks.
         context.waker().wake_by_ref();
         Poll::Pending
     }
@@ -145,7 +149,7 @@ impl PassThroughCarrier {
         }
     }
 
-    /// Half-closes the connection to the server: the client has sent its last byte.
+    /// Half-closes the connection to the server, after the end of input from the client.
     fn finish(&mut self, context: &mut Context<'_>) -> TransferProgress {
         if self.is_finished {
             return TransferProgress::Waits;

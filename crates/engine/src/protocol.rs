@@ -1,8 +1,9 @@
-//! The protocol of a connection: a state machine of [`lowroad_http`], and the entry points to its module in this crate.
+//! The protocol of a connection: its state machine, which is in [`lowroad_http`], and the calls of the protocol's
+//! module in this crate (`h1` or `h2`).
 //!
-//! All protocols share streams (`stream_table`), the calls of the service (`exchange`), request bodies
-//! (`request_bodies`) and the output (`transmit`). The differences are in the modules `h1` and `h2`, which are entered
-//! only by the methods here; a further protocol is a variant, an arm in each method, and a module.
+//! All protocols share the table of streams (`stream_table`), the calls of the service (`exchange`), request bodies
+//! (`request_bodies`) and the output (`transmit`). The differences are in the modules `h1` and `h2`, which are called
+//! only by the methods here. Another protocol would need a variant, an arm in each method, and a module.
 
 use std::ops::{Deref, DerefMut};
 
@@ -21,7 +22,7 @@ use crate::settings::WorkerSettings;
 
 /// The protocol of a connection.
 pub(crate) enum Protocol {
-    /// HTTP/1, or the first bytes have not arrived.
+    /// HTTP/1; also before the first bytes have arrived.
     Http1(h1::H1Server),
     /// HTTP/2.
     Http2(Box<H2Session>),
@@ -56,7 +57,7 @@ impl DerefMut for Protocol {
 }
 
 impl Protocol {
-    /// Whether several requests may be in progress at a time. Their responses are interleaved; otherwise each is
+    /// Whether several requests may be in progress at a time, with interleaved responses. Otherwise a response is
     /// complete before the next request is read.
     #[inline]
     pub fn is_multiplexed(&self) -> bool {
@@ -88,12 +89,12 @@ impl Protocol {
     }
 }
 
-/// The entry points.
+/// The calls of the protocol's module.
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles `input` until it ends or a request has to wait. Returns the number of bytes used.
+    /// Handles `input` until it ends or a request is deferred. Returns the number of bytes used.
     pub(crate) fn consume(&mut self, worker: &mut WorkerContext<D, V>, input: &[u8]) -> usize {
         match self.protocol {
-            // Prior knowledge (RFC 9113 §3.3): the client's preface is no valid HTTP/1 request.
+            // Prior knowledge (RFC 9113 §3.3): the client's preface can't be an HTTP/1 request.
             Protocol::Http1(_) if self.begins_h2(worker, input) => {
                 self.begin_h2(worker);
                 self.consume_frames(worker, input)
@@ -103,8 +104,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Whether received bytes can be used now.
-    pub(crate) fn reads(&self) -> bool {
+    /// Whether the connection receives at present.
+    pub(crate) fn can_receive(&self) -> bool {
         match self.protocol {
             _ if self.lingering => true,
             Protocol::Http1(_) => self.reads_requests(),
@@ -120,9 +121,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Accounts for a response that was written, except for a stream at its end. `may_follow`: the client may send another
+    /// Handles a response whose head and body in memory were written. `may_follow`: the client may have sent another
     /// request.
-    pub(crate) fn written(
+    pub(crate) fn on_response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
@@ -130,12 +131,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         may_follow: bool,
     ) {
         match self.protocol {
-            Protocol::Http1(_) => self.response_written(worker, record, may_follow),
-            Protocol::Http2(_) => self.stream_written(worker, stream, record),
+            Protocol::Http1(_) => self.on_h1_response_written(worker, record, may_follow),
+            Protocol::Http2(_) => self.on_h2_response_written(worker, stream, record),
         }
     }
 
-    /// Sends all output that is ready, and resumes the requests that are due.
+    /// Sends output that is ready, and resumes requests whose outcome has arrived.
     pub(crate) fn proceed(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.resume_deferred(worker),
@@ -143,7 +144,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles the outcome of a request's wait.
+    /// Handles the outcome of a deferred request.
     pub(crate) fn handle_outcome(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             // Earlier responses may not be sent yet, and HTTP/1 responses keep the order of their requests.
@@ -156,24 +157,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// The socket has taken all output.
-    pub(crate) fn all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Called when the socket has accepted all output.
+    pub(crate) fn on_all_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         self.log_all_sent(worker);
         match self.protocol {
-            Protocol::Http1(_) => self.responses_sent(worker),
+            Protocol::Http1(_) => self.on_h1_responses_sent(worker),
             Protocol::Http2(_) => self.emit_and_schedule(worker),
         }
     }
 
-    /// Handles a deadline.
-    pub(crate) fn protocol_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Handles the connection's deadline.
+    pub(crate) fn on_protocol_deadline(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
-            Protocol::Http1(_) => self.requests_expired(worker),
-            Protocol::Http2(_) => self.frames_expired(worker),
+            Protocol::Http1(_) => self.on_h1_deadline(worker),
+            Protocol::Http2(_) => self.on_h2_deadline(worker),
         }
     }
 
-    /// A body of this connection has more bytes, or room for more.
+    /// Called when a body of this connection has more bytes or more room.
     pub(crate) fn handle_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
             Protocol::Http1(_) => self.handle_body_progress(worker),
@@ -181,7 +182,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Gives up the rest of a request's body.
+    /// Stops reading a request's body, and refuses the request unless it was answered.
     pub(crate) fn break_incoming(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -194,7 +195,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Refuses `input`, which is no valid request, and ends the connection.
+    /// Refuses `input`, which is not a valid request, and ends the connection.
     pub(crate) fn refuse(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -216,13 +217,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Handles a file that can't be sent completely.
     pub(crate) fn cut_file(&mut self, worker: &mut WorkerContext<D, V>) {
         match self.protocol {
-            // HTTP/1 has no other way to show that a body is incomplete.
+            // A close is the only way of HTTP/1 to show that a body is incomplete.
             Protocol::Http1(_) => self.close(),
             Protocol::Http2(_) => self.stream_read(worker, None),
         }
     }
 
-    /// A helper thread has read part of a file.
+    /// Handles a part of a file that a helper thread has read.
     pub(crate) fn file_read(&mut self, worker: &mut WorkerContext<D, V>, bytes: Vec<u8>) {
         match self.protocol {
             Protocol::Http1(_) => self.put_file_bytes(worker, bytes),

@@ -1,9 +1,8 @@
-//! The PROXY protocol: the client's address, which a trusted proxy sends before the first byte of a connection, on
-//! listeners that require it. It is read before anything else, encrypted or not. The format is in
-//! [`lowroad_http::proxy_protocol`].
+//! The PROXY protocol: on listeners that require it, a trusted proxy begins each connection with a header that contains
+//! the client's address. The header precedes a TLS handshake. The format is in [`lowroad_http::proxy_protocol`].
 //!
-//! Until the header is complete, the connection counts as the proxy's and against no limit per address; then as the
-//! client's.
+//! Until the header is complete, the limit per address does not apply to the connection; then it applies to the
+//! client's address.
 
 use lowroad_http::proxy_protocol::{ProxyAddresses, ProxyHeaderParse, parse};
 
@@ -12,7 +11,7 @@ use crate::context::WorkerContext;
 use crate::driver::IoDriver;
 use crate::service::{ConnectionRefusal, HttpService};
 
-/// No header came in time.
+/// The header timeout elapsed.
 const LATE: &str = "no complete PROXY header arrived in time";
 /// The connection ended within a header.
 const CUT: &str = "the connection ended within its PROXY header";
@@ -35,13 +34,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         match parsed {
             ProxyHeaderParse::Header(header) => {
-                // The header was incomplete without these bytes.
+                // The header ends within `bytes`, as it was incomplete before.
                 let rest = &bytes[header.len - buffered_len..];
                 self.on_proxy_header(worker, header.addresses)
                     .then_some(rest)
             }
             ProxyHeaderParse::Incomplete => {
-                // A header is short, so the kept input is bounded.
+                // A header is short, so this buffer is bounded.
                 self.input
                     .add(if buffered_len == 0 { bytes } else { &buffered });
                 None
@@ -89,8 +88,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         admitted.is_ok()
     }
 
-    /// Handles the end of a connection's bytes, or of the time for its header. Returns whether the connection is
-    /// closed by that.
+    /// Handles the end of input or, if `is_late`, the timeout for the header. Returns whether that closes the
+    /// connection, as it has no complete header.
     pub(crate) fn close_without_proxy_header(
         &mut self,
         worker: &mut WorkerContext<D, V>,

@@ -1,5 +1,5 @@
-//! Bodies that arrive while their requests are handled: where the bytes go, the minimum pace, and early ends. The
-//! protocol parses the bytes.
+//! Request bodies that arrive while their requests are handled: passes their bytes to the handler, enforces the minimum
+//! pace, and sends 100 (Continue). The protocol parses the bytes.
 
 use std::task::Context;
 
@@ -35,8 +35,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends 100 (Continue) to a client that expects it, if the body is wanted, or is dropped before the response. The
-    /// body's pace counts from now on.
+    /// Sends 100 (Continue) to a client that expects it, if the body has a reader or is to be dropped before the
+    /// response. The body's pace is measured from now on.
     pub(crate) fn send_continue(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         let Some(state) = self.exchanges.get(stream) else {
@@ -45,7 +45,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let (Some(incoming), Some(deferred)) = (&mut state.incoming, &state.deferred) else {
             return;
         };
-        // The final response tells the client to omit an unwanted body (RFC 9110 §10.1.1).
+        // For an unwanted body only the final response is sent (RFC 9110 §10.1.1).
         if !incoming.has_reader() && !matches!(deferred.resume_reason, ResumeReason::Body { .. }) {
             return;
         }
@@ -59,7 +59,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         incoming.pace = ClientPace::new(now_ms);
     }
 
-    /// Waits for the rest of a body.
+    /// Waits for the rest of a request body.
     pub(crate) fn await_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         self.watch_incoming(worker, stream);
         if !self.is_closed() {
@@ -82,7 +82,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.poll_room(&mut Context::from_waker(waker), now_ms);
         }
         if self.sending.is_none() {
-            self.incoming_expired(worker); // not yet: finds out when to look at its pace
+            self.check_incoming_pace(worker); // not expired yet: sets the time of the next check
             self.schedule_check(worker);
         }
     }
@@ -99,7 +99,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let idle_timeout_ms = tunnel_return.idle_timeout_ms;
         let idle_timeout_ms = idle_timeout_ms.unwrap_or(worker.settings.idle_timeout_ms);
         let watch = TunnelActivity::new(idle_timeout_ms, now_ms);
-        let state = self.exchanges.get_mut(stream);
+        let state = self.exchanges.get_or_insert(stream);
         state.incoming = Some(RequestBodyStream::new(tunnel_return.sender, now_ms));
         state.tunnel = Some(watch);
     }

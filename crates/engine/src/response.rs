@@ -1,5 +1,5 @@
-//! The writer of a response. The service chooses status, fields and body; the wire format, and whether the connection
-//! persists, is decided here and in `lowroad_http::{h1, h2}`.
+//! Writes responses. The service chooses status, fields and body; this module and `lowroad_http::{h1, h2}` decide the
+//! format on the wire and whether the connection persists.
 
 mod head;
 
@@ -19,7 +19,7 @@ use crate::tunnel::ClientTunnel;
 
 pub use self::head::HeadBuilder;
 
-/// Bodies up to this length are copied behind the head; longer ones are sent from where they are.
+/// Bodies up to this length are copied behind the head; longer ones are sent without a copy.
 const COPIED_LEN_MAX: usize = 16 * 1024;
 
 /// The response to one request.
@@ -31,10 +31,10 @@ pub struct ResponseWriter<'r> {
 
 /// The protocol in which the response is written.
 enum ResponseProtocol<'r> {
-    /// HTTP/1: its connection. Head and copied body are in `OutputBuffer::bytes`.
+    /// HTTP/1, with the connection's state. Head and copied body are in `OutputBuffer::bytes`.
     Http1(&'r mut H1Server),
-    /// HTTP/2: its connection, and the stream. The head is in `OutputBuffer::bytes` as frames, the copied body in
-    /// `OutputBuffer::body`.
+    /// HTTP/2, with the connection's state and the stream. The head is in `OutputBuffer::bytes` as frames, the copied
+    /// body in `OutputBuffer::body`.
     Http2(&'r mut h2::H2Server, StreamId),
 }
 
@@ -54,7 +54,7 @@ pub struct PreparedResponse<'b> {
     pub status: StatusCode,
     /// The head; if `is_inline`, followed by the empty line and the body.
     pub bytes: &'b [u8],
-    /// The head's Date is to be kept; otherwise it is replaced by the current date.
+    /// The head's Date is sent; otherwise it is replaced by the current date.
     pub is_dated: bool,
     /// The end of the head in `bytes`.
     pub head_len: usize,
@@ -88,7 +88,7 @@ impl<'r> ResponseWriter<'r> {
         ResponseWriter { wire, out, date }
     }
 
-    /// Closes the connection after this response if the rest of the request's body is too long to be read.
+    /// Announces the close of the connection if the rest of the request's body is too long to be read.
     #[inline]
     fn close_over_body(&mut self) {
         if let ResponseProtocol::Http1(http) = &mut self.wire
@@ -99,7 +99,7 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Ends the connection after this response, if it has only one request at a time. To be called before the head.
+    /// Closes an HTTP/1 connection after this response. Called before the head is written.
     pub fn close(&mut self) {
         if let ResponseProtocol::Http1(http) = &mut self.wire {
             http.close();
@@ -111,15 +111,15 @@ impl<'r> ResponseWriter<'r> {
         self.head_dated(status, None)
     }
 
-    /// Begins a head with another Date than now.
+    /// Begins a head with this Date instead of the current one.
     pub fn head_dated(&mut self, status: StatusCode, date: Option<&[u8; 29]>) -> HeadBuilder<'_> {
         self.close_over_body();
         let (date, out) = (date.unwrap_or(self.date), &mut self.out.bytes);
         HeadBuilder::new(self.wire.reborrow(), status, date, out)
     }
 
-    /// Writes a prepared response; `block` gives its head for HTTP/2, if the connection uses that. Returns whether the
-    /// body remains to be written: the request wants it, and it is not inline.
+    /// Writes a prepared response; for HTTP/2, `block` returns its field block. Returns whether the caller has to write
+    /// the body: the response has one (not for HEAD), and it is not inline.
     #[inline]
     pub fn write_prepared<'b>(
         &mut self,
@@ -157,7 +157,7 @@ impl<'r> ResponseWriter<'r> {
             }
             has_body && !prepared.is_inline
         };
-        // RFC 9110 §6.6.1: Date is when the message was generated, which for these is now.
+        // RFC 9110 §6.6.1: Date is the time at which the message was generated, which is now.
         if !prepared.is_dated {
             // The Date field has a fixed length, so it is replaced in place.
             let date_at = start + date_offset(prepared.status);
@@ -166,7 +166,7 @@ impl<'r> ResponseWriter<'r> {
         has_body
     }
 
-    /// The same over HTTP/2, with the header block that is encoded from the head once.
+    /// Like `write_prepared`, for HTTP/2: the field block is encoded from the head once, then reused.
     fn write_prepared_h2(
         &mut self,
         prepared: &PreparedResponse<'_>,
@@ -176,7 +176,7 @@ impl<'r> ResponseWriter<'r> {
             return false;
         };
         let date_at = date_offset(prepared.status);
-        // HTTP/2 encodes the Date apart from the block, which is shared by all responses.
+        // The Date is encoded separately, as the block is reused for many responses.
         let prepared_date = prepared.bytes[date_at..].first_chunk();
         let date = prepared_date
             .filter(|_| prepared.is_dated)
@@ -217,16 +217,16 @@ impl<'r> ResponseWriter<'r> {
         }
     }
 
-    /// Writes part of the body, sent from where it is.
+    /// Writes part of the body, sent without a copy.
     pub fn write_part(&mut self, write_part: BodyPart) {
         self.out.parts.push(write_part);
     }
 
-    /// Changes the protocol on the client's request: a response with status 101, or 200 over HTTP/2, followed by the
+    /// Accepts the client's upgrade: writes a response with status 101, or 200 over HTTP/2, which is followed by the
     /// tunnel's bytes.
     ///
     /// # Errors
-    /// The client would not understand it: it speaks HTTP/1.0, or the request has a body. Nothing is written.
+    /// An upgrade is not possible, as the client uses HTTP/1.0 or the request has a body. Nothing is written.
     pub fn upgrade(
         &mut self,
         protocol: &[u8],
@@ -253,7 +253,7 @@ impl<'r> ResponseWriter<'r> {
         }
         let (to_client, tunnel_return) = tunnel.split();
         self.write_stream(to_client);
-        // The connection starts the tunnel when it accounts for the response.
+        // The connection starts the tunnel when it handles the written response.
         self.out.tunnel_return = Some(Box::new(tunnel_return));
         Ok(())
     }
@@ -266,7 +266,7 @@ impl<'r> ResponseWriter<'r> {
     }
 }
 
-/// A response on no connection, for callers that need the bytes that a client would get.
+/// A response without a connection, for callers that need the bytes that a client would get over HTTP/1.
 #[derive(Default)]
 pub struct DetachedResponse {
     http: H1Server,
@@ -274,7 +274,7 @@ pub struct DetachedResponse {
 }
 
 impl DetachedResponse {
-    /// Parses the request, which has no body.
+    /// Parses the request. `None` if it is invalid or has a body.
     pub fn request<'b>(&mut self, head: &'b [u8], limits: &RequestLimits) -> Option<Request<'b>> {
         let mut head_slot = None;
         match self.http.next(head, limits, &mut head_slot).ok()?.event? {
@@ -293,7 +293,7 @@ impl DetachedResponse {
         ResponseWriter::new(&mut self.http, &mut self.out, date)
     }
 
-    /// The response in one piece, if it is in memory and at most `len_max` bytes long.
+    /// The complete response, if it is in memory and at most `len_max` bytes long.
     pub fn into_bytes(self, len_max: usize) -> Option<Vec<u8>> {
         let mut bytes = self.out.bytes;
         for part in &self.out.parts {
@@ -317,7 +317,7 @@ mod tests {
 
     const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    fn answered(write: impl FnOnce(&mut ResponseWriter<'_>)) -> Option<usize> {
+    fn detached_response_len(write: impl FnOnce(&mut ResponseWriter<'_>)) -> Option<usize> {
         let mut unsent = DetachedResponse::default();
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
         let request = unsent.request(head, &RequestLimits::default());
@@ -327,24 +327,30 @@ mod tests {
     }
 
     #[test]
-    fn only_what_is_in_memory_and_short_comes_in_one_piece() {
+    fn into_bytes_needs_a_response_in_memory_within_len_max() {
         let shared = |len: usize| BodyPart::Bytes(vec![b'x'; len].into());
-        assert_eq!(answered(|to| to.write_copied(b"ab")), Some(2));
+        assert_eq!(detached_response_len(|to| to.write_copied(b"ab")), Some(2));
         let two = |to: &mut ResponseWriter<'_>| {
             to.write_part(shared(3));
             to.write_copied(b"ab");
         };
-        assert_eq!(answered(two), Some(5));
-        assert_eq!(answered(|to| to.write_part(shared(1000))), Some(1000));
-        assert_eq!(answered(|to| to.write_part(shared(1001))), None);
+        assert_eq!(detached_response_len(two), Some(5));
+        assert_eq!(
+            detached_response_len(|to| to.write_part(shared(1000))),
+            Some(1000)
+        );
+        assert_eq!(
+            detached_response_len(|to| to.write_part(shared(1001))),
+            None
+        );
         let (_, from) = crate::stream::stream(1);
-        assert_eq!(answered(|to| to.write_stream(from)), None);
+        assert_eq!(detached_response_len(|to| to.write_stream(from)), None);
     }
 
     #[test]
-    fn what_lies_ready_is_sent_with_what_is_added_to_it() {
+    fn prepared_response_is_sent_with_extra_fields_and_date() {
         let text = b"HTTP/1.1 200 OK\r\nDate: Mon, 07 Nov 1994 08:49:37 GMT\r\nContent-Length: 2\r\n\r\nab";
-        let sent = |request: &[u8], is_dated, aside: &[u8]| {
+        let sent = |request: &[u8], is_dated, extra_fields_for_client: &[u8]| {
             let mut unsent = DetachedResponse::default();
             let limits = RequestLimits::default();
             assert!(unsent.request(request, &limits).is_some());
@@ -356,7 +362,7 @@ mod tests {
                     head_len: text.len() - 4,
                     body_len: 2,
                     is_inline: true,
-                    extra_fields: aside,
+                    extra_fields: extra_fields_for_client,
                 },
                 || unreachable!("no HTTP/2"),
             );
@@ -380,7 +386,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_that_was_sent_is_not_for_here() {
+    fn detached_response_refuses_a_request_with_body() {
         let head = b"GET / HTTP/1.1\r\nHost: h\r\nContent-Length: 1\r\n\r\nx";
         let mut unsent = DetachedResponse::default();
         assert!(unsent.request(head, &RequestLimits::default()).is_none());

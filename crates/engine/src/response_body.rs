@@ -1,4 +1,5 @@
-//! Bodies of responses: bytes at once, and parts that follow from memory, from a file or from a stream.
+//! Bodies of responses: bytes in the output buffer, followed by parts from memory, from a file or from a source that
+//! still generates them.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -28,7 +29,7 @@ pub enum BodyPart {
     },
     /// A range of a file.
     File {
-        /// The file, open since the response's head was made.
+        /// The file, which was opened before the response's head was written.
         file: Arc<OpenFile>,
         /// The unsent range.
         range: Range<u64>,
@@ -39,9 +40,9 @@ pub enum BodyPart {
 
 /// The source of a streamed body.
 pub enum BodySource {
-    /// Generated for this response.
+    /// A body that is generated for this response.
     Own(BodyReceiver),
-    /// Shared with other readers.
+    /// A body that is shared with other readers.
     Shared(SharedBodyReader),
 }
 
@@ -60,7 +61,7 @@ impl BodySource {
         }
     }
 
-    /// Whether bytes are available without a wait.
+    /// Whether bytes are available immediately.
     fn has_bytes(&self) -> bool {
         match self {
             BodySource::Own(from) => from.has_bytes(),
@@ -94,11 +95,11 @@ pub struct StreamedBody {
 pub(crate) enum FillOutcome {
     /// There are bytes to send.
     Ready,
-    /// There are none yet.
+    /// There are no bytes yet.
     Pending,
     /// The body is complete.
     Ended,
-    /// The body ended early.
+    /// The body ended before it was complete.
     Cut,
 }
 
@@ -112,7 +113,7 @@ impl StreamedBody {
         }
     }
 
-    /// The next item, unframed; if there is none yet, the waker is called later.
+    /// The next item, without framing; if there is none yet, the waker is called later.
     pub(crate) fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         self.source.poll_next(context)
     }
@@ -122,7 +123,7 @@ impl StreamedBody {
         self.source.take_trailers()
     }
 
-    /// Whether bytes can be sent at once.
+    /// Whether bytes can be sent immediately.
     fn has_bytes(&self) -> bool {
         !self.framed.is_empty() || self.source.has_bytes()
     }
@@ -173,13 +174,13 @@ impl StreamedBody {
 }
 
 impl BodyPart {
-    /// Whether nothing remains to be sent, as far as that is known.
+    /// Whether nothing remains to be sent. The end of a streamed body is not known before it is sent.
     pub(crate) fn is_empty(&self) -> bool {
         match self {
             BodyPart::Bytes(bytes) => bytes.is_empty(),
             BodyPart::Block { range, .. } => range.is_empty(),
             BodyPart::File { range, .. } => range.is_empty(),
-            // Its end is found when it is sent.
+            // The end is found when the body is polled.
             BodyPart::Stream(_) => false,
         }
     }
@@ -212,7 +213,7 @@ impl BodyPart {
         }
     }
 
-    /// Whether it can be sent without a wait, so that earlier bytes may be sent together with it.
+    /// Whether the part can be sent immediately, so that earlier bytes may be sent together with it.
     pub(crate) fn is_ready(&self) -> bool {
         match self {
             BodyPart::Stream(streamed) => streamed.has_bytes(),
@@ -220,7 +221,7 @@ impl BodyPart {
         }
     }
 
-    /// Takes the bytes in memory out, to be sent. None for a file.
+    /// Takes the bytes in memory, to be sent. `None` for a file.
     pub(crate) fn take_send_buffer(&mut self) -> Option<SendBuffer> {
         match self {
             BodyPart::Bytes(bytes) => Some(SendBuffer::Bytes(std::mem::take(bytes))),
@@ -269,14 +270,13 @@ impl BodyPart {
 pub(crate) struct OutputBuffer {
     /// Heads and small bodies, of several responses if requests are pipelined.
     pub bytes: Vec<u8>,
-    /// Copied bodies of responses over HTTP/2, until they are cut into frames.
+    /// Copied bodies of HTTP/2 responses that are not framed yet.
     pub body: Vec<u8>,
     /// The parts after `bytes`, in order.
     pub parts: Vec<BodyPart>,
     /// The length of the current response's body within `bytes`; for the log.
     pub body_in_bytes: u64,
-    /// The client's direction of a tunnel, after a change of protocol; the other direction is the stream at the end of
-    /// `parts`.
+    /// The direction from the client of a tunnel, after an upgrade; the direction to the client is the last of `parts`.
     pub tunnel_return: Option<Box<TunnelReturn>>,
 }
 
@@ -286,8 +286,8 @@ impl OutputBuffer {
         self.bytes.is_empty() && self.parts.is_empty()
     }
 
-    /// Takes out the bytes that can be sent at once, with a block that follows them. The flag: more follows that needs
-    /// no wait.
+    /// Takes the bytes that can be sent with one system call, including a block that follows them. The flag: more
+    /// follows immediately.
     #[inline]
     pub fn take_send_buffer(&mut self) -> (SendBuffer, bool) {
         let bytes = std::mem::take(&mut self.bytes);

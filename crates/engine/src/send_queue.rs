@@ -1,5 +1,5 @@
-//! The responses that a connection is sending: unsent parts, and the records of their responses. Holds data only;
-//! `transmit` moves it.
+//! The responses that a connection is sending: unsent parts, and the records of their responses. The code that sends
+//! them is in `transmit`.
 
 use std::collections::VecDeque;
 
@@ -16,27 +16,27 @@ pub(crate) struct SendQueue<R> {
     /// Pages of the file at the front are, or were, in the socket's queue.
     pub paged: bool,
     pub pace: ClientPace,
-    /// Bytes sent, as the responses count them.
+    /// The number of bytes sent, without the overhead of TLS.
     sent: u64,
-    /// Bytes that were queued, if all are in memory.
+    /// The number of bytes that were queued, if all of them are in memory.
     queued_len: u64,
     /// Records of responses before the last one.
     earlier: Vec<PendingRecord<R>>,
     last: Option<PendingRecord<R>>,
 }
 
-/// The record of a response that was not sent completely.
+/// The record of a response that is not sent completely.
 pub(crate) struct PendingRecord<R> {
     pub record: R,
     /// The offset of its body in the queued bytes.
     pub body_at: u64,
     /// The offset of its end; `None` if it ends with the last part.
     pub end: Option<u64>,
-    /// The length of its body, if framing lies between its bytes.
+    /// The length of its body, if the body is interleaved with framing.
     pub framed_len: Option<u64>,
 }
 
-/// The record of a response of which no more will be sent.
+/// The record of a response that was sent or ended early.
 pub(crate) struct EndedRecord<R> {
     pub record: R,
     /// The number of body bytes sent.
@@ -54,10 +54,10 @@ impl<R> PendingRecord<R> {
         }
     }
 
-    /// The record's state after this many bytes were sent.
+    /// Ends the record after `sent` bytes of the queue were sent.
     pub fn into_ended(self, sent: u64) -> EndedRecord<R> {
         if let (Some(end), Some(len)) = (self.end, self.framed_len) {
-            // Framing lies between the body's bytes, so the sent ones are estimated from the unsent rest.
+            // The body is interleaved with framing, so the number of sent bytes is estimated from the unsent rest.
             let unsent = end.saturating_sub(sent);
             return EndedRecord {
                 record: self.record,
@@ -77,8 +77,8 @@ impl<R> PendingRecord<R> {
 }
 
 impl<R> SendQueue<R> {
-    /// Starts with these parts, of which nothing was sent, and the records of their responses. `queued_len`: the length of
-    /// the parts and of the bytes before them.
+    /// A queue of these parts, which are unsent, and the records of their responses. `queued_len`: the length of the
+    /// parts and of the bytes before them.
     pub fn new(
         parts: VecDeque<BodyPart>,
         records: &mut Vec<PendingRecord<R>>,
@@ -93,7 +93,7 @@ impl<R> SendQueue<R> {
             pace: ClientPace::new(now_ms),
             sent: 0,
             queued_len,
-            // Mostly there is only one record; then the caller's vector keeps its memory.
+            // Usually there is only one record; then the caller's vector keeps its memory.
             earlier: match records.is_empty() {
                 true => Vec::new(),
                 false => std::mem::take(records),
@@ -102,11 +102,11 @@ impl<R> SendQueue<R> {
         }
     }
 
-    /// Adds bytes behind all others, and the records of the responses in them.
+    /// Appends bytes, and the records of the responses in them.
     pub fn add(&mut self, bytes: Bytes, records: &mut Vec<PendingRecord<R>>) {
         self.earlier.extend(self.last.take());
         for mut record in records.drain(..) {
-            // Offsets count from the start of the queue, not of this output.
+            // Offsets are relative to the start of the queue, not of this output.
             record.end = record.end.map(|end| end + self.queued_len);
             self.earlier.push(record);
         }
@@ -126,8 +126,8 @@ impl<R> SendQueue<R> {
         self.pace.record_progress(wire_len, now_ms);
     }
 
-    /// Puts back the driver's buffer of the parts at the front, without its first `sent` bytes. Returns a worker's
-    /// output that was sent completely, so that its memory is reused.
+    /// Puts back the driver's buffer of the parts at the front, without its first `sent` bytes. If the buffer was a
+    /// worker's output and was sent completely, returns it, so that its memory is reused.
     pub fn return_buffer(&mut self, buffer: SendBuffer, sent: usize) -> Option<Vec<u8>> {
         match buffer {
             SendBuffer::Headed { head, block, range } => {
@@ -151,7 +151,7 @@ impl<R> SendQueue<R> {
         }
     }
 
-    /// Takes a response that was sent completely before the last one.
+    /// Takes the record of a response that was sent completely while others follow.
     pub fn take_sent(&mut self) -> Option<EndedRecord<R>> {
         let sent = self.sent;
         let pending_record = match self.earlier.first() {
@@ -163,7 +163,7 @@ impl<R> SendQueue<R> {
         Some(pending_record.into_ended(sent))
     }
 
-    /// All responses that were not reported as sent, in order.
+    /// The records of all responses that were not taken, in order.
     pub fn responses(self) -> impl Iterator<Item = EndedRecord<R>> {
         let sent = self.sent;
         let pending = self.earlier.into_iter().chain(self.last);
@@ -171,37 +171,37 @@ impl<R> SendQueue<R> {
     }
 }
 
-/// The state of the part at the front.
+/// The state of the part at the front of the queue.
 pub(crate) enum TransferStep {
     /// Nothing is in progress.
     Idle,
-    /// The driver has its buffer.
+    /// The driver has the part's buffer.
     Lent,
-    /// A helper thread sends part of the file; whether the socket became writable meanwhile.
+    /// A helper thread sends part of the file. `writable`: the socket became writable meanwhile.
     Underway { writable: bool },
-    /// There was no helper or descriptor; it is retried.
+    /// No helper or file descriptor was available; the transfer is retried.
     Postponed,
     /// All but these last bytes were sent; waits until the client has acknowledged them.
-    Settling { tail: Vec<u8>, since_ms: u64 },
-    /// All is acknowledged; a helper checks whether the file is unchanged.
-    Proving(Vec<u8>),
-    /// Waits for the next bytes of a stream.
+    AwaitingAck { tail: Vec<u8>, since_ms: u64 },
+    /// The client has acknowledged all other bytes; a helper checks whether the file is unchanged.
+    Verifying(Vec<u8>),
+    /// Waits for the next bytes of a streamed body.
     Awaiting,
 }
 
 impl TransferStep {
-    /// Whether it waits for bytes of a stream.
+    /// Whether the part waits for bytes of a streamed body.
     pub fn is_awaiting(&self) -> bool {
         matches!(self, TransferStep::Awaiting)
     }
 
-    /// Whether the wait is the server's: for a helper, or for the handler's bytes.
+    /// Whether the client waits for the server: for a helper, or for the handler's bytes.
     pub fn is_server_wait(&self) -> bool {
         matches!(
             self,
             TransferStep::Underway { .. }
                 | TransferStep::Postponed
-                | TransferStep::Proving(_)
+                | TransferStep::Verifying(_)
                 | TransferStep::Awaiting
         )
     }

@@ -1,6 +1,7 @@
-//! The interface between a worker and the program above it: requests in, responses out.
+//! The interface between a worker and the server that uses the engine: the worker passes requests, the service writes
+//! responses.
 //!
-//! A service answers at once from memory, or defers the request; it never blocks, and knows no wire format.
+//! A service answers immediately from memory, or defers the request. It never blocks, and knows no wire format.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -18,7 +19,7 @@ use crate::response::ResponseWriter;
 use crate::stream::BodyReceiver;
 use crate::tls_session::{TlsInfo, TlsSession};
 
-/// Identifies an exchange of a worker, so that a late outcome of a finished exchange reaches no other.
+/// Identifies an exchange of a worker, so that a late outcome can't reach a later exchange.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ExchangeId {
     /// The connection.
@@ -28,9 +29,9 @@ pub struct ExchangeId {
 }
 
 impl ExchangeId {
-    /// The identifier of no exchange; its outcomes are dropped.
-    pub const NOBODY: ExchangeId = ExchangeId {
-        connection: ConnectionToken::NOBODY,
+    /// An identifier that belongs to no exchange; outcomes for it are dropped.
+    pub const NONE: ExchangeId = ExchangeId {
+        connection: ConnectionToken::NONE,
         stream: StreamId(0),
     };
 }
@@ -38,13 +39,13 @@ impl ExchangeId {
 /// The context of one request. Created once: while the request is deferred the engine keeps it with the fields that the
 /// service has set, and updates the times.
 pub struct Exchange {
-    /// Its identifier, for the outcome of a deferred request.
+    /// Identifies the exchange, for the outcome of a deferred request.
     pub id: ExchangeId,
     /// The client's address.
     pub peer: IpAddr,
     /// The client's port; 0 if it is not known.
     pub peer_port: u16,
-    /// The proxy at the other end of the connection, if its PROXY header named the client.
+    /// The proxy at the other end of the connection, if a PROXY header contained the client's address.
     pub proxy: Option<IpAddr>,
     /// The parameters of the TLS session, if the connection uses TLS.
     pub tls: Option<Arc<TlsInfo>>,
@@ -56,33 +57,34 @@ pub struct Exchange {
     pub protocol: HttpVersion,
     /// Monotonic ms.
     pub now_ms: u64,
-    /// When the request's head was complete, monotonic us, as precise as `now_ms`. A service that reads a finer clock
-    /// overwrites it when the request arrives.
+    /// When the request's head was complete, monotonic µs, with the resolution of `now_ms`. A service with a finer
+    /// clock overwrites this value when the request arrives.
     pub started_us: u64,
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// The request's body, if it has one. The service takes it when it gets the request; otherwise the body is read and
-    /// dropped.
+    /// The request's body, if it has one. The service takes the body when it gets the request; otherwise the body is
+    /// received and dropped.
     pub body: Option<BodyReceiver>,
     /// The length of the body in bytes, 0 without a body; `None` if the client did not announce it.
     pub body_len: Option<u64>,
     /// The longest body, in bytes, that the connection's protocol accepts.
     pub body_len_max: u64,
-    /// The body is incomplete. A response that is written now is the connection's last, unless little is missing.
-    pub is_body_coming: bool,
+    /// The body is incomplete. A response that is written now is the last on an HTTP/1 connection, unless the rest of
+    /// the body is short.
+    pub is_body_incomplete: bool,
     /// The service considers the request malformed: it is counted with those that the parser refused.
     pub is_refused: bool,
     /// The service has verified the user named by the request.
     pub is_user: bool,
-    /// A number of the service for its statistics: the site and the route that the request belongs to. 0 at first.
+    /// A number that the service uses for its statistics: the site and the route of the request. Initially 0.
     pub metric_scope: u16,
-    /// The service has deferred the request and does not know yet whether it needs the body: a client that expects
-    /// 100 (Continue) gets none before the next answer.
+    /// The service has deferred the request and does not know yet whether it needs the body: no 100 (Continue) is sent
+    /// before the service's next result.
     pub is_body_undecided: bool,
 }
 
 impl Exchange {
-    /// The context of a request without a body on no connection; it gets no outcome.
+    /// The context of a request without a connection and without a body; it can't be deferred.
     pub fn without_client(
         listener: ListenerId,
         peer: IpAddr,
@@ -91,7 +93,7 @@ impl Exchange {
         unix_s: u64,
     ) -> Exchange {
         Exchange {
-            id: ExchangeId::NOBODY,
+            id: ExchangeId::NONE,
             peer,
             peer_port: 0,
             proxy: None,
@@ -105,7 +107,7 @@ impl Exchange {
             body: None,
             body_len: Some(0),
             body_len_max: u64::MAX,
-            is_body_coming: false,
+            is_body_incomplete: false,
             is_refused: false,
             is_user: false,
             metric_scope: 0,
@@ -118,7 +120,7 @@ impl Exchange {
         self.body_len.is_some_and(|len| len > self.body_len_max)
     }
 
-    /// Whether the client's request is over https: as a trusted proxy reports it, otherwise by its own connection.
+    /// Whether the client uses https: according to a trusted proxy, or else to this connection.
     pub fn is_https(&self) -> bool {
         forwarding::is_https(self.forwarded.as_deref(), self.tls.is_some())
     }
@@ -126,28 +128,28 @@ impl Exchange {
 
 /// The result of a request.
 pub enum ServiceOutcome<P, R> {
-    /// The response is written. The record, if any, is returned when it has been sent.
+    /// The response is written. The record, if any, is passed to [`HttpService::sent`] when the response has been sent.
     Ready(Option<R>),
-    /// The outcome will arrive through the mailbox, and is then passed to [`HttpService::resume`] with this.
+    /// The outcome will arrive through the mailbox, and is then passed to [`HttpService::resume`] with `pending`.
     Deferred {
-        /// The service's state for resuming. Dropped when the connection ends before.
+        /// The service's state for resuming. If the connection ends first, it is passed to [`HttpService::abandoned`].
         pending: P,
         /// The work is for this client only, and is to be cancelled if the client disconnects.
         cancel_on_disconnect: bool,
     },
-    /// The body is to be read and dropped first; then this is passed to [`HttpService::body_dropped`].
+    /// The body is received and dropped first; then this state is passed to [`HttpService::body_dropped`].
     AfterBody(P),
 }
 
-/// The program above the workers; one value per worker.
+/// The server that uses the engine; one value per worker.
 pub trait HttpService {
     /// The service's state of a deferred request.
     type Pending;
-    /// The event that a deferred request waits for.
+    /// The result for which a deferred request waits.
     type Outcome: Send + 'static;
     /// The data for the log entry of a response.
     type Record;
-    /// A change by an operator while the server runs.
+    /// An operator's command to the running server.
     type Command: Send + 'static;
 
     /// Whether connections of a listener use TLS.
@@ -162,8 +164,8 @@ pub trait HttpService {
         None
     }
 
-    /// The destination to which an HTTP/1 connection is passed through, with this request and all later bytes; without
-    /// a request, for bytes that are no request. `None`: this server answers.
+    /// The destination to which an HTTP/1 connection is passed through, with this request and all later bytes. Without
+    /// a head: for bytes that are not an HTTP request. `None`: this server answers.
     #[inline]
     fn pass_through(
         &mut self,
@@ -174,8 +176,9 @@ pub trait HttpService {
         None
     }
 
-    /// A connection is passed through from this request on; without a head, from bytes that are no request. `input`
-    /// begins with the first of these bytes. The record is returned when the last byte for the client has been sent.
+    /// Called when a connection is passed through, starting with this request or, without a head, with bytes that are
+    /// not an HTTP request. `input` begins with the first byte that is passed through. The record is passed to
+    /// [`HttpService::sent`] when the last byte for the client has been sent.
     fn passed_through(
         &mut self,
         head: Option<&H1RequestHead<'_>>,
@@ -211,7 +214,8 @@ pub trait HttpService {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<Self::Pending, Self::Record>;
 
-    /// Responds to a refused request, with the parts that were read. Over HTTP/1 the connection closes afterwards.
+    /// Writes the response to a refused request, of which `partial` has the parts that were parsed. Over HTTP/1 the
+    /// connection closes afterwards.
     fn refuse(
         &mut self,
         refusal: ConnectionRefusal,
@@ -231,30 +235,31 @@ pub trait HttpService {
         self.refuse(refusal, &PartialRequest::default(), exchange, response)
     }
 
-    /// A deferred request ends without a response: its client has disconnected.
+    /// Called when a deferred request ends without a response, as its client has disconnected.
     fn abandoned(&mut self, pending: Self::Pending, exchange: &mut Exchange) {
         let _ = (pending, exchange);
     }
 
-    /// A connection from a proxy was closed because it did not begin with a valid PROXY header.
+    /// Called when a connection from a proxy was closed because it did not begin with a valid PROXY header.
     fn proxy_header_rejected(&mut self, _proxy: IpAddr, _reason: &'static str) {}
 
-    /// A response with a record was sent: `body_len` bytes of its body, and all of them if `is_complete`.
+    /// Called when a response with a record has ended. `body_len` bytes of its body were sent; all of them if
+    /// `is_complete`.
     fn sent(&mut self, record: Self::Record, body_len: u64, is_complete: bool, now_ms: u64);
 
-    /// Applies an operator's change.
+    /// Applies an operator's command.
     fn command(&mut self, command: Self::Command);
 
     /// Called once per turn of the event loop, to publish gathered data.
     fn turn_ended(&mut self, now_ms: u64);
 }
 
-/// Why a connection gets a response without a valid request.
+/// Why the engine refuses a request or connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionRefusal {
-    /// The bytes are no acceptable request.
+    /// The request is malformed or exceeds a limit.
     Request(RequestRefusal),
-    /// The request did not arrive in time (RFC 9110 §15.5.9).
+    /// The request did not arrive completely in time (408, RFC 9110 §15.5.9).
     Timeout,
     /// There are too many connections.
     Overload,

@@ -10,23 +10,23 @@ use crate::driver::ListenerId;
 pub struct WorkerSettings {
     /// Connections accepted per wake-up of a listener; at least 1.
     pub accept_max: u32,
-    /// From the first byte of a head to its last.
+    /// Maximum time from the first byte of a head to its last.
     pub header_timeout_ms: u64,
-    /// Between two receives of a body.
+    /// Maximum time between two receives of a body.
     pub body_timeout_ms: u64,
-    /// From a response to the first byte of the next request, and from the accept to the first.
+    /// Maximum time from a response to the first byte of the next request, and from the accept to the first request.
     pub idle_timeout_ms: u64,
-    /// Without progress of the client in receiving a response.
+    /// Maximum time in which a client receives nothing of a response.
     pub send_timeout_ms: u64,
     /// Minimum average rate of a body or response, in bytes per second; 0: none.
     pub rate_min: u64,
-    /// How long the rate may be lower at first.
+    /// How long a body or response may be slower than `rate_min` at its start.
     pub rate_grace_ms: u64,
-    /// Connections of all workers.
+    /// Maximum number of connections of all workers.
     pub connections_max: usize,
-    /// Connections of one address, over all workers.
+    /// Maximum number of connections of one address, over all workers.
     pub connections_per_address_max: u32,
-    /// Requests on one connection; 0: unlimited.
+    /// Maximum number of requests on one connection; 0: unlimited.
     pub requests_max: u32,
     /// Listeners at which proxies send PROXY headers.
     pub proxy_protocol_listeners: Vec<ProxyProtocolListener>,
@@ -41,7 +41,8 @@ pub struct WorkerSettings {
 pub struct ProxyProtocolListener {
     /// The listener.
     pub listener: ListenerId,
-    /// Addresses of the proxies that have to send a header; all others must not. IPv4 addresses are not mapped.
+    /// Addresses of the proxies that have to send a header; other clients must not. IPv4 addresses are not in
+    /// IPv6-mapped form.
     pub proxies: Vec<RangeInclusive<IpAddr>>,
 }
 

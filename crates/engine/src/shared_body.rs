@@ -1,10 +1,10 @@
-//! Request coalescing: one body, still arriving, that many readers read, each from its start and at its own speed. All
-//! share the same bytes, so a reader costs a table entry and no copies.
+//! Request coalescing: a body that is still arriving and has many readers, each reading from the start and at its own
+//! speed. The readers share the bytes, so another reader costs a table entry and no copies.
 //!
-//! Readers are served round-robin: after a piece, a short one at first, a reader's waker schedules its next turn. So
-//! all start early. Bytes that are dropped here may be stored (in memory or on disk): a late reader reads them from
-//! there, and continues here once it has caught up ([`SharedBody::late_reader`]). The module knows neither the bytes
-//! nor their producer.
+//! Readers are served round-robin: after a piece of limited length a reader wakes itself, which queues it behind the
+//! others. The first piece is short, so that all readers start early. Bytes that are no longer here may be stored, in
+//! memory or on disk: a late reader reads the stored bytes and continues here once it has caught up
+//! ([`SharedBody::late_reader`]).
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -21,31 +21,31 @@ use crate::stream::{BodyReceiver, BodySender, StreamItem, stream};
 const FIRST_TURN_LEN: usize = 14_600;
 /// The maximum length of a later turn.
 const TURN_LEN_MAX: usize = 64 << 10;
-/// Once released parts are not kept, a reader may lag by this many bytes before it gets its own queue.
+/// Once the body is released, a reader that lags by this many bytes gets its own queue.
 const WAITING_LEN_MAX: u64 = 64 << 10;
 
 /// The producer's end. If it is dropped without [`SharedBody::end`], the body counts as cut.
 pub struct SharedBody(Arc<Mutex<SharedBodyState>>);
 
-/// A reader. Boxed, as it is embedded in a type that is also used for other bodies.
+/// A reader. Boxed, to keep the types that contain a reader small.
 pub struct SharedBodyReader(Box<ReaderState>);
 
-/// Finds the position for a late reader that has caught up. It keeps the parts alive.
+/// A handle that creates the continuation of a late reader that has caught up. It keeps the parts alive.
 #[derive(Clone)]
 pub struct SharedBodyTail(Arc<Mutex<SharedBodyState>>);
 
-/// A slot for the continuation of a reader that still reads stored bytes.
-pub type ReaderSeat = Arc<Mutex<Option<SharedBodyReader>>>;
+/// A slot for the continuation of a late reader, which still reads stored bytes.
+pub type ContinuationSlot = Arc<Mutex<Option<SharedBodyReader>>>;
 
 struct ReaderState {
     body: Arc<Mutex<SharedBodyState>>,
     slot: usize,
-    /// The rest of a part that was read in part.
+    /// The unread rest of the current part.
     rest: Bytes,
     /// The reader's own queue: stored bytes of a late reader, or the backlog of a lagging one.
     queue: Option<BodyReceiver>,
     /// The continuation after that queue has ended.
-    continuation_slot: Option<ReaderSeat>,
+    continuation_slot: Option<ContinuationSlot>,
     /// Bytes read in this turn, and its length.
     turn_read_len: usize,
     turn_len: usize,
@@ -58,9 +58,9 @@ struct SharedBodyState {
     dropped_parts: usize,
     /// The total length of the bytes received.
     len: u64,
-    /// Parts are dropped once all readers have read them; new readers from the start are refused.
+    /// Parts are dropped once all readers have read them, so new readers from the start are refused.
     is_released: bool,
-    /// Bytes up to here are stored and may be dropped; `None`: all may be.
+    /// Bytes up to this offset are stored, so they may be dropped; `None`: all bytes may be dropped.
     stored_len: Option<Arc<AtomicU64>>,
     end: Option<StreamItem>,
     readers: Slab<ReaderPosition>,
@@ -71,7 +71,7 @@ struct SharedBodyPart {
     bytes: Bytes,
     /// The offset of its first byte.
     offset: u64,
-    /// The number of readers that read this part next.
+    /// The number of readers whose next part this is.
     readers: usize,
 }
 
@@ -79,14 +79,14 @@ struct SharedBodyPart {
 struct ReaderPosition {
     /// The number of its next part.
     next: usize,
-    /// Set if it has read all bytes.
+    /// Set if the reader has read all bytes.
     waker: Option<Waker>,
     lagging: Option<LaggingReader>,
 }
 
-/// A reader too slow for parts that are not kept: its unread bytes wait in a queue of its own.
+/// The separate queue of a reader that is too slow for the others; it contains the unread bytes.
 struct LaggingReader {
-    /// The queue's other end, until the reader takes it.
+    /// The receiver of the queue, until the reader takes it.
     receiver: Option<BodyReceiver>,
     sender: BodySender,
 }
@@ -107,19 +107,19 @@ impl SharedBody {
         Some(ReaderState::reader_at(&self.0, &mut state, 0))
     }
 
-    /// Adds a reader that first reads `queue`. When that ends it continues at the position in `continuation_slot`; if there is none,
-    /// it is cut.
+    /// Adds a reader that first reads `queue`. When the queue ends, the reader continues as the one in
+    /// `continuation_slot`; if the slot is empty, the body counts as cut.
     pub fn late_reader(
         &self,
         queue: BodyReceiver,
-        continuation_slot: ReaderSeat,
+        continuation_slot: ContinuationSlot,
     ) -> SharedBodyReader {
         let mut reader = ReaderState::reader_at(&self.0, &mut lock(&self.0), usize::MAX);
         (reader.0.queue, reader.0.continuation_slot) = (Some(queue), Some(continuation_slot));
         reader
     }
 
-    /// The handle by which late readers find their position.
+    /// The handle that creates continuations of late readers.
     pub fn tail(&self) -> SharedBodyTail {
         SharedBodyTail(self.0.clone())
     }
@@ -134,7 +134,7 @@ impl SharedBody {
         let (offset, mut readers) = (state.len, 0);
         for (_, position) in &state.readers {
             match &position.lagging {
-                // A closed queue is found when its reader is removed.
+                // The error of a closed queue is ignored: its reader will be removed.
                 Some(lagging) => drop(lagging.sender.push(bytes.clone())),
                 None => readers += usize::from(position.next == number),
             }
@@ -148,7 +148,7 @@ impl SharedBody {
         state.drop_read_parts();
         let wakers = state.take_wakers();
         drop(state);
-        // Without the lock, as a waker may run code that reads this body.
+        // Called without the lock, as a waker may run code that reads this body.
         wakers.into_iter().for_each(Waker::wake);
     }
 
@@ -158,8 +158,8 @@ impl SharedBody {
         state.parts.iter().map(|part| part.bytes.clone()).collect()
     }
 
-    /// Releases the parts: new readers from the start are refused, and parts that all readers have read are dropped,
-    /// once `stored_len` covers them: late readers read them from there.
+    /// Releases the parts: new readers from the start are refused, and a part is dropped once all readers have read it
+    /// and `stored_len` covers it. Late readers read dropped parts from the store.
     pub fn release(&self, stored_len: Option<Arc<AtomicU64>>) {
         let mut state = lock(&self.0);
         state.is_released = true;
@@ -171,19 +171,20 @@ impl SharedBody {
     pub fn end(&self, how: StreamItem) {
         let mut state = lock(&self.0);
         let is_complete = how == StreamItem::End;
-        // The bytes of a cut body are of no use to new readers.
+        // An incomplete body gets no new readers.
         state.is_released |= !is_complete;
         state.end.get_or_insert(how);
         let lagging_readers: Vec<LaggingReader> = state
             .readers
             .iter_mut()
             .filter_map(|(_, position)| match &mut position.lagging {
-                // The reader has not taken its queue yet: it stays lagging, to find the queue and its end.
+                // The reader has not taken its queue yet: the entry remains, so that the reader finds the queue and its
+                // end.
                 Some(LaggingReader {
                     receiver: Some(_),
                     sender,
                 }) => {
-                    // The queue's end is reported by dropping it below, outside the lock.
+                    // Dropping the sender below, outside the lock, reports the end of the queue.
                     let (unused, _) = stream(0);
                     let sender = std::mem::replace(sender, unused);
                     Some(LaggingReader {
@@ -202,9 +203,9 @@ impl SharedBody {
         wakers.into_iter().for_each(Waker::wake);
     }
 
-    /// Ready when the producer should continue: false if there are no readers. Once the parts are released, a slow
-    /// reader gets its own queue, which `behind` may replace by a spool, so that it delays no other. A single reader
-    /// sets the pace.
+    /// Ready when the producer should continue; false if there are no readers. Once the parts are released, a slow
+    /// reader gets its own queue, which `wrap_sender` may back with a spool, so that the reader does not delay the
+    /// others. A single reader limits the producer instead.
     pub fn poll_demand(
         &self,
         context: &mut Context<'_>,
@@ -217,7 +218,7 @@ impl SharedBody {
         match (state.readers.len(), state.is_released) {
             (0, _) => return Poll::Ready(false),
             (_, false) => return Poll::Ready(true),
-            // A single reader sets the pace: it delays no other.
+            // A single reader delays no others, so it limits the producer.
             (1, true) => {}
             (_, true) => state.move_laggards_to_queues(&mut wrap_sender),
         }
@@ -226,7 +227,7 @@ impl SharedBody {
             .readers
             .iter()
             .filter_map(|(_, position)| position.lagging.as_ref());
-        // All queues are polled, so that each registers the waker.
+        // All queues are polled, so that the waker is registered with each.
         let full = lagging_readers
             .by_ref()
             .map(is_full)
@@ -254,7 +255,7 @@ impl SharedBodyTail {
         let mut state = lock(&self.0);
         let index = state.parts.partition_point(|part| part.end() <= offset);
         let part_start = state.parts.get(index).map_or(state.len, |part| part.offset);
-        // A part that the caller has read in part contributes its rest.
+        // If `offset` is within a part, the reader starts with the rest of that part.
         let skipped_len = usize::try_from(offset.checked_sub(part_start)?).ok()?;
         let rest = match state.parts.get(index) {
             Some(part) if skipped_len > 0 => part.bytes.slice(skipped_len..),
@@ -288,13 +289,13 @@ impl SharedBodyState {
         }
     }
 
-    /// The number of bytes between the slowest direct reader and the end.
+    /// The number of bytes between the end and the slowest reader without its own queue.
     fn waiting_len(&self) -> u64 {
         let slowest = self.parts.iter().find(|part| part.readers > 0);
         slowest.map_or(0, |part| self.len - part.offset)
     }
 
-    /// Moves the unread bytes of slow readers to queues of their own.
+    /// Moves the unread bytes of slow readers to separate queues.
     fn move_laggards_to_queues(&mut self, wrap_sender: &mut impl FnMut(BodySender) -> BodySender) {
         if self.waiting_len() < WAITING_LEN_MAX {
             return;
@@ -315,7 +316,7 @@ impl SharedBodyState {
             part.readers -= 1;
             let (sender, from) = stream(WAITING_LEN_MAX as usize);
             for part in self.parts.range(index..) {
-                // It can't be closed: its other end is here.
+                // The queue can't be closed, as its receiver is `from`.
                 let _ = sender.push(part.bytes.clone());
             }
             position.lagging = Some(LaggingReader {
@@ -340,7 +341,7 @@ impl SharedBodyState {
         Some((number, &part.bytes))
     }
 
-    /// A reader has left this part: the parts before it may be dropped.
+    /// Called when a reader no longer has this part as its next: the parts up to it may be dropped.
     fn release_part(&mut self, number: usize) {
         let index = number.checked_sub(self.dropped_parts);
         if let Some(part) = index.and_then(|index| self.parts.get_mut(index)) {
@@ -350,7 +351,7 @@ impl SharedBodyState {
 }
 
 impl SharedBodyReader {
-    /// The next item, once there is one and it is this reader's turn.
+    /// The next item, once it has arrived and it is this reader's turn.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         self.0.poll_next(context)
     }
@@ -367,7 +368,7 @@ impl SharedBodyReader {
 }
 
 impl ReaderState {
-    /// A reader that reads this part next; the greatest number: none.
+    /// A reader whose next part has this number; `usize::MAX`: the reader uses no parts.
     fn reader_at(
         body: &Arc<Mutex<SharedBodyState>>,
         state: &mut SharedBodyState,
@@ -401,7 +402,7 @@ impl ReaderState {
             }
         }
         if self.turn_read_len >= self.turn_len {
-            // The turn is over: waking itself queues this reader behind the others.
+            // The turn has ended: by waking itself, this reader queues behind the others.
             (self.turn_read_len, self.turn_len) = (0, TURN_LEN_MAX);
             context.waker().wake_by_ref();
             return Poll::Pending;
@@ -447,7 +448,7 @@ impl ReaderState {
                 part.readers += 1;
             }
             state.drop_read_parts();
-            // Before the release the producer does not wait for readers.
+            // The producer waits for readers only after the release.
             let producer = state.is_released.then(|| state.producer.take()).flatten();
             drop(state);
             producer.into_iter().for_each(Waker::wake);
@@ -466,10 +467,10 @@ impl ReaderState {
 }
 
 impl ReaderState {
-    /// Continues at the position in `continuation_slot`, or is cut if there is none.
+    /// Continues as the reader in `continuation_slot`; if the slot is empty, the body is cut.
     fn take_over(
         &mut self,
-        continuation_slot: &ReaderSeat,
+        continuation_slot: &ContinuationSlot,
         context: &mut Context<'_>,
     ) -> Poll<StreamItem> {
         let continuation = continuation_slot
@@ -479,7 +480,7 @@ impl ReaderState {
         let Some(continuation) = continuation else {
             return Poll::Ready(StreamItem::Cut);
         };
-        // The turn continues, so that the change gains a reader nothing.
+        // The turn is kept, so that the change gives the reader no advantage.
         let turn = (self.turn_read_len, self.turn_len);
         *self = *continuation.0;
         (self.turn_read_len, self.turn_len) = turn;
@@ -494,7 +495,7 @@ impl Drop for ReaderState {
     fn drop(&mut self) {
         let mut state = lock(&self.body);
         let position = state.readers.remove(self.slot);
-        // A reader of its own queue holds no part.
+        // A reader with its own queue has no next part.
         if position.lagging.is_none() && self.queue.is_none() {
             state.release_part(position.next);
         }
@@ -503,7 +504,7 @@ impl Drop for ReaderState {
         let wakes_producer = state.readers.is_empty() || state.is_released;
         let producer = wakes_producer.then(|| state.producer.take()).flatten();
         drop(state);
-        // Dropping the queue may wake others, which must not happen under the lock.
+        // Dropping the queue may wake other tasks, which must not happen under the lock.
         drop(position);
         producer.into_iter().for_each(Waker::wake);
     }

@@ -1,8 +1,8 @@
 //! A bounded queue of bytes from a producer to a consumer.
 //!
-//! Request bodies reach handlers through it, and responses return through it. Both ends are polled with any [`Waker`],
-//! so a worker, a task of any executor and a plain thread can hold either. Trailers may follow the bytes. It knows no
-//! framing.
+//! Request bodies reach handlers through such queues, and response bodies return through them. Both ends are polled
+//! with any [`Waker`], so a worker, a task of any executor and a plain thread can use either end. Trailers may follow
+//! the bytes.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -12,7 +12,7 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_http::fields::ResponseFields;
 
-/// Creates a queue; its sender has room while fewer than `len_max` bytes wait.
+/// Creates a queue, which has room while it contains fewer than `len_max` bytes.
 pub fn stream(len_max: usize) -> (BodySender, BodyReceiver) {
     let state = BodyQueueState {
         len_max,
@@ -66,8 +66,8 @@ struct BodyQueueState {
 }
 
 impl BodySender {
-    /// Adds bytes, even if there is no room, for producers that can only pause afterwards. Returns whether there is
-    /// room for more.
+    /// Adds bytes, even if the queue is full: some producers can pause only afterwards. Returns whether there is room
+    /// for more.
     ///
     /// # Errors
     /// [`StreamClosed`] if the receiver was dropped.
@@ -97,7 +97,8 @@ impl BodySender {
         Poll::Pending
     }
 
-    /// Ready when the receiver was dropped. Shares one waker with [`BodySender::poll_room`], so one task calls both.
+    /// Ready when the receiver was dropped. Uses the same waker as [`BodySender::poll_room`], so both must be called by
+    /// one task.
     pub fn poll_closed(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.0);
         if state.closed {
@@ -163,7 +164,7 @@ impl BodyReceiver {
         }
     }
 
-    /// Whether bytes are available without a wait.
+    /// Whether bytes are available immediately.
     pub fn has_bytes(&self) -> bool {
         !lock(&self.0).chunks.is_empty()
     }
@@ -174,7 +175,7 @@ impl BodyReceiver {
         (state.end == Some(StreamItem::End)).then_some(state.len)
     }
 
-    /// Whether trailers follow the bytes, as far as that is known before the end.
+    /// Whether the sender has announced trailers so far.
     pub fn has_trailers(&self) -> bool {
         lock(&self.0).trailers.is_some()
     }
@@ -184,7 +185,7 @@ impl BodyReceiver {
         lock(&self.0).omitted_trailers = names.map(Box::from).collect();
     }
 
-    /// Takes the trailers: known once the [end](StreamItem::End) was received.
+    /// Takes the trailers. They are final once the [end](StreamItem::End) was received.
     pub fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         let mut state = lock(&self.0);
         let trailers = state.trailers.take()?;
@@ -210,7 +211,7 @@ impl Drop for BodyReceiver {
     fn drop(&mut self) {
         let mut state = lock(&self.0);
         state.closed = true;
-        // Unread bytes are freed at once, while the sender may live on.
+        // Unread bytes are freed now, as the sender may exist for longer.
         state.chunks.clear();
         wake(state.sender.take());
     }
@@ -250,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_come_out_as_they_went_in_and_then_the_end() {
+    fn chunks_arrive_in_order_followed_by_the_end() {
         let count = Arc::new(Count::default());
         let waker = Waker::from(count.clone());
         let mut context = Context::from_waker(&waker);
@@ -275,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_may_follow() {
+    fn trailers_may_follow_the_bytes() {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(4);
         let mut fields = ResponseFields::new();
@@ -296,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_sender_that_goes_away_leaves_a_cut_stream() {
+    fn dropped_sender_cuts_the_stream() {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(4);
         drop(sender);
@@ -307,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn a_receiver_that_goes_away_closes_the_stream() {
+    fn dropped_receiver_closes_the_stream() {
         let mut context = Context::from_waker(Waker::noop());
         let (sender, receiver) = stream(1);
         assert_eq!(sender.push(Bytes::from_static(b"abc")), Ok(false));

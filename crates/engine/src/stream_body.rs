@@ -1,5 +1,5 @@
-//! The unsent rest of a response's body on a multiplexed connection: parts that were announced to the protocol, and
-//! parts that follow. Knows no protocol.
+//! The unsent rest of a response body on a multiplexed connection: parts that are ready, which the protocol schedules,
+//! and parts that follow.
 
 use std::collections::VecDeque;
 
@@ -7,20 +7,20 @@ use crate::response_body::BodyPart;
 
 /// The unsent rest of a response's body.
 pub(crate) struct RemainingBody<R> {
-    /// Bytes and blocks that were announced to the protocol.
+    /// Bytes and blocks in memory that the protocol may send.
     pub ready: VecDeque<BodyPart>,
     pub ready_len: u64,
-    /// Parts that follow.
+    /// Parts that follow those that are ready.
     pub rest: VecDeque<BodyPart>,
     record: Option<R>,
     /// Bytes that were framed.
     sent: u64,
-    /// The end of the body was announced to the protocol.
+    /// The protocol knows that no bytes follow those that are ready.
     pub is_end_announced: bool,
 }
 
 impl<R> RemainingBody<R> {
-    /// A body of these parts, none of which is announced.
+    /// A body of these parts, none of which is ready.
     pub fn new(parts: impl Iterator<Item = BodyPart>, record: Option<R>) -> RemainingBody<R> {
         RemainingBody {
             ready: VecDeque::new(),
@@ -32,7 +32,7 @@ impl<R> RemainingBody<R> {
         }
     }
 
-    /// The rest of a body that is announced completely.
+    /// The rest of a body that is completely ready.
     pub fn from_rest(part: BodyPart, len: u64, sent: u64, record: Option<R>) -> RemainingBody<R> {
         RemainingBody {
             ready: VecDeque::from([part]),

@@ -1,5 +1,5 @@
-//! The pending exchanges of a connection: requests with an incomplete body, response or tunnel. Holds data only.
-//! Knows no protocol, and not how many exchanges one allows at a time.
+//! The pending exchanges of a connection: requests with an incomplete body or response, and tunnels. The same table
+//! serves HTTP/1, which has one exchange at a time, and HTTP/2.
 
 use lowroad_http::protocol::StreamId;
 
@@ -26,23 +26,23 @@ pub(crate) struct StreamState<V: HttpService> {
 /// A request that the service has deferred.
 pub(crate) struct DeferredRequest<V: HttpService> {
     pub pending: V::Pending,
-    /// The context that the service got, and gets back.
+    /// The context of the request, which the service gets again when it resumes.
     pub exchange: Exchange,
-    /// The event that resumes it.
+    /// The event that resumes the request.
     pub resume_reason: ResumeReason<V::Outcome>,
-    /// Its work is cancelled when the client disconnects.
+    /// The work for the request is cancelled when the client disconnects.
     pub cancel_on_disconnect: bool,
-    /// Its framed interim responses that are unsent.
+    /// Unsent interim responses, framed.
     pub interims: Vec<u8>,
 }
 
 /// The event that resumes a deferred request.
 pub(crate) enum ResumeReason<O> {
-    /// An outcome, which has not arrived.
-    Nothing,
-    /// The outcome; earlier responses may still be unsent.
+    /// An outcome that has not arrived.
+    Pending,
+    /// The outcome has arrived; earlier responses may still be unsent.
     Outcome(O),
-    /// The end of a body that is dropped.
+    /// The end of a request body that is dropped.
     Body { is_complete: bool },
     /// An outcome that will be dropped, as the client has reset the stream.
     Dead,
@@ -52,14 +52,14 @@ impl<V: HttpService> DeferredRequest<V> {
     /// Whether the event has occurred.
     pub fn is_due(&self) -> bool {
         match self.resume_reason {
-            ResumeReason::Nothing | ResumeReason::Dead => false,
+            ResumeReason::Pending | ResumeReason::Dead => false,
             ResumeReason::Outcome(_) => true,
             ResumeReason::Body { is_complete } => is_complete,
         }
     }
 }
 
-/// The pending exchanges, oldest first: a linked list, as there is mostly none or one.
+/// The pending exchanges, oldest first: a linked list, as most connections have one or none.
 pub(crate) struct StreamTable<V: HttpService>(Option<Box<StreamState<V>>>);
 
 impl<V: HttpService> StreamState<V> {
@@ -99,7 +99,7 @@ impl<V: HttpService> StreamTable<V> {
     }
 
     /// The exchange with this identifier, created if it does not exist.
-    pub fn get_mut(&mut self, stream: StreamId) -> &mut StreamState<V> {
+    pub fn get_or_insert(&mut self, stream: StreamId) -> &mut StreamState<V> {
         let mut cursor = &mut self.0;
         while cursor.as_ref().is_some_and(|state| state.stream != stream) {
             match cursor {
@@ -107,7 +107,7 @@ impl<V: HttpService> StreamTable<V> {
                 None => break,
             }
         }
-        // At the end of the list, as later streams have higher numbers.
+        // Appended, as later streams have higher numbers.
         cursor.get_or_insert_with(|| {
             Box::new(StreamState {
                 stream,
@@ -165,7 +165,7 @@ impl<V: HttpService> StreamTable<V> {
         self.iter().any(|state| state.deferred.is_some())
     }
 
-    /// Whether the work for any of them is cancelled when the client disconnects.
+    /// Whether work for any exchange is cancelled when the client disconnects.
     pub fn has_cancellable(&self) -> bool {
         let mut deferred = self.iter().filter_map(|state| state.deferred.as_ref());
         deferred.any(|deferred| deferred.cancel_on_disconnect)
@@ -175,7 +175,7 @@ impl<V: HttpService> StreamTable<V> {
     pub fn take_due(&mut self) -> Option<DeferredRequest<V>> {
         let mut cursor = self.0.as_deref_mut();
         while let Some(state) = cursor {
-            // A request with an outcome may be behind others that still wait.
+            // Earlier requests in the list may still wait.
             if let Some(deferred) = state.deferred.take_if(|deferred| deferred.is_due()) {
                 return Some(deferred);
             }
@@ -198,7 +198,7 @@ impl<V: HttpService> StreamTable<V> {
         None
     }
 
-    /// Ends a body; a request that waits only for its end becomes due.
+    /// Ends a request body; a request that waited for this end becomes due.
     pub fn end_incoming(&mut self, stream: StreamId) {
         let Some(state) = self.get(stream) else {
             return;
@@ -209,7 +209,7 @@ impl<V: HttpService> StreamTable<V> {
         {
             *is_complete = true;
         }
-        // An exchange that lacked only the body's end is complete.
+        // The exchange may be complete now.
         self.tidy();
     }
 

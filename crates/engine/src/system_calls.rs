@@ -1,6 +1,6 @@
 //! System calls without a safe wrapper in rustix, each behind a safe function.
 //!
-//! All unsafe code of the engine is here, in the submodule `datagrams`, and in `arena`, which hands out the mapping's
+//! All unsafe code of the engine is here, in the submodule `datagrams`, and in `arena`, which divides the mapping into
 //! slices.
 
 use std::ffi::{CStr, c_char, c_int};
@@ -39,9 +39,9 @@ impl FileMapping {
             )
         }?;
         let start = NonNull::<u8>::new(start.cast()).ok_or(io::ErrorKind::OutOfMemory)?;
-        // Holes are punched by small pages; in a huge page a hole would be zeroed in place, while sockets still send
-        // it. Kernels without huge pages refuse the advice, which is fine.
-        // SAFETY: advice on this fresh mapping; this one never changes its content.
+        // Small pages only: punching a hole into a huge page zeroes the range in place, while a socket may still send
+        // it. Kernels without huge pages refuse the advice, which does no harm. SAFETY: the mapping is new, and this
+        // advice never changes its content.
         let _ = unsafe {
             rustix::mm::madvise(
                 start.as_ptr().cast(),
@@ -80,8 +80,8 @@ impl Drop for FileMapping {
     }
 }
 
-/// Bytes that were sent on a socket and have not arrived; 0 if the kernel refuses the query. TCP counts unacknowledged
-/// bytes; a Unix socket counts the kernel memory of unread ones.
+/// The number of bytes in a socket's send queue (`SIOCOUTQ`); 0 if the kernel refuses the query. For TCP these are
+/// unsent and unacknowledged bytes; for a Unix socket, the kernel memory of bytes that the peer has not read.
 pub fn unread_len(socket: impl AsFd) -> usize {
     let mut queued: c_int = 0;
     // SAFETY: SIOCOUTQ (the same number as TIOCOUTQ, tcp(7)) writes one int to the address given.
@@ -93,8 +93,8 @@ pub fn unread_len(socket: impl AsFd) -> usize {
     }
 }
 
-/// Makes a TCP socket drop all segments with a lower TTL than `hops`; 0: none (`IP_MINTTL` in ip(7); the equivalent
-/// for IPv6, RFC 5082, is `IPV6_MINHOPCOUNT`).
+/// Makes a TCP socket drop all segments with a TTL or hop limit below `hops`; 0 disables this. `IP_MINTTL` in ip(7);
+/// for IPv6, `IPV6_MINHOPCOUNT` (RFC 5082).
 pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
     let domain = rustix::net::sockopt::socket_domain(&socket)?;
     if domain == rustix::net::AddressFamily::INET6 {
@@ -109,12 +109,12 @@ pub fn require_hops_left(socket: impl AsFd, hops: u8) -> io::Result<()> {
     set_option(socket, libc::IPPROTO_IP, libc::IP_MINTTL, hops.into())
 }
 
-/// Sets an int option of a socket: see ip(7), ipv6(7), tcp(7).
+/// Sets a socket option of type int; see ip(7), ipv6(7), tcp(7).
 pub fn set_option(socket: impl AsFd, level: c_int, option: c_int, value: c_int) -> io::Result<()> {
     set_option_bytes(socket, level, option, &value.to_ne_bytes())
 }
 
-/// Sets an option of another type.
+/// Sets a socket option of any type.
 pub fn set_option_bytes(
     socket: impl AsFd,
     level: c_int,
@@ -133,7 +133,7 @@ pub fn set_option_bytes(
 /// Sends a TLS record of this type over a socket with kernel TLS (`TLS_SET_RECORD_TYPE` in the kernel's
 /// Documentation/networking/tls.rst).
 pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<usize> {
-    // A control message with one byte in it, aligned as its header.
+    // A control message with one byte of data, aligned like its header.
     let mut control = [0_u64; 4];
     let mut piece = libc::iovec {
         iov_base: content.as_ptr().cast_mut().cast(),
@@ -160,9 +160,9 @@ pub fn send_record(socket: impl AsFd, kind: u8, content: &[u8]) -> io::Result<us
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Attaches an open `/dev/net/tun` to a tap device, which is created if it does not exist. Each frame begins with a
-/// `struct virtio_net_hdr`, and its checksums may be left to the reader. With `is_queue` it becomes one queue of
-/// several.
+/// Attaches an open `/dev/net/tun` to a tap device, which is created if it does not exist. Each frame is preceded by a
+/// `struct virtio_net_hdr`; frames that are read may have incomplete checksums. With `is_queue` the file becomes one of
+/// several queues of the device.
 pub fn join_tap(file: impl AsFd, name: &str, is_queue: bool) -> io::Result<()> {
     let mut flags = libc::IFF_TAP | libc::IFF_NO_PI | libc::IFF_VNET_HDR;
     if is_queue {
@@ -200,9 +200,9 @@ pub fn pin_to_cpu(cpu: usize) -> io::Result<()> {
 ///
 /// # Errors
 /// The kernel is older than 5.11.
-pub fn keep_descriptors() -> io::Result<()> {
+pub fn set_descriptors_cloexec() -> io::Result<()> {
     let flags = libc::CLOSE_RANGE_CLOEXEC as c_int;
-    // SAFETY: no descriptor is closed; only their fate at exec(2) changes.
+    // SAFETY: no descriptor is closed before exec(2).
     match unsafe { libc::close_range(3, u32::MAX, flags) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -216,7 +216,7 @@ unsafe extern "C" {
 
 /// Removes a variable from the environment of this process, and zeroes its value in the memory that
 /// `/proc/PID/environ` shows. Returns false and does nothing unless this is the only thread.
-pub fn forget_variable(name: &str) -> bool {
+pub fn remove_env_variable(name: &str) -> bool {
     let threads = std::fs::read_dir("/proc/self/task").map(Iterator::count);
     if !matches!(threads, Ok(1)) {
         return false;

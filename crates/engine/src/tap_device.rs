@@ -1,5 +1,4 @@
-//! A tap device: frames as on a network card, with checksums and segmentation left to the kernel. Knows no protocol
-//! except the position of the TCP checksum.
+//! A tap device, which sends and receives Ethernet frames and leaves checksums and segmentation to the kernel.
 //!
 //! See Documentation/networking/tuntap.rst, and struct virtio_net_hdr in linux/virtio_net.h.
 
@@ -19,7 +18,7 @@ const TCP_CHECKSUM_AT: u16 = 16;
 /// The longest frame with its header.
 pub const BUFFER_LEN: usize = 65_536 + HEADER_LEN;
 
-/// The process's end of a tap device. The device exists as long as this, or longer if other owners keep it.
+/// The process's end of a tap device. The device exists at least as long as this value.
 pub struct TapDevice {
     file: File,
     lost: u64,
@@ -30,7 +29,7 @@ pub struct TapDevice {
 pub struct TapOffload {
     /// Completes the checksum of the TCP header at this offset.
     pub checksum_at: Option<u16>,
-    /// Segments the payload after a head of the first length into segments of the second length.
+    /// Segments the frame: the first number is the length of its headers, the second that of each segment's payload.
     pub segmentation: Option<(u16, u16)>,
 }
 
@@ -38,17 +37,17 @@ impl TapDevice {
     /// Opens or creates the device. Reads and writes never block.
     ///
     /// # Errors
-    /// As of `/dev/net/tun`: `PermissionDenied` without CAP_NET_ADMIN if the device does not exist or belongs to
+    /// Those of `/dev/net/tun`: `PermissionDenied` without CAP_NET_ADMIN if the device does not exist or belongs to
     /// another user, `ResourceBusy` if it is in use.
     pub fn open(name: &str) -> io::Result<TapDevice> {
         TapDevice::join(name, false)
     }
 
-    /// Opens a queue of the device, or creates a device with several: each call opens another queue. The kernel
-    /// delivers the frames of a flow to the queue that last sent a frame of the flow.
+    /// Opens a queue of a multi-queue device, which is created if it does not exist: each call opens another queue. The
+    /// kernel delivers the frames of a flow to the queue that last sent a frame of the flow.
     ///
     /// # Errors
-    /// As [`TapDevice::open`]; `InvalidInput` if the device exists and was created without several queues.
+    /// Those of [`TapDevice::open`]; `InvalidInput` if the device exists and is not multi-queue.
     pub fn open_queue(name: &str) -> io::Result<TapDevice> {
         TapDevice::join(name, true)
     }
@@ -63,11 +62,11 @@ impl TapDevice {
         Ok(TapDevice { file, lost: 0 })
     }
 
-    /// The next frame, and whether its checksums are known to be right. `None` if there is none now. `buffer` has
+    /// The next frame, and whether its checksums need not be checked. `None` if there is no frame now. `buffer` has
     /// [`BUFFER_LEN`] bytes.
     ///
     /// # Errors
-    /// The device is gone.
+    /// The device was removed.
     pub fn receive<'b>(&self, buffer: &'b mut [u8]) -> io::Result<Option<(&'b [u8], bool)>> {
         let len = match (&self.file).read(buffer) {
             Ok(len) => len,
@@ -78,11 +77,11 @@ impl TapDevice {
         let Some((header, frame)) = received.split_at_checked(HEADER_LEN) else {
             return Err(io::ErrorKind::InvalidData.into());
         };
-        // The kernel does not complete checksums of frames that never leave this machine.
+        // The kernel leaves the checksums of frames from this host incomplete (`NEEDS_CSUM`).
         Ok(Some((frame, header[0] & (NEEDS_CSUM | DATA_VALID) != 0)))
     }
 
-    /// Sends a frame, in parts. A frame that the device does not accept now is lost, and counted.
+    /// Sends a frame, in parts. A frame that the device does not accept is dropped and counted.
     pub fn send(&mut self, parts: [&[u8]; 3], offload: TapOffload) {
         let header = header(offload);
         let [one, session, three] = parts;
@@ -104,7 +103,7 @@ impl AsFd for TapDevice {
     }
 }
 
-/// Numbers are in native byte order (`TUNSETVNETLE` is not set).
+/// The `virtio_net_hdr` of a frame, in native byte order (`TUNSETVNETLE` is not set).
 fn header(offload: TapOffload) -> [u8; HEADER_LEN] {
     let mut header = [0; HEADER_LEN];
     if let Some(tcp_at) = offload.checksum_at {
@@ -125,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_left_to_the_kernel_stands_in_the_header() {
+    fn virtio_header_requests_checksum_and_segmentation() {
         assert_eq!(header(TapOffload::default()), [0; HEADER_LEN]);
         let left = TapOffload {
             checksum_at: Some(34),

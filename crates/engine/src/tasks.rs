@@ -1,11 +1,10 @@
-//! Tasks: futures that are polled on a worker's own thread, between its connections' events; for waiting on sockets,
-//! not for computing.
+//! Tasks: futures that a worker polls on its thread, between the events of its connections. They are for waiting on
+//! sockets, not for computing.
 //!
-//! Waking a task on the worker's thread, or on any thread while the worker is awake, costs no system call. Timers are a
-//! separate module.
+//! Waking a task costs no system call while its worker is awake.
 //!
-//! A draining worker cancels its tasks when its connections have ended, unless another party waits for a task's
-//! result: then that party holds the worker ([`DrainHold`]).
+//! A draining worker cancels its tasks when its connections have ended. Code that needs a task's result nevertheless
+//! keeps the worker running with a [`DrainHold`].
 
 use std::cell::Cell;
 use std::future::Future;
@@ -20,17 +19,17 @@ use slab::Slab;
 use crate::event_count::EventCount;
 use crate::mailbox::WorkerNotify as _;
 
-/// Passes over woken tasks in one run.
+/// Maximum number of passes over woken tasks per run.
 const PASSES_MAX: usize = 4;
-/// The slot of no task.
-const NOWHERE: u32 = u32::MAX;
+/// The slot of a detached task's handle.
+const DETACHED: u32 = u32::MAX;
 
 thread_local! {
     static POLLS: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Whether this thread polls a task: a panic ends only that task.
-pub fn polls() -> bool {
+/// Whether this thread is polling a task: then a panic ends only that task.
+pub fn is_polling() -> bool {
     POLLS.get()
 }
 
@@ -44,7 +43,7 @@ struct ExecutorState {
     table: Mutex<TaskTable>,
     /// The number of [`DrainHold`]s.
     holds: AtomicUsize,
-    /// The worker drains, and waits for the last hold.
+    /// The worker drains, and is notified when the last hold is dropped.
     is_draining: AtomicBool,
     event_count: Arc<EventCount>,
 }
@@ -66,7 +65,7 @@ struct TaskId {
 
 struct TaskSlot {
     generation: u32,
-    /// It is in the list of ready tasks.
+    /// The task is in the list of ready tasks.
     ready: bool,
     stage: TaskStage,
 }
@@ -75,7 +74,7 @@ enum TaskStage {
     Waiting(TaskFuture, Waker),
     Polled,
     /// Cancelled while it was polled.
-    GivenUp,
+    Cancelled,
 }
 
 struct TaskWaker {
@@ -93,20 +92,21 @@ impl std::task::Wake for TaskWaker {
     }
 }
 
-/// Keeps a draining worker from ending, until the drain timeout.
+/// Keeps a draining worker running, until the drain timeout at the latest.
 #[must_use = "dropping it lets the worker end"]
 pub struct DrainHold(Arc<ExecutorState>);
 
 impl Drop for DrainHold {
     fn drop(&mut self) {
-        // Sequentially consistent: either the worker sees no hold, or this sees the worker draining.
+        // Sequentially consistent: either the worker sees that there is no hold, or this thread sees that the worker
+        // drains.
         if self.0.holds.fetch_sub(1, SeqCst) == 1 && self.0.is_draining.load(SeqCst) {
             self.0.event_count.notify();
         }
     }
 }
 
-/// A running task. Dropping this cancels it.
+/// A handle to a running task. Dropping the handle cancels the task.
 #[must_use = "dropping it gives the task up"]
 pub struct TaskHandle {
     tasks: WorkerTasks,
@@ -116,7 +116,7 @@ pub struct TaskHandle {
 impl TaskHandle {
     /// Lets the task run to its end.
     pub fn detach(mut self) {
-        self.id.slot = NOWHERE;
+        self.id.slot = DETACHED;
     }
 }
 
@@ -144,14 +144,14 @@ impl WorkerTasks {
         task
     }
 
-    /// Starts a task and polls it at once. To be called on the worker's thread.
+    /// Starts a task and polls it immediately. Called on the worker's thread.
     pub fn start(&self, work: impl Future<Output = ()> + Send + 'static) -> TaskHandle {
         let task = self.add(Box::pin(work));
         self.poll(task.id);
         task
     }
 
-    /// Polls the ready tasks, and then those that these have woken, for a few passes.
+    /// Polls the ready tasks, then the tasks that they have woken, for a limited number of passes.
     pub fn run(&self) {
         let mut ready = Vec::new();
         for _ in 0..PASSES_MAX {
@@ -170,10 +170,10 @@ impl WorkerTasks {
         }
     }
 
-    /// Cancels all tasks, and those that are started later.
+    /// Cancels all tasks, and later every task that is started.
     pub fn end(&self) {
         let mut table = self.lock();
-        // Tasks that destructors start meanwhile are dropped at once.
+        // From now on, tasks that destructors start are dropped immediately.
         table.ended = true;
         table.ready.clear();
         let ids: Vec<TaskId> = table
@@ -185,7 +185,7 @@ impl WorkerTasks {
         ids.into_iter().for_each(|id| self.cancel(id));
     }
 
-    /// Keeps the worker from ending for a party outside its connections.
+    /// Keeps the worker running while the returned value exists.
     pub fn hold(&self) -> DrainHold {
         self.0.holds.fetch_add(1, SeqCst);
         DrainHold(self.0.clone())
@@ -213,7 +213,7 @@ impl WorkerTasks {
         if table.ended {
             drop(table);
             drop(work);
-            let slot = NOWHERE;
+            let slot = DETACHED;
             let tasks = self.clone();
             let id = TaskId { slot, generation };
             return TaskHandle { tasks, id };
@@ -260,17 +260,17 @@ impl WorkerTasks {
         };
         drop(table);
         let mut context = Context::from_waker(&waker);
-        // A panic ends only the task; its captured values notify their other ends when dropped.
+        // A panic ends only the task: its future is dropped, which notifies the receivers of its results.
         let outer = POLLS.replace(true);
         let polled = catch_unwind(AssertUnwindSafe(|| work.as_mut().poll(&mut context)));
         POLLS.set(outer);
         let over = !matches!(polled, Ok(Poll::Pending));
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
-        if over || matches!(slot.stage, TaskStage::GivenUp) {
+        if over || matches!(slot.stage, TaskStage::Cancelled) {
             table.slots.remove(id.slot as usize);
             drop(table);
-            // Without the lock: the destructor may call this module.
+            // The destructor runs without the lock, as it may call this module.
             drop(work);
         } else {
             slot.stage = TaskStage::Waiting(work, waker);
@@ -281,12 +281,12 @@ impl WorkerTasks {
         let mut table = self.lock();
         let Some(slot) = table.find(id) else { return };
         match slot.stage {
-            // The polling thread removes it afterwards.
-            TaskStage::Polled | TaskStage::GivenUp => slot.stage = TaskStage::GivenUp,
+            // The polling thread removes the task afterwards.
+            TaskStage::Polled | TaskStage::Cancelled => slot.stage = TaskStage::Cancelled,
             TaskStage::Waiting(..) => {
                 let slot = table.slots.remove(id.slot as usize);
                 drop(table);
-                // Without the lock: the destructor may call this module.
+                // The destructor runs without the lock, as it may call this module.
                 drop(slot);
             }
         }

@@ -1,9 +1,9 @@
-//! Timers for the tasks of a worker, in its driver's time: monotonic ms as of the last wait.
+//! Timers for the tasks of a worker. Their clock is the driver's: monotonic ms, updated after each wait.
 //!
-//! Starting and dropping a timer costs two stores and no list operation: a table entry stays in the timer wheel when
-//! its timer is dropped, and the entry's next timer mostly needs no other slot. So timers that are created and dropped
-//! for each request enter the wheel once per turn of it. A driver bounds each wait by [`WorkerTimers::bound_wait`], then
-//! sets the time and wakes the timers that are due. The module reads no clock.
+//! Starting and dropping a timer costs two stores and no list operation: when a timer is dropped, its entry stays in
+//! the timer wheel, and usually the entry's next timer needs no other slot. So a timer that is started and dropped for
+//! each request enters the wheel only once per revolution of the wheel. A driver limits each wait by
+//! [`WorkerTimers::bound_wait`], then sets the time and wakes the timers that are due.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -17,7 +17,7 @@ use lowroad_timer_wheel::TimerWheel;
 use crate::event_count::EventCount;
 use crate::mailbox::WorkerNotify as _;
 
-/// Width of a slot of a worker's timer wheels: the precision of deadlines, which are never early.
+/// The width of a slot of a worker's timer wheels. Timers fire up to this much late, and never early.
 pub(crate) const TICK_MS: u64 = 8;
 /// No deadline.
 const NEVER: u64 = u64::MAX;
@@ -27,7 +27,7 @@ const NEVER: u64 = u64::MAX;
 pub struct WorkerTimers(Arc<TimerState>);
 
 struct TimerState {
-    /// As of the last wait.
+    /// The time after the last wait.
     now_ms: AtomicU64,
     /// When the wheel is to be checked next.
     next_ms: AtomicU64,
@@ -39,22 +39,22 @@ struct TimerTable {
     wheel: TimerWheel<TICK_MS>,
     entries: Vec<TimerEntry>,
     free: Vec<u32>,
-    /// Entries of timers that other threads started while the worker was parked: their time counts from the end of
-    /// that wait.
+    /// Entries of timers that other threads started while the worker was parked: their time starts at the end of that
+    /// wait.
     unset: Vec<u32>,
     due: Vec<u32>,
     wakers: Vec<Waker>,
 }
 
 struct TimerEntry {
-    /// The deadline of the current timer; its duration while the entry is unset.
+    /// The deadline of the current timer; its duration if the entry is unset.
     deadline_ms: u64,
-    /// It is in the list of unset entries.
+    /// The entry is in the list of unset entries.
     is_unset: bool,
     waker: Option<Waker>,
 }
 
-/// The time elapsed before the work was complete.
+/// The timeout elapsed before the work was complete.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimeoutElapsed;
 
@@ -86,16 +86,16 @@ impl WorkerTimers {
         Some(self.0.next_ms.load(Relaxed)).filter(|next_ms| *next_ms != NEVER)
     }
 
-    /// The duration of a wait that otherwise lasts up to `timeout_ms`. To be called after the worker has prepared to
-    /// park: a timer that is started afterwards ends the wait.
+    /// The timeout of a wait: `timeout_ms`, or less if a timer is due earlier. Called after the worker has announced
+    /// its wait, as a timer that is started afterwards ends the wait.
     pub fn bound_wait(&self, timeout_ms: Option<u64>) -> Option<u64> {
         let next_ms = self.next_ms();
         let remaining_ms = next_ms.map(|next_ms| next_ms.saturating_sub(self.now_ms()));
         [timeout_ms, remaining_ms].into_iter().flatten().min()
     }
 
-    /// Sets the time after a wait. To be called before the eventcount's `resume`: threads that see the worker awake
-    /// use this time.
+    /// Sets the time after a wait. Called before the eventcount's `resume`, as threads that see the worker awake use
+    /// this time.
     pub fn set_now(&self, now_ms: u64) {
         self.0.now_ms.store(now_ms, Relaxed);
     }
@@ -112,12 +112,12 @@ impl WorkerTimers {
         self.store_next(&table);
         let mut wakers = std::mem::take(&mut table.wakers);
         drop(table);
-        // Without the lock: a woken task may start or drop timers.
+        // Called without the lock, as a woken task may start or drop timers.
         wakers.drain(..).for_each(Waker::wake);
         self.lock().wakers = wakers;
     }
 
-    /// A timer that is due `time` from now. It enters the wheel with its first poll.
+    /// A timer that is due `time` from now. The timer enters the wheel when it is first polled.
     pub fn sleep(&self, time: Duration) -> TimerSleep {
         let time_ms = ms_of(time);
         TimerSleep {
@@ -156,7 +156,7 @@ impl WorkerTimers {
     fn deadline_after(&self, time_ms: u64) -> TimerDeadline {
         match time_ms {
             NEVER => TimerDeadline::At(NEVER),
-            // While the worker is parked, its time is that of the last wait, which may be long ago.
+            // While the worker is parked, its time may be long out of date.
             _ if self.0.event_count.is_parked() => TimerDeadline::In(time_ms),
             _ => TimerDeadline::At(self.now_ms().saturating_add(time_ms)),
         }
@@ -165,13 +165,13 @@ impl WorkerTimers {
     fn store_next(&self, table: &TimerTable) {
         let next_ms = match table.unset.is_empty() {
             true => table.wheel.next().unwrap_or(NEVER),
-            // Unset entries get their deadline at the end of the next wait, which must come at once.
+            // Unset entries get their deadline at the end of the wait, which must end immediately.
             false => 0,
         };
         self.0.next_ms.store(next_ms, Relaxed);
     }
 
-    /// Ensures that the wheel is checked by then, also by a wait in progress.
+    /// Ensures that the wheel is checked at `at_ms`; if necessary, ends a wait in progress.
     fn check_by(&self, at_ms: u64) {
         if at_ms < self.0.next_ms.load(Relaxed) {
             self.0.next_ms.store(at_ms, Relaxed);
@@ -195,13 +195,13 @@ impl TimerTable {
         }
     }
 
-    /// Wakes the entries that are due, and re-enters those with a later deadline.
+    /// Wakes the timers that are due, and schedules entries with a later deadline again.
     fn wake_due(&mut self, now_ms: u64) {
         let mut due = std::mem::take(&mut self.due);
         due.extend(std::iter::from_fn(|| self.wheel.pop(now_ms)));
         for index in due.drain(..) {
             let entry = &mut self.entries[index as usize];
-            // Its timer has no deadline yet, or was dropped.
+            // The entry's timer has no deadline yet, or was dropped.
             if entry.is_unset || entry.deadline_ms == NEVER {
                 continue;
             }
@@ -214,14 +214,15 @@ impl TimerTable {
         self.due = due;
     }
 
-    /// Ensures that the entry is checked at its deadline; returns the time of that check if it needed a new slot.
+    /// Ensures that the entry is checked at its deadline. If it had to be moved to another slot, returns the time of
+    /// the check.
     fn schedule(&mut self, index: u32) -> Option<u64> {
         self.wheel
             .schedule(index, self.entries[index as usize].deadline_ms)
     }
 
     fn take_entry(&mut self) -> u32 {
-        // Freed entries first: they may still be in the wheel, at a usable time.
+        // Freed entries are reused first: they may still be in the wheel, and their slot may fit.
         self.free.pop().unwrap_or_else(|| {
             self.entries.push(TimerEntry {
                 deadline_ms: NEVER,
@@ -249,13 +250,13 @@ pub struct TimerSleep {
 }
 
 impl TimerSleep {
-    /// Restarts it: it is due `time` from now.
+    /// Restarts the timer, which is then due `time` from now.
     pub fn reset(&mut self, time: Duration) {
         self.release_entry();
         self.deadline = self.timers.deadline_after(ms_of(time));
     }
 
-    /// Ready once it is due.
+    /// Ready once the timer is due.
     pub fn poll_due(&mut self, context: &mut Context<'_>) -> Poll<()> {
         match self.entry {
             None => self.register(context),
@@ -272,7 +273,7 @@ impl TimerSleep {
         }
         let mut table = timers.lock();
         let index = table.take_entry();
-        // An empty wheel does not advance: it continues at the present.
+        // An empty wheel does not advance, so it is set to the current time first.
         self.entry = Some(index);
         if timers.0.next_ms.load(Relaxed) == NEVER {
             table.wheel.skip_to(timers.now_ms());
@@ -290,7 +291,7 @@ impl TimerSleep {
                 Some(0)
             }
         };
-        // With the lock held, as the end of a wait stores the next check too.
+        // The lock is still held, as the end of a wait also stores the time of the next check.
         if let Some(at_ms) = check_ms {
             timers.check_by(at_ms);
         }
@@ -314,7 +315,7 @@ impl TimerSleep {
         Poll::Pending
     }
 
-    /// Frees the entry for another timer; it stays in the wheel.
+    /// Frees the entry for another timer.
     fn release_entry(&mut self) {
         let Some(index) = self.entry.take() else {
             return;
@@ -329,7 +330,7 @@ impl TimerSleep {
         }
         table.free.push(index);
         drop(table);
-        // Without the lock, as the waker's destructor may call this module.
+        // Dropped without the lock, as the waker's destructor may call this module.
         drop(waker);
     }
 }
@@ -349,7 +350,7 @@ impl Drop for TimerSleep {
 }
 
 fn ms_of(time: Duration) -> u64 {
-    // Rounded up, so that it is never early.
+    // Rounded up, so that a timer is never early.
     let ms = time.as_nanos().div_ceil(1_000_000);
     u64::try_from(ms).unwrap_or(NEVER)
 }

@@ -1,5 +1,5 @@
-//! Connections with TLS: the reactions to progress of the TLS session. The session's interface is in `tls_session`;
-//! sending its records in `transport`.
+//! Connections with TLS: handles a completed handshake, errors and the end of the TLS session. The session's interface
+//! is in `tls_session`; its records are sent in `transport`.
 
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
@@ -18,18 +18,18 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) -> bool {
         match self.transport.fault() {
             None => {}
-            // The connection is ending already.
+            // The connection is already ending.
             Some(_) if self.lingering => return false,
             Some(LayerFault::ClearText) => {
                 worker.counters.clear_text.bump();
-                // The refusal is sent in clear text, which this client understands.
-                self.transport.strip();
+                // The refusal is sent in clear text, as this client does not use TLS.
+                self.transport.remove_tls();
                 self.refuse(worker, ConnectionRefusal::ClearText, plain);
                 return false;
             }
             Some(LayerFault::Broken) => {
                 worker.counters.handshake_failures.bump();
-                // A close over unread bytes would be a reset, and lose the alert.
+                // Closing over unread bytes would reset the connection and lose the alert.
                 self.leftover = true;
                 self.finish(worker);
                 return false;
@@ -46,15 +46,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         !self.is_closed()
     }
 
-    /// Ends a connection when the kernel must not encrypt with its key any more: the response in progress is the last.
-    /// A request received meanwhile gets no response.
+    /// Ends a connection when the kernel must no longer encrypt with its key: the response in progress is the last, and
+    /// a request that was already received gets no response.
     fn end_worn_connection(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             self.close();
         } else if self.is_idle() {
             self.finish(worker);
         } else if let Protocol::Http1(http) = &mut self.protocol {
-            // A response that has not begun announces the close.
+            // A response whose head is not written yet announces the close.
             http.close();
         }
     }
@@ -81,7 +81,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.idle_timeout_ms();
         worker.counters.handshakes.bump();
-        // The handshake is complete: the next timeout is that of an idle connection.
+        // From now on the timeout of an idle connection applies.
         self.has_partial_head = false;
         self.deadline_ms = now_ms + timeout_ms;
         let tls_info = self.transport.tls();
@@ -92,8 +92,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends close_notify on a connection that is over. Returns whether it was sent; if not, the connection ends when
-    /// it was.
+    /// Sends close_notify if the connection is finished. Returns false if the alert could not be sent yet; then the
+    /// connection ends after the alert was sent.
     pub(crate) fn close_tls_if_over(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         match self.is_over() {
             true => self.send_close_notify(worker),
@@ -101,24 +101,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends close_notify. Returns whether it was sent.
+    /// Sends close_notify. Returns false if the alert could not be sent yet.
     pub(crate) fn send_close_notify(&mut self, worker: &mut WorkerContext<D, V>) -> bool {
         let transport = &mut self.transport;
         transport.encrypt_close_notify();
         if !transport.has_encrypted() {
             return true;
         }
-        // An empty queue: the record is pushed, and the send timeout applies.
+        // With an empty send queue, the record is sent when the socket has room, and the send timeout applies.
         self.start_sending(worker, Some((0, 0)), 0);
         false
     }
 
-    /// Sends kept TLS records, after the socket may have room.
+    /// Sends TLS records that the socket has not accepted yet.
     pub(crate) fn push_encrypted(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
         }
-        // A response being sent pushes the records by itself.
+        // If a response is being sent, `transmit` sends the records.
         if self.sending.is_some() || !self.transport.has_encrypted() {
             return;
         }

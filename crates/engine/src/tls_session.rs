@@ -1,42 +1,42 @@
-//! The interface of a TLS session: it decrypts received bytes and encrypts bytes to send. The engine has no
-//! cryptography; the simulator has a fake session.
+//! The interface of a TLS session: it decrypts received bytes and encrypts bytes to send. The engine contains no
+//! cryptography; the crate `tls` implements this trait with rustls, the simulator with a fake session.
 
 use std::sync::Arc;
 
-/// The TLS session of one connection. It knows no socket and no clock.
+/// The TLS session of one connection, without its socket.
 pub trait TlsSession: Send {
-    /// Decrypts received bytes, all of them. The plaintext is appended to `plain`, and the session's own messages
+    /// Decrypts all received bytes. Appends the plaintext to `plain`, and records that the session sends itself
     /// (handshake, alert) to `wire`.
     ///
     /// # Errors
-    /// [`LayerFault`]: the connection is over, once `wire` has been sent.
+    /// [`LayerFault`]: the connection has to be closed after `wire` has been sent.
     fn open(
         &mut self,
         ciphertext: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
-    ) -> Result<LayerState, LayerFault>;
+    ) -> Result<TlsState, LayerFault>;
 
-    /// Encrypts the start of `pieces`, in order, and appends it to `wire`: at most about 64 KiB, and at least one byte
-    /// if there is any. Returns the number of plaintext bytes. Called only while the state is [`LayerState::Ready`] or
-    /// [`LayerState::Ended`].
+    /// Encrypts the start of `pieces` (in order; at most about 64 KiB, and at least one byte if there is any), and
+    /// appends the records to `wire`. Returns the number of plaintext bytes encrypted. Called only while the state is
+    /// [`TlsState::Ready`] or [`TlsState::Ended`].
     fn encrypt(&mut self, pieces: &[&[u8]], now_ms: u64, wire: &mut Vec<u8>) -> usize;
 
     /// Appends close_notify.
     fn close(&mut self, wire: &mut Vec<u8>);
 
     /// Decides whether the kernel encrypts from now on, before a file of `len` bytes is sent. `enable` passes the keys
-    /// to the kernel ([`IoDriver::enable_kernel_tls`](crate::driver::IoDriver::enable_kernel_tls)), and returns
-    /// whether it accepts them. Called while no encrypted bytes wait. Once the kernel encrypts,
-    /// [`TlsSession::encrypt`] is not called any more, and the other methods append the content of one alert to
-    /// `wire`, which is the last record.
+    /// to the kernel ([`IoDriver::enable_kernel_tls`](crate::driver::IoDriver::enable_kernel_tls)), and returns whether
+    /// it accepts them. Called while no encrypted bytes are unsent. Once the kernel encrypts, [`TlsSession::encrypt`]
+    /// is not called any more, and the other methods append the content of one alert to `wire`, which is the last
+    /// record.
     fn offload(&mut self, len: u64, enable: &mut dyn FnMut(&[u8]) -> bool) -> bool {
         let _ = (len, enable);
         false
     }
 
-    /// Whether the client has requested other keys than the kernel has. The kernel's can't be changed, so the
-    /// connection ends with the response in progress.
+    /// Whether the client has requested a key update (RFC 8446, section 4.6.3) after the kernel got its keys. These
+    /// can't be replaced, so the connection ends after the response in progress.
     fn is_key_worn(&self) -> bool {
         false
     }
@@ -44,7 +44,7 @@ pub trait TlsSession: Send {
 
 /// The state of a session.
 #[derive(Clone, Debug)]
-pub enum LayerState {
+pub enum TlsState {
     /// The handshake is in progress.
     Handshake,
     /// The handshake is complete, with these parameters.
@@ -71,7 +71,7 @@ pub struct TlsInfo {
 /// The application protocol (ALPN).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum AlpnProtocol {
-    /// HTTP/1.1, also without ALPN.
+    /// HTTP/1.1; also if the client does not use ALPN.
     #[default]
     Http1,
     /// HTTP/2.
@@ -81,9 +81,9 @@ pub enum AlpnProtocol {
 /// The identity in a client's verified certificate.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClientIdentity {
-    /// The subject, as RFC 4514 writes it.
+    /// The subject, in the format of RFC 4514.
     pub subject: Box<str>,
-    /// The issuer, as RFC 4514 writes it.
+    /// The issuer, in the format of RFC 4514.
     pub issuer: Box<str>,
     /// The serial number, in hexadecimal digits.
     pub serial: Box<str>,
@@ -96,8 +96,8 @@ pub struct ClientIdentity {
 /// Why a session failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LayerFault {
-    /// The client sent HTTP in clear text. No byte was sent yet, so it can get a clear-text response.
+    /// The client sent HTTP in clear text. No byte was sent yet, so a clear-text response is possible.
     ClearText,
-    /// The client violated the protocol, or there were no common parameters.
+    /// The client violated the TLS protocol, or there were no common parameters.
     Broken,
 }

@@ -1,5 +1,5 @@
-//! From responses to sent bytes: at once if the socket accepts them, otherwise in steps. Files are sent by helper
-//! threads, see `transmit_file`.
+//! Sends responses: immediately as far as the socket accepts them, the rest when it has room again. Files are sent by
+//! helper threads, see `transmit_file`.
 
 use std::collections::VecDeque;
 use std::task::Context;
@@ -15,20 +15,20 @@ use crate::send_queue::{SendQueue, TransferStep};
 use crate::service::HttpService;
 use crate::transport::{SendEnd, TransferOutcome};
 
-/// How long the end of a connection may take after the last byte was sent.
+/// How long a connection waits for the peer's close after its last byte was sent.
 const LINGER_MS: u64 = 2_000;
 
-/// The result of one attempt with the part at the front.
+/// The result of one attempt to send the part at the front of the queue.
 enum SendAttempt {
     /// There was progress; try again.
     Moved,
-    /// An event will follow on which to continue.
+    /// An event will follow, after which sending continues.
     Blocked,
     Broken,
 }
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Sends the output as part of a stream of bytes, behind earlier output. Bytes that the socket does not accept now
+    /// Sends the worker's output behind earlier output of the connection. Bytes that the socket does not accept now
     /// become the connection's [`SendQueue`]. Closes the connection if this was its last output.
     pub(crate) fn flush_bytes(&mut self, worker: &mut WorkerContext<D, V>) {
         if worker.out.is_empty() {
@@ -60,7 +60,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 return self.close_broken(worker);
             }
         };
-        // TLS consumes bytes when it encrypts them, though the socket may be full.
+        // With TLS, encrypted bytes count as sent, though the socket may not have accepted all records.
         let has_encrypted = transport.has_encrypted();
         worker.counters.sent_bytes.add(wire_len as u64);
         worker.out.return_send_buffer(buffer, sent);
@@ -76,8 +76,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Moves unsent output to the connection. `sent`: the bytes already sent, of the output and on the wire; `None`
-    /// while the driver has the buffer.
+    /// Moves unsent output to the connection's send queue. `sent`: the numbers of bytes already sent, of the output and
+    /// on the wire; `None` while the driver has the buffer.
     pub(crate) fn start_sending(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -86,7 +86,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) {
         let now_ms = worker.driver.now_ms();
         let mut parts = VecDeque::with_capacity(1 + worker.out.parts.len());
-        // The driver's buffer is put back in front, see `put_back`.
+        // The driver's buffer is put back at the front when it is returned.
         if sent.is_none() || !worker.out.bytes.is_empty() {
             // Copied, as the worker's buffer serves all its connections.
             parts.push_back(BodyPart::Bytes(Bytes::copy_from_slice(&worker.out.bytes)));
@@ -107,7 +107,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.report_sent(worker);
         self.transmit(worker);
         if !self.is_closed() {
-            self.sending_expired(worker);
+            self.check_sending_pace(worker);
         }
         if !self.is_closed() {
             self.schedule_check(worker);
@@ -127,7 +127,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles the end of a send that the driver completed later.
+    /// Handles the result of a send that the driver completed later.
     pub(crate) fn send_ended(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -135,7 +135,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) {
         match self.transport.complete_send(completion) {
             SendEnd::Broken => return self.close_broken(worker),
-            SendEnd::Sealed { wire_len } => self.record_sent(worker, 0, wire_len),
+            SendEnd::Encrypted { wire_len } => self.record_sent(worker, 0, wire_len),
             SendEnd::Buffer { buffer, len } => {
                 let Some(sending) = &mut self.sending else {
                     return;
@@ -144,7 +144,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 if let Some(bytes) = sending.return_buffer(buffer, len)
                     && worker.out.bytes.capacity() == 0
                 {
-                    // The memory returns to the worker, if it has no other by now.
+                    // The worker reuses the memory, if it has not allocated another buffer.
                     worker.out.bytes = bytes;
                 }
                 self.record_sent(worker, len, len);
@@ -165,13 +165,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.report_sent(worker);
     }
 
-    /// Continues when the socket may have room again.
-    pub(crate) fn writable(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Continues sending, when the socket may have room again.
+    pub(crate) fn on_writable(&mut self, worker: &mut WorkerContext<D, V>) {
         let Some(sending) = &mut self.sending else {
             return;
         };
         match &mut sending.transfer {
-            // The helper may have found the socket full just before: then it continues at once.
+            // If the helper found the socket full just before, its transfer is continued immediately.
             TransferStep::Underway { writable } => return *writable = true,
             TransferStep::Lent => return,
             _ => {}
@@ -180,12 +180,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.resume(worker);
     }
 
-    /// Handles a broken connection. A helper that is sending reports its progress first, for the log, and finds the
-    /// error by itself.
-    pub(crate) fn broken(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Handles a broken connection. If a helper is sending, its result is awaited, as the log needs the number of bytes
+    /// sent; the helper gets the same error.
+    pub(crate) fn on_broken(&mut self, worker: &mut WorkerContext<D, V>) {
         match &self.sending {
             Some(sending) if matches!(sending.transfer, TransferStep::Underway { .. }) => {
-                self.writable(worker);
+                self.on_writable(worker);
             }
             _ => self.close_broken(worker),
         }
@@ -212,7 +212,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 }
             }
             match sending.parts.front() {
-                None => return self.all_sent(worker),
+                None => return self.on_all_sent(worker),
                 Some(part) if part.is_empty() => {
                     sending.parts.pop_front();
                     continue;
@@ -227,7 +227,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Sends encrypted bytes from before.
+    /// Sends encrypted bytes that the socket has not accepted yet.
     fn push_front(&mut self, worker: &mut WorkerContext<D, V>) -> SendAttempt {
         let token = self.token;
         match self.transport.push(&mut worker.driver, token) {
@@ -235,7 +235,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 self.record_sent(worker, len, wire_len);
                 SendAttempt::Moved
             }
-            // A second attempt would only fail: waits for the writable event.
+            // Another attempt would fail, so this waits for the writable event.
             TransferOutcome::Filled(len) => {
                 self.record_sent(worker, 0, len);
                 SendAttempt::Blocked
@@ -253,7 +253,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(sending) = &mut self.sending else {
             return SendAttempt::Blocked;
         };
-        // Only if the next part needs no wait: TCP would otherwise hold back a partial segment.
+        // `MSG_MORE` only if the next part is available, as TCP holds back a partial segment.
         let more = sending.parts.get(1).is_some_and(BodyPart::is_ready);
         let Some(front) = sending.parts.front_mut() else {
             return SendAttempt::Blocked;
@@ -286,7 +286,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Fills the stream at the front with bytes to send; returns the attempt's result if there are none.
+    /// Fetches the next bytes of a streamed body at the front of the queue; returns the attempt's result if there are
+    /// none.
     fn fill_stream(&mut self, worker: &mut WorkerContext<D, V>) -> Option<SendAttempt> {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
@@ -294,13 +295,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let Some(BodyPart::Stream(streamed)) = sending.parts.front_mut() else {
             return None;
         };
-        // Other protocols frame the bytes of a stream before they are sent.
+        // HTTP/2 frames the bytes of a body elsewhere (`h2/bodies`).
         let Protocol::Http1(http) = &mut self.protocol else {
             return None;
         };
         let waker = worker.wakers.waker_for(&worker.mailbox, token);
         let filled = streamed.fill(http, &mut Context::from_waker(waker));
-        // The time until now was the server's, not the client's.
+        // The client has waited for the server until now.
         let awaited = sending.transfer.is_awaiting();
         sending.transfer = match filled {
             FillOutcome::Pending => TransferStep::Awaiting,
@@ -318,7 +319,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 sending.parts.pop_front();
                 Some(SendAttempt::Moved)
             }
-            // Only an early close shows the client that the body is incomplete.
+            // Closing the connection is the only way to show that the body is incomplete.
             FillOutcome::Cut => {
                 worker.counters.streams_cut.bump();
                 self.close();
@@ -339,8 +340,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Ends the connection after its last byte. Closing over unread bytes of the peer would reset the connection,
-    /// which could destroy the last response in flight: then the close waits for the peer's.
+    /// Ends the connection after its last byte. If bytes of the peer may be unread, a close would reset the connection
+    /// and could destroy the response in flight; then this half-closes the connection and waits for the peer's close
+    /// (nginx: lingering_close).
     pub(crate) fn finish(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         if !self.close_tls_if_over(worker) {
@@ -354,7 +356,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.lingering = true;
         self.input.clear();
         self.deadline_ms = now_ms + LINGER_MS;
-        // A lingering connection answers no more: the service's work for it is cancelled.
+        // A lingering connection answers no requests, so the service's work for it is cancelled.
         self.drop_bodies(worker);
         self.schedule_check(worker);
     }

@@ -1,6 +1,7 @@
-//! The parts of responses that are files: progress of helper threads, and when the last bytes may follow.
+//! Sends parts of responses that are files: starts transfers by helper threads, handles their results, and holds back
+//! the last bytes.
 //!
-//! The transfer of files, and why their last bytes are held back, is described in [`crate::file`].
+//! [`crate::file`] describes the transfer of files, and why their last bytes are held back.
 
 use std::io;
 
@@ -12,14 +13,14 @@ use crate::response_body::BodyPart;
 use crate::send_queue::TransferStep;
 use crate::service::HttpService;
 
-/// The interval of checks whether a client has acknowledged all but the tail of a file: at first, and at last, when a
-/// client takes long.
+/// The interval of checks whether a client has acknowledged all but the tail of a file: it grows from the first value
+/// to the second while the client receives.
 const SETTLE_MS: std::ops::RangeInclusive<u64> = 8..=250;
-/// The delay of a retry when there was no descriptor or helper for a file.
+/// The delay before another attempt to send a file, if no file descriptor or helper was available.
 const POSTPONED_MS: u64 = 100;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Starts a helper's transfer of the file at the front.
+    /// Starts the transfer of the file at the front of the queue by a helper.
     pub(crate) fn start_file(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
@@ -57,9 +58,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         range.start += len;
-        // No bytes of an immutable file are held back, and it needs no proof.
+        // An immutable file is not checked, and none of its bytes are held back.
         let is_over = range.is_empty() && file.is_immutable;
-        // The kernel has copied the encrypted bytes, and the helper has found the file unchanged since.
+        // With kernel TLS, the queue contains encrypted copies, which the helper has already checked.
         let needs_proof = !file.is_immutable && !self.transport.is_offloaded();
         if len > 0 {
             sending.paged |= needs_proof;
@@ -80,14 +81,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match std::mem::replace(&mut sending.transfer, TransferStep::Idle) {
-            // The file is unchanged since all earlier bytes had arrived.
-            TransferStep::Proving(tail) => self.send_tail(worker, tail),
-            // All its bytes are in this copy, read and found unchanged.
+            // A check after the client's acknowledgement has found the file unchanged.
+            TransferStep::Verifying(tail) => self.send_tail(worker, tail),
+            // All bytes of the file that were sent are copies of checked bytes, and so is the tail.
             _ if !sending.paged => self.send_tail(worker, tail),
             _ => {
                 let since_ms = worker.driver.now_ms();
-                sending.transfer = TransferStep::Settling { tail, since_ms };
-                self.settle(worker);
+                sending.transfer = TransferStep::AwaitingAck { tail, since_ms };
+                self.check_acknowledged(worker);
             }
         }
     }
@@ -107,7 +108,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.resume(worker);
     }
 
-    /// Retries a file for which there was no descriptor or helper.
+    /// Retries a transfer for which no file descriptor or helper was available.
     pub(crate) fn retry_transfer(&mut self, worker: &mut WorkerContext<D, V>) {
         if let Some(sending) = &mut self.sending {
             sending.transfer = TransferStep::Idle;
@@ -116,14 +117,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Checks whether the client has acknowledged all but the tail; if so, lets a helper check the file once more.
-    pub(crate) fn settle(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Checks whether the client has acknowledged all but the tail; if so, a helper checks the file once more.
+    pub(crate) fn check_acknowledged(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let token = self.token;
         let Some(sending) = &mut self.sending else {
             return;
         };
-        let TransferStep::Settling { since_ms, .. } = &sending.transfer else {
+        let TransferStep::AwaitingAck { since_ms, .. } = &sending.transfer else {
             return;
         };
         // The longer the client takes, the less another delay matters.
@@ -146,10 +147,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             self.deadline_ms = self.deadline_ms.min(now_ms + POSTPONED_MS);
             return self.schedule_check(worker);
         }
-        if let TransferStep::Settling { tail, .. } =
+        if let TransferStep::AwaitingAck { tail, .. } =
             std::mem::replace(&mut sending.transfer, TransferStep::Idle)
         {
-            sending.transfer = TransferStep::Proving(tail);
+            sending.transfer = TransferStep::Verifying(tail);
         }
     }
 

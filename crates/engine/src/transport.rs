@@ -1,6 +1,6 @@
-//! The transport between a connection and its socket. Plain: bytes are sent unchanged, and the kernel may send files
-//! by itself. With TLS: bytes are decrypted and encrypted. All bytes that a connection sends or receives pass through
-//! here. Knows no application protocol.
+//! The transport of a connection, through which all its bytes are received and sent. Without TLS, bytes are passed
+//! unchanged to the socket, and files are sent with sendfile. With TLS, bytes are decrypted and encrypted here or by
+//! the kernel.
 
 use std::io;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub(crate) struct ClientTransport<S> {
     pub peer: IpAddr,
     /// The client's port; 0 if it is not known.
     pub peer_port: u16,
-    /// The proxy that named the peer in a PROXY header; boxed, since few connections have one.
+    /// The proxy whose PROXY header contained the peer's address; boxed, since few connections have one.
     pub proxy: Option<Box<IpAddr>>,
     /// No PROXY header is expected, or it was read.
     pub is_proxy_header_done: bool,
@@ -34,7 +34,7 @@ pub(crate) struct ClientTransport<S> {
 
 /// Received bytes, decrypted if there is a TLS session.
 pub(crate) enum Plaintext<B> {
-    /// Unchanged, in the driver's buffer.
+    /// Bytes without TLS, in the driver's buffer.
     Lent(B),
     /// Decrypted; may be empty.
     Plain(Vec<u8>),
@@ -59,7 +59,7 @@ pub(crate) enum TransferOutcome {
     Filled(usize),
     /// The socket is full; a writable event will follow.
     Full,
-    /// The driver has the buffer, see [`SendOutcome::Underway`].
+    /// The driver has taken the buffer, see [`SendOutcome::Underway`].
     Underway,
     /// The connection is broken.
     Broken,
@@ -119,8 +119,8 @@ impl<S> ClientTransport<S> {
             .is_some_and(|tls_transport| tls_transport.take_handshake_done())
     }
 
-    /// Continues without TLS, with a client that uses clear text.
-    pub fn strip(&mut self) {
+    /// Continues without TLS, for a client that sent clear text.
+    pub fn remove_tls(&mut self) {
         self.tls_transport = None;
     }
 
@@ -133,22 +133,22 @@ impl<S> ClientTransport<S> {
         driver.register(&self.socket, token)
     }
 
-    /// Receives bytes from the client; `plain` is the buffer for decrypted ones. Always inlined, since the result
-    /// would otherwise be copied on return.
+    /// Receives bytes from the client; decrypted bytes are put into `plain`. Always inlined, since the result would
+    /// otherwise be copied on return.
     #[inline(always)]
     pub fn receive<D>(
         &mut self,
         driver: &mut D,
         token: ConnectionToken,
         plain: &mut Vec<u8>,
-    ) -> ReceiveOutcome<Plaintext<D::Lent>>
+    ) -> ReceiveOutcome<Plaintext<D::RecvBuffer>>
     where
         D: IoDriver<Socket = S>,
     {
         if let Some(tls_transport) = &mut self.tls_transport
             && self.is_proxy_header_done
         {
-            // Only after a PROXY header, which is never encrypted.
+            // Used only after a PROXY header, which is never encrypted.
             return tls_transport.receive(driver, &self.socket, token, plain);
         }
         match driver.receive(&self.socket, token) {
@@ -177,7 +177,7 @@ impl<S> ClientTransport<S> {
         true
     }
 
-    /// Sends the start of `buffer`, see [`IoDriver::send`]. No encrypted bytes may be waiting.
+    /// Sends the start of `buffer`, see [`IoDriver::send`]. No encrypted bytes may be unsent.
     #[inline(always)]
     pub fn send(
         &mut self,
@@ -192,7 +192,7 @@ impl<S> ClientTransport<S> {
         driver.send(&self.socket, token, buffer, more).into()
     }
 
-    /// Whether encrypted bytes are unsent: they have to be pushed before more can be sent.
+    /// Whether encrypted bytes are unsent; [`ClientTransport::push`] has to send them before more can be sent.
     #[inline]
     pub fn has_encrypted(&self) -> bool {
         self.tls_transport
@@ -200,7 +200,7 @@ impl<S> ClientTransport<S> {
             .is_some_and(|tls_transport| tls_transport.has_encrypted())
     }
 
-    /// Sends the start of the unsent encrypted bytes, of which there are some. `len` of the result is 0.
+    /// Sends unsent encrypted bytes, of which there must be some. `len` of the result is 0.
     pub fn push(
         &mut self,
         driver: &mut impl IoDriver<Socket = S>,
@@ -215,8 +215,8 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// Handles the end of a send that the driver completed later. Returns the connection's part of it: with TLS only
-    /// the number of bytes sent.
+    /// Handles the result of a send that the driver completed later. Returns the buffer if it was the connection's;
+    /// with TLS in user space, only the number of bytes sent.
     pub fn complete_send(&mut self, completion: SendCompletion) -> SendEnd {
         let Some(len) = completion.sent_len else {
             return SendEnd::Broken;
@@ -224,7 +224,7 @@ impl<S> ClientTransport<S> {
         match &mut self.tls_transport {
             Some(tls_transport) if !tls_transport.is_offloaded() => {
                 tls_transport.complete_send(completion.buffer, len);
-                return SendEnd::Sealed { wire_len: len };
+                return SendEnd::Encrypted { wire_len: len };
             }
             // The kernel encrypts: the buffer was sent unchanged.
             Some(tls_transport) => tls_transport.record_sent(len as u64),
@@ -236,22 +236,22 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// Whether the kernel can send files by itself.
+    /// Whether files can be sent with sendfile.
     pub fn sends_files(&self) -> bool {
         self.tls_transport
             .as_ref()
             .is_none_or(|tls_transport| tls_transport.is_offloaded())
     }
 
-    /// Whether the kernel encrypts: then it keeps no pages of a file that could still change.
+    /// Whether the kernel encrypts: then the socket's queue contains encrypted copies, and no pages of a file.
     pub fn is_offloaded(&self) -> bool {
         self.tls_transport
             .as_ref()
             .is_some_and(|tls_transport| tls_transport.is_offloaded())
     }
 
-    /// Changes to kernel TLS, if the session wants that for a file of this length and the kernel supports it. No
-    /// encrypted bytes may be waiting. Returns whether it has just changed.
+    /// Switches to kernel TLS, if the session decides so for a file of this length and the kernel supports it. No
+    /// encrypted bytes may be unsent. Returns whether this call made the switch.
     pub fn offload(&mut self, driver: &mut impl IoDriver<Socket = S>, len: u64) -> bool {
         let tls_transport = self.tls_transport.as_mut();
         tls_transport.is_some_and(|tls_transport| tls_transport.offload(driver, &self.socket, len))
@@ -264,14 +264,14 @@ impl<S> ClientTransport<S> {
         }
     }
 
-    /// Whether the kernel's key is nearly used up: the connection ends with the response in progress.
+    /// Whether the kernel's key should no longer be used: the connection ends after the response in progress.
     pub fn is_key_worn(&self) -> bool {
         self.tls_transport
             .as_ref()
             .is_some_and(|tls_transport| tls_transport.is_key_worn())
     }
 
-    /// See [`IoDriver::start_file`]; if the kernel can't send it, [`IoDriver::start_read`].
+    /// Starts [`IoDriver::start_file`] or, if sendfile can't be used, [`IoDriver::start_read`].
     pub fn start_file(
         &mut self,
         driver: &mut impl IoDriver<Socket = S>,
@@ -295,7 +295,7 @@ impl<S> ClientTransport<S> {
         driver.unacknowledged(&self.socket)
     }
 
-    /// Encrypts close_notify, which has to be pushed then.
+    /// Encrypts close_notify; [`ClientTransport::push`] has to send it.
     pub fn encrypt_close_notify(&mut self) {
         if let Some(tls_transport) = &mut self.tls_transport {
             tls_transport.encrypt_close_notify();
@@ -318,12 +318,12 @@ impl<S> ClientTransport<S> {
     }
 }
 
-/// The end of a send that the driver completed later.
+/// The result of a send that the driver completed later.
 pub(crate) enum SendEnd {
-    /// The connection's buffer, of which this many bytes were sent.
+    /// The connection's buffer, of which `len` bytes were sent.
     Buffer { buffer: SendBuffer, len: usize },
-    /// Encrypted bytes from before, of which this many were sent.
-    Sealed { wire_len: usize },
+    /// Encrypted bytes, of which `wire_len` were sent.
+    Encrypted { wire_len: usize },
     /// The connection is broken.
     Broken,
 }

@@ -1,16 +1,16 @@
-//! Tunnels: connections after a change of protocol (101). Bytes pass in both directions between the client and the
-//! handler, in each until its end, and no faster than the reader reads. The bytes are opaque.
+//! Tunnels: connections after an upgrade (101). Bytes are forwarded between the client and the handler, no faster than
+//! they are read, in each direction until its end.
 //!
 //! ```text
 //!  client ─► receive ─► StreamState::incoming ─► TunnelPeer::from_client
 //!  client ◄─ SendQueue (a stream) ◄───────────── TunnelPeer::to_client
 //! ```
-//! The end of one direction is passed on and leaves the other open. A direction that is cut cuts the connection.
-//! Tunnels on streams of HTTP/2 are in `h2/tunnels`.
+//! The end of one direction is forwarded as a half-close, and leaves the other open. If a direction is cut, the
+//! connection is closed. Tunnels on streams of HTTP/2 are in `h2/tunnels`.
 
 use crate::stream::{self, BodyReceiver, BodySender};
 
-/// Idle timeout once the server has sent its last byte: the client mostly has nothing more to send.
+/// The idle timeout after the server's direction has ended, as the client rarely sends more then.
 const HALF_CLOSED_MS: u64 = 10_000;
 
 /// The connection's end of a tunnel, with both directions.
@@ -26,15 +26,15 @@ pub struct ClientTunnel {
 /// The other end of a [`ClientTunnel`]. When both directions are dropped without an end, the client's connection is
 /// closed.
 pub struct TunnelPeer {
-    /// The client's bytes; received no faster than they are read here. Its end is the client's last byte; it is cut
-    /// when the connection breaks, times out or is closed by a drain.
+    /// The client's bytes, which are received no faster than they are read here. This direction ends when the client
+    /// half-closes, and is cut when the connection breaks, times out or is closed by a drain.
     pub from_client: BodyReceiver,
-    /// Bytes for the client. Its end is passed on, after which the client may still send.
+    /// Bytes for the client. Ending this direction half-closes the connection; the client may still send.
     pub to_client: BodySender,
 }
 
 impl ClientTunnel {
-    /// Creates both ends; about `len_max` bytes may wait in each direction.
+    /// Creates both ends. Each direction buffers about `len_max` bytes.
     pub fn new(len_max: usize) -> (ClientTunnel, TunnelPeer) {
         let (from_client, peer_from_client) = stream::stream(len_max);
         let (peer_to_client, to_client) = stream::stream(len_max);
@@ -67,7 +67,7 @@ impl ClientTunnel {
     }
 }
 
-/// The direction from the client, before it has begun.
+/// The direction from the client, before the tunnel is started.
 pub(crate) struct TunnelReturn {
     pub sender: BodySender,
     pub idle_timeout_ms: Option<u64>,
@@ -78,7 +78,7 @@ pub(crate) struct TunnelActivity {
     idle_timeout_ms: u64,
     /// Bytes of both directions at the last check.
     transferred: u64,
-    /// When a check last found more bytes.
+    /// The time of the last check that found more bytes.
     since_ms: u64,
 }
 
@@ -92,7 +92,7 @@ impl TunnelActivity {
         }
     }
 
-    /// Shortens the timeout after the server's last byte. Returns the time of the next check.
+    /// Shortens the timeout after the server's direction has ended. Returns the time of the next check.
     pub(crate) fn half_close(&mut self, now_ms: u64) -> u64 {
         self.idle_timeout_ms = self.idle_timeout_ms.min(HALF_CLOSED_MS);
         self.since_ms = now_ms;
@@ -105,7 +105,7 @@ impl TunnelActivity {
             (self.transferred, self.since_ms) = (transferred, now_ms);
         }
         let until_ms = self.since_ms + self.idle_timeout_ms;
-        // Bytes that move between two checks count from the second: the timeout is at most a quarter longer.
+        // Bytes between two checks count as if transferred at the second, so the timeout is at most a quarter longer.
         let soon_ms = now_ms + (self.idle_timeout_ms / 4).max(1);
         (now_ms < until_ms).then_some(until_ms.min(soon_ms))
     }

@@ -1,9 +1,8 @@
-//! The interface between tasks and a driver's upstream side: connections that the driver makes for tasks.
+//! The interface through which tasks open upstream connections by the worker's driver.
 //!
-//! Tasks own their connections and move between threads, so this side of a driver is shared and called without the
-//! worker. As on the other side, operations are tried at once; tasks wait for readiness events, which the driver's
-//! wait returns. [`upstream_socket`](crate::upstream_socket) makes futures of both. The module knows neither tasks nor
-//! the bytes.
+//! Tasks own their connections and move between threads, so this part of a driver is shared, and called without the
+//! worker. Operations never block: if one would block, the task waits for a readiness event, which the driver's wait
+//! returns. [`upstream_socket`](crate::upstream_socket) makes futures of operations and events.
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -13,8 +12,8 @@ use std::path::Path;
 use crate::buffer::SendBuffer;
 use crate::driver::SendCompletion;
 
-/// Identifies one upstream socket, by slot and generation, so that an event for a closed socket cannot reach its
-/// successor.
+/// Identifies an upstream socket by slot and generation, so that an event for a closed socket can't reach the slot's
+/// next socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct SourceId {
     /// The index in the worker's table.
@@ -28,11 +27,11 @@ pub struct SourceId {
 pub struct SocketEvent {
     /// The socket.
     pub id: SourceId,
-    /// There may be bytes, or the end of them, or an error.
+    /// There may be bytes, the end of input, or an error.
     pub readable: bool,
-    /// There may be room, or an error; connecting may have ended.
+    /// There may be room or an error, or connecting has ended.
     pub writable: bool,
-    /// The peer has sent its last byte, or the connection is broken: no further event is needed to read up to that.
+    /// The peer has half-closed the connection, or it is broken; the rest can be read without further events.
     pub ended: bool,
 }
 
@@ -43,7 +42,7 @@ pub enum ConnectTarget<'a> {
     Unix(&'a Path),
     /// A host and port.
     Tcp(SocketAddr),
-    /// The same, from a source address that need not be one of this machine's.
+    /// A host and port, from a source address that need not be one of this host's.
     TcpFrom {
         /// The destination.
         to: SocketAddr,
@@ -52,27 +51,28 @@ pub enum ConnectTarget<'a> {
     },
 }
 
-/// Makes upstream connections for one worker.
+/// Opens upstream connections for one worker.
 pub trait UpstreamNetwork: Send + Sync {
-    /// Starts to connect. Events of the socket are reported with this identifier until it is dropped.
+    /// Starts to connect. Events are reported with `id` until the socket is dropped.
     ///
     /// # Errors
     /// The system's error; `WouldBlock` if a Unix socket's backlog is full.
     fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect>;
 
-    /// Adopts a connection that another worker made: its events are reported with this identifier from now on,
-    /// including the current readiness.
+    /// Adopts a connection of another worker. From now on this worker reports its events with `id`, including the
+    /// current readiness.
     ///
     /// # Errors
-    /// The system's error, or a socket of another network; the connection is of no use then.
+    /// The system's error, or the socket belongs to another network; the connection can't be used then.
     fn adopt(&self, socket: &mut dyn NetworkSocket, id: SourceId) -> io::Result<()>;
 }
 
-/// A connection that is established or in progress.
+/// A connection that is established or being established.
 pub struct PendingConnect {
     /// The socket.
     pub socket: Box<dyn NetworkSocket>,
-    /// It is established. Otherwise a writable event follows, after which [`NetworkSocket::connected`] has the result.
+    /// The connection is established. Otherwise a writable event follows, after which [`NetworkSocket::connected`]
+    /// returns the result.
     pub connected: bool,
 }
 
@@ -81,7 +81,7 @@ pub struct PendingConnect {
 pub enum UpstreamSendOutcome {
     /// This many bytes were sent, at least one.
     Bytes(usize),
-    /// The network has the buffer, see [`NetworkSocket::sent`].
+    /// The network has taken the buffer, see [`NetworkSocket::sent`].
     Underway,
 }
 
@@ -93,31 +93,31 @@ pub trait NetworkSocket: Any + Send {
     /// The reason of the failure.
     fn connected(&mut self) -> io::Result<()>;
 
-    /// Receives into `buffer`, which is not empty; 0 at the end. A short receive has emptied the socket: an event
-    /// reports later bytes.
+    /// Receives into `buffer`, which is not empty; returns 0 at the end of input. After a short receive the socket is
+    /// empty, and an event reports later bytes.
     ///
     /// # Errors
     /// `WouldBlock`: there are no bytes now, and an event will follow. Otherwise the connection is broken.
     fn receive(&mut self, buffer: &mut [u8]) -> io::Result<usize>;
 
-    /// Sends the start of `buffer`, which is not empty. If the result is known at once, the buffer stays; otherwise
-    /// the network takes it out and returns it by [`NetworkSocket::sent`], after a writable event. Nothing else may be
+    /// Sends as many bytes of `buffer`, which is not empty, as the socket accepts. A network that completes the send
+    /// later takes the buffer, and returns it by [`NetworkSocket::sent`] after a writable event. Nothing else may be
     /// sent until then.
     ///
     /// # Errors
     /// `WouldBlock`: there is no room now, and an event will follow. Otherwise the connection is broken.
     fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome>;
 
-    /// Returns the buffer of a send, once that has ended.
+    /// Returns the buffer of a send that has ended.
     fn sent(&mut self) -> Option<SendCompletion> {
         None
     }
 
-    /// Sends the start of borrowed bytes, at least one, if the network knows the result at once: then they need not be
-    /// copied. `None` if it does not.
+    /// Sends borrowed bytes, at least one, as far as the socket accepts them. `None` if the network completes sends
+    /// later: then the bytes have to be copied.
     ///
     /// # Errors
-    /// As of [`NetworkSocket::send`].
+    /// Those of [`NetworkSocket::send`].
     fn send_at_once(&mut self, pieces: &[IoSlice<'_>]) -> io::Result<Option<usize>> {
         let _ = pieces;
         Ok(None)
@@ -129,8 +129,8 @@ pub trait NetworkSocket: Any + Send {
     /// The connection is broken.
     fn finish(&mut self) -> io::Result<()>;
 
-    /// A query whether the peer has read all sent bytes; `None` if the network can't know. It keeps the connection
-    /// open.
+    /// A function that returns whether the peer has read all sent bytes; `None` if the network can't know. The function
+    /// keeps the connection open.
     fn reception(&self) -> Option<PeerReception> {
         None
     }

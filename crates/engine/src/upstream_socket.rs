@@ -1,8 +1,7 @@
-//! Upstream connections as tasks use them: events of a driver's [`UpstreamNetwork`] become flags, and wake the waiting
-//! task. Reads and writes are tried first.
+//! Upstream connections for tasks. Reads and writes are tried first; if one would block, the task waits for an event of
+//! the driver's [`UpstreamNetwork`].
 //!
-//! They implement tokio's traits; no runtime is needed, and any executor may poll. The module knows neither the driver
-//! nor the bytes.
+//! The sockets implement tokio's I/O traits, but any executor may poll them: no tokio runtime is needed.
 
 use std::future::poll_fn;
 use std::io::{self, IoSlice};
@@ -39,7 +38,7 @@ struct SourceState {
     generation: u32,
     reading: SocketDirection,
     writing: SocketDirection,
-    /// The peer has sent its last byte: it is read without further events.
+    /// The end of input was reported, so the rest can be read without further events.
     ended: bool,
 }
 
@@ -47,7 +46,7 @@ struct SourceState {
 #[derive(Default)]
 struct SocketDirection {
     ready: bool,
-    /// Counts events: a task that found the socket empty or full clears `ready` only if there was no event since its
+    /// Counts events. A task that found the socket empty or full clears `ready` only if no event arrived since its
     /// attempt.
     events: u32,
     waker: Option<Waker>,
@@ -60,7 +59,7 @@ impl SocketDirection {
         self.waker.take()
     }
 
-    /// Ready with the current number of events.
+    /// Ready if `ready` is set; returns the current number of events.
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<u32> {
         if self.ready {
             return Poll::Ready(self.events);
@@ -80,16 +79,16 @@ impl SocketDirection {
 }
 
 #[derive(Clone, Copy)]
-enum DirectionState {
+enum SocketHalf {
     In,
     Out,
 }
 
 impl SourceState {
-    fn direction_mut(&mut self, direction: DirectionState) -> &mut SocketDirection {
+    fn direction_mut(&mut self, direction: SocketHalf) -> &mut SocketDirection {
         match direction {
-            DirectionState::In => &mut self.reading,
-            DirectionState::Out => &mut self.writing,
+            SocketHalf::In => &mut self.reading,
+            SocketHalf::Out => &mut self.writing,
         }
     }
 }
@@ -119,7 +118,7 @@ impl UpstreamSockets {
         let Some(source) = table.find(event.id) else {
             return;
         };
-        // Kept, as no further event follows the end.
+        // Remembered, as no event follows the end of input.
         source.ended |= event.ended;
         let reader = match event.readable {
             true => source.reading.record_event(),
@@ -129,14 +128,14 @@ impl UpstreamSockets {
             true => source.writing.record_event(),
             false => None,
         };
-        // Without the lock: a waker may run a task that uses this table.
+        // The wakers are called without the lock, as they may run a task that uses this table.
         drop(table);
         reader.into_iter().chain(writer).for_each(Waker::wake);
     }
 
     fn add(&self, state: SourceState) -> SourceId {
         let mut table = self.lock();
-        // The epoll network marks its events by the bit above.
+        // The epoll network uses the bit above to mark its events.
         table.generation = (table.generation + 1) & GENERATION_MAX;
         let generation = table.generation;
         let slot = table.slots.insert(SourceState {
@@ -152,29 +151,24 @@ impl UpstreamSockets {
         Some(table.slots.remove(id.slot as usize))
     }
 
-    fn set_ready(&self, id: SourceId, direction: DirectionState) {
+    fn set_ready(&self, id: SourceId, direction: SocketHalf) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
         source.direction_mut(direction).ready = true;
     }
 
-    fn poll(
-        &self,
-        id: SourceId,
-        direction: DirectionState,
-        context: &mut Context<'_>,
-    ) -> Poll<u32> {
+    fn poll(&self, id: SourceId, direction: SocketHalf, context: &mut Context<'_>) -> Poll<u32> {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
         source.direction_mut(direction).poll(context)
     }
 
-    /// An attempt after this number of events found nothing; `is_certain`: by an error of the system, not by a short
-    /// read.
-    fn clear_ready(&self, id: SourceId, direction: DirectionState, events: u32, is_certain: bool) {
+    /// Called after an attempt that found the socket empty or full, when the number of events was `events`.
+    /// `is_certain`: the system returned an error (EAGAIN); otherwise the read was short.
+    fn clear_ready(&self, id: SourceId, direction: SocketHalf, events: u32, is_certain: bool) {
         let mut table = self.lock();
         let source = table.find(id).expect("it is there while its socket is");
-        // After the end no event follows, so only an error of the system proves that nothing is left.
+        // After the end of input no event follows, so a short read does not prove that nothing is left.
         if is_certain || !source.ended {
             source.direction_mut(direction).clear_ready(events);
         }
@@ -196,11 +190,11 @@ impl SourceTable {
 pub struct UpstreamSocket {
     socket: Box<dyn NetworkSocket>,
     registration: SourceRegistration,
-    /// The network has one of this socket's buffers.
+    /// The network has taken a buffer of this socket.
     is_buffer_in_flight: bool,
-    /// That buffer is `copied`.
+    /// The buffer that the network has taken is `copied`.
     is_copy_in_flight: bool,
-    /// Copies of borrowed bytes that are unsent.
+    /// Unsent copies of borrowed bytes.
     copied: SendBuffer,
 }
 
@@ -221,7 +215,7 @@ impl SourceRegistration {
         }
     }
 
-    fn poll(&self, direction: DirectionState, context: &mut Context<'_>) -> Poll<u32> {
+    fn poll(&self, direction: SocketHalf, context: &mut Context<'_>) -> Poll<u32> {
         self.sources.poll(self.id, direction, context)
     }
 }
@@ -233,7 +227,7 @@ impl Drop for SourceRegistration {
 }
 
 impl UpstreamSocket {
-    /// Connects. Writes are sent at once, without buffering.
+    /// Connects. Writes are not buffered.
     ///
     /// # Errors
     /// The system's error; `WouldBlock` if a Unix socket's backlog is full.
@@ -253,10 +247,10 @@ impl UpstreamSocket {
         let mut socket = connecting.socket;
         if connecting.connected {
             // No event reports a socket that is connected from the start.
-            sources.set_ready(registration.id, DirectionState::Out);
+            sources.set_ready(registration.id, SocketHalf::Out);
         } else {
-            // The end of connecting is reported as writable (connect(2)).
-            poll_fn(|context| registration.poll(DirectionState::Out, context)).await;
+            // When connecting has ended, the socket is writable (connect(2)).
+            poll_fn(|context| registration.poll(SocketHalf::Out, context)).await;
             socket.connected()?;
         }
         Ok(UpstreamSocket {
@@ -271,7 +265,7 @@ impl UpstreamSocket {
     /// Moves the registration to another worker.
     ///
     /// # Errors
-    /// The system's error; the connection is of no use then.
+    /// The system's error; the connection can't be used then.
     pub fn move_to(&mut self, sources: &UpstreamSockets) -> io::Result<()> {
         let old = &self.registration;
         if Arc::ptr_eq(&sources.0, &old.sources.0) {
@@ -285,20 +279,20 @@ impl UpstreamSocket {
         sources.0.network.adopt(&mut *self.socket, id)
     }
 
-    /// A query whether the peer has read all sent bytes; `None` if the network can't know. To be dropped before the
-    /// connection.
+    /// A function that returns whether the peer has read all sent bytes; `None` if the network can't know. Drop it
+    /// before the connection, which it keeps open.
     pub fn reception(&self) -> Option<PeerReception> {
         self.socket.reception()
     }
 
-    /// Whether no event has reported input since all of it was read.
+    /// Whether all reported input was read.
     pub fn has_no_input(&self) -> bool {
         let SourceRegistration { sources, id } = &self.registration;
         let mut table = sources.lock();
         table.find(*id).is_some_and(|source| !source.reading.ready)
     }
 
-    /// Reads bytes; 0 at the end. The buffer is not empty.
+    /// Reads bytes into `buffer`, which is not empty; returns 0 at the end of input.
     ///
     /// # Errors
     /// The system's error.
@@ -307,26 +301,27 @@ impl UpstreamSocket {
         context: &mut Context<'_>,
         buffer: &mut [u8],
     ) -> Poll<io::Result<usize>> {
-        // The peer may wait for the copied bytes before it responds. If sending fails, received bytes are still read.
+        // Copied bytes are sent first, as the peer may need them to respond. If sending fails, received bytes are still
+        // read.
         let _ = self.poll_drain(context);
         loop {
-            let events = ready!(self.registration.poll(DirectionState::In, context));
+            let events = ready!(self.registration.poll(SocketHalf::In, context));
             match self.socket.receive(buffer) {
                 Ok(len) => {
-                    // A short read has emptied the socket, as later bytes are reported; but not if the end was
-                    // reported before, which no further event follows.
+                    // After a short read the socket is empty, and an event reports later bytes; except after the end of
+                    // input, which no event follows.
                     if len < buffer.len() && len > 0 {
-                        self.clear_ready(DirectionState::In, events, false);
+                        self.clear_ready(SocketHalf::In, events, false);
                     }
                     return Poll::Ready(Ok(len));
                 }
-                Err(error) => self.check_error(DirectionState::In, events, error)?,
+                Err(error) => self.check_error(SocketHalf::In, events, error)?,
             }
         }
     }
 
-    /// Sends the start of `buffer`, which is not empty and must stay the same until it was sent. The network may own
-    /// it meanwhile; the caller removes the sent bytes.
+    /// Sends the start of `buffer`, which is not empty. Until this is ready, every call must pass the same buffer; the
+    /// network may own its contents meanwhile. Returns the number of bytes sent, which the caller removes.
     ///
     /// # Errors
     /// The system's error.
@@ -345,10 +340,10 @@ impl UpstreamSocket {
         buffer: &mut SendBuffer,
     ) -> Poll<io::Result<usize>> {
         loop {
-            let events = ready!(self.registration.poll(DirectionState::Out, context));
+            let events = ready!(self.registration.poll(SocketHalf::Out, context));
             if self.is_buffer_in_flight {
                 match self.socket.sent() {
-                    None => self.clear_ready(DirectionState::Out, events, true),
+                    None => self.clear_ready(SocketHalf::Out, events, true),
                     Some(completion) => {
                         self.is_buffer_in_flight = false;
                         *buffer = completion.buffer;
@@ -362,15 +357,15 @@ impl UpstreamSocket {
                 Ok(UpstreamSendOutcome::Bytes(len)) => return Poll::Ready(Ok(len)),
                 Ok(UpstreamSendOutcome::Underway) => {
                     self.is_buffer_in_flight = true;
-                    self.clear_ready(DirectionState::Out, events, true);
+                    self.clear_ready(SocketHalf::Out, events, true);
                 }
-                Err(error) => self.check_error(DirectionState::Out, events, error)?,
+                Err(error) => self.check_error(SocketHalf::Out, events, error)?,
             }
         }
     }
 
-    /// Writes some of these bytes. They are certainly sent only after [`AsyncWrite::poll_flush`]: if the network does
-    /// not know at once the number of bytes sent, they are copied.
+    /// Writes some of these bytes. If the network completes sends later, the bytes are copied;
+    /// [`AsyncWrite::poll_flush`] waits until copies were sent.
     ///
     /// # Errors
     /// The system's error.
@@ -381,16 +376,16 @@ impl UpstreamSocket {
     ) -> Poll<io::Result<usize>> {
         ready!(self.poll_drain(context))?;
         loop {
-            let events = ready!(self.registration.poll(DirectionState::Out, context));
+            let events = ready!(self.registration.poll(SocketHalf::Out, context));
             match self.socket.send_at_once(pieces) {
                 Ok(Some(len)) => return Poll::Ready(Ok(len)),
                 Ok(None) => break,
-                Err(error) => self.check_error(DirectionState::Out, events, error)?,
+                Err(error) => self.check_error(SocketHalf::Out, events, error)?,
             }
         }
         let mut bytes = Vec::new();
         for piece in pieces {
-            // The copy is bounded; the caller writes the rest later.
+            // The copy is limited; the caller writes the rest later.
             let room = COPIED_LEN_MAX - bytes.len();
             bytes.extend_from_slice(&piece[..piece.len().min(room)]);
         }
@@ -398,12 +393,12 @@ impl UpstreamSocket {
         self.copied = SendBuffer::Vec(bytes);
         match self.poll_drain(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
-            // The copy belongs to this socket: its bytes count as written.
+            // Copied bytes count as written.
             _ => Poll::Ready(Ok(len)),
         }
     }
 
-    /// Ready when the copied bytes were sent; mostly there are none.
+    /// Ready when the copied bytes were sent; usually there are none.
     #[inline]
     fn poll_drain(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         match &self.copied {
@@ -428,19 +423,14 @@ impl UpstreamSocket {
         Poll::Ready(Ok(()))
     }
 
-    fn clear_ready(&self, direction: DirectionState, events: u32, is_certain: bool) {
+    fn clear_ready(&self, direction: SocketHalf, events: u32, is_certain: bool) {
         self.registration
             .sources
             .clear_ready(self.registration.id, direction, events, is_certain);
     }
 
-    /// Ignores errors for lack of readiness and interruptions, and returns all others.
-    fn check_error(
-        &self,
-        direction: DirectionState,
-        events: u32,
-        error: io::Error,
-    ) -> io::Result<()> {
+    /// Handles `WouldBlock` and interruptions; returns all other errors.
+    fn check_error(&self, direction: SocketHalf, events: u32, error: io::Error) -> io::Result<()> {
         match error.kind() {
             io::ErrorKind::WouldBlock => self.clear_ready(direction, events, true),
             io::ErrorKind::Interrupted => {}

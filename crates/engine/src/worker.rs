@@ -1,7 +1,7 @@
-//! A worker: one thread, one event loop, its connections.
+//! A worker: a thread with an event loop and its connections.
 //!
-//! A turn waits, dispatches the events to the connections, and checks the deadlines that are due. The connections'
-//! reactions are in `accept`, `exchange`, `transmit` and `deadlines`.
+//! A turn of the loop waits, passes events to the connections, and checks the deadlines that are due. Connections
+//! handle events in `accept`, `exchange`, `transmit` and `deadlines`.
 
 use std::sync::Arc;
 
@@ -20,17 +20,17 @@ use crate::worker_handle::ROUNDS_MAX;
 pub use crate::message::{MailboxMessage, WorkerMessage};
 pub use crate::system_calls::pin_to_cpu;
 
-/// After this many messages, sockets get their turn again.
+/// After this many messages, socket events are handled again.
 const MESSAGES_ENOUGH: usize = 256;
 
-/// One event loop.
+/// A worker: an event loop, its connections and the state that they share.
 pub struct Worker<D: IoDriver, V: HttpService> {
     pub(crate) context: WorkerContext<D, V>,
     pub(crate) connections: Slab<WorkerConnection<D, V>>,
     pub(crate) listeners: Vec<ListenerId>,
     pub(crate) generation: u32,
     pub(crate) paused_until_ms: Option<u64>,
-    /// Listeners that refuse new handshakes, and when they close.
+    /// Listeners that refuse new handshakes, with the times at which they are closed.
     pub(crate) closing: Vec<(ListenerId, u64)>,
     messages: Vec<WorkerMessage<D, V>>,
     events: Vec<DriverEvent>,
@@ -38,10 +38,10 @@ pub struct Worker<D: IoDriver, V: HttpService> {
 }
 
 impl<D: IoDriver, V: HttpService> Worker<D, V> {
-    /// Bytes of memory of an idle connection: its entry in the table, which may be empty.
+    /// The memory of an idle connection in bytes: the size of an entry in the table.
     pub const CONNECTION_LEN: usize = size_of::<Option<WorkerConnection<D, V>>>();
 
-    /// A worker without listeners: they arrive by [`MailboxMessage::Listen`].
+    /// A worker without listeners; [`MailboxMessage::Listen`] adds them.
     pub fn new(
         driver: D,
         service: V,
@@ -63,30 +63,31 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Runs turns until the worker has drained, then cancels its tasks.
+    /// Runs the event loop until the worker has drained, then cancels its tasks.
     pub fn run(&mut self) {
         while !self.drained() {
             self.turn();
         }
         // Tasks own upstream connections and permits, which are released before the thread ends.
-        self.context.local.tasks.end();
+        self.context.worker_handle.tasks.end();
     }
 
-    /// Whether draining was requested and is complete: there are no connections, and no task holds the worker, or the
-    /// drain timeout has elapsed.
+    /// Whether a drain was requested and is complete: there are no connections, and no
+    /// [`DrainHold`](crate::tasks::DrainHold) or the drain timeout has elapsed.
     pub fn drained(&self) -> bool {
         let Some(until_ms) = self.context.drain_until_ms else {
             return false;
         };
         let is_alone = self.closing.is_empty() && self.connections.is_empty();
         is_alone
-            && (!self.context.local.tasks.has_holds() || self.context.driver.now_ms() >= until_ms)
+            && (!self.context.worker_handle.tasks.has_holds()
+                || self.context.driver.now_ms() >= until_ms)
     }
 
-    /// One wait and the handling of all its events.
+    /// Waits once, and handles all events.
     pub fn turn(&mut self) {
         let unfinished = std::mem::take(&mut self.context.unfinished);
-        // Unread sockets are edge-triggered: no further event would end a wait for them.
+        // Sockets are edge-triggered: no event reports bytes that were left unread.
         let timeout_ms = match unfinished.is_empty() {
             true => self.timeout_ms(),
             false => Some(0),
@@ -103,7 +104,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 connection.receive(context, true)
             });
         }
-        // After the sockets, as their events may wake tasks and post messages.
+        // Handled after the sockets, whose events may wake tasks and post messages.
         self.handle_notification();
         self.check_deadlines();
         self.context
@@ -111,23 +112,24 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
             .turn_ended(self.context.driver.now_ms());
     }
 
-    /// Takes messages and runs tasks, each of which may cause more of both. After some rounds the rest waits until
-    /// sockets had their turn.
+    /// Handles messages and runs tasks, which may cause more messages and wake more tasks. After some rounds the rest
+    /// waits for the next turn, so that sockets are served.
     fn handle_notification(&mut self) {
         let mut handled = 0;
         for _ in 0..ROUNDS_MAX {
-            if handled >= MESSAGES_ENOUGH || !self.context.local.event_count.take_notified() {
+            if handled >= MESSAGES_ENOUGH || !self.context.worker_handle.event_count.take_notified()
+            {
                 return;
             }
             handled += self.run_round();
         }
     }
 
-    /// A separate function, so that a turn without a notification costs nothing.
+    /// Not inlined, so that a turn without a notification stays cheap.
     #[inline(never)]
     fn run_round(&mut self) -> usize {
-        // Tasks first: their upstream events may post outcomes, which are taken in the same round.
-        self.context.local.tasks.run();
+        // Tasks run first, as they may post outcomes, which are then handled in the same round.
+        self.context.worker_handle.tasks.run();
         let mut messages = std::mem::take(&mut self.messages);
         self.context.mailbox.take(&mut messages);
         let count = messages.len();
@@ -147,7 +149,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                 ended,
                 broken,
             } => self.visit(token, |connection, context| {
-                connection.ready(context, readable || ended, ended, writable, broken);
+                connection.on_socket_event(context, readable || ended, ended, writable, broken);
             }),
             DriverEvent::Acceptable(listener) => self.accept(listener),
             DriverEvent::Sent(token, completion) => {
@@ -160,10 +162,12 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                     connection.file_sent(context, sent)
                 });
             }
-            DriverEvent::Outgoing(socket_event) => {
-                self.context.local.sources.handle_event(socket_event)
-            }
-            // A worker opens no datagram socket as long as the engine has no datagram protocol.
+            DriverEvent::UpstreamReady(socket_event) => self
+                .context
+                .worker_handle
+                .sources
+                .handle_event(socket_event),
+            // Workers open no datagram sockets yet, as the engine has no datagram protocol.
             DriverEvent::Datagrams(_) | DriverEvent::Room(_) => {}
         }
     }
@@ -180,7 +184,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
                     connection.write_interim(context, stream, &interim);
                 });
             }
-            MailboxMessage::Moved(token) => {
+            MailboxMessage::BodyProgress(token) => {
                 self.visit(token, |connection, context| {
                     connection.handle_progress(context)
                 });
@@ -193,7 +197,7 @@ impl<D: IoDriver, V: HttpService> Worker<D, V> {
         }
     }
 
-    /// Calls `act` with the connection, if the token is still valid, and removes the connection if it was closed.
+    /// Calls `act` with the connection, if it still exists, then removes the connection if it was closed.
     #[inline]
     pub(crate) fn visit(
         &mut self,

@@ -1,5 +1,5 @@
-//! A worker's resources for other code on its thread: tasks and their timers, upstream connections, and helper threads
-//! for blocking work. Created by the worker's driver, on which I/O and time depend; available before the worker starts.
+//! A handle to the resources of a worker: tasks and timers, upstream connections, and helper threads for blocking work.
+//! The worker's driver creates it, so it is available before the worker starts.
 
 use std::ops::Deref;
 use std::sync::Arc;
@@ -11,28 +11,28 @@ use crate::tasks::WorkerTasks;
 use crate::timers::WorkerTimers;
 use crate::upstream_socket::UpstreamSockets;
 
-/// Rounds of running tasks and taking messages before sockets get their turn again.
+/// Maximum number of rounds of tasks and messages per turn of the event loop.
 pub(crate) const ROUNDS_MAX: usize = 8;
 
 /// A handle to one worker's resources. Clones share them.
 #[derive(Clone)]
 pub struct WorkerHandle(Arc<WorkerResources>);
 
-/// The resources.
+/// The resources of a worker.
 pub struct WorkerResources {
     /// Tasks: futures that the worker polls.
     pub tasks: WorkerTasks,
-    /// Upstream sockets registered with its driver.
+    /// Upstream sockets, registered with the worker's driver.
     pub sources: UpstreamSockets,
-    /// Timers in its driver's time.
+    /// Timers, on the driver's clock.
     pub timers: WorkerTimers,
-    /// Wakes its driver.
+    /// Ends a wait of the driver.
     pub event_count: Arc<EventCount>,
     helpers: Box<dyn BlockingOffload>,
 }
 
 impl WorkerHandle {
-    /// The handle of a driver with this eventcount, these sockets and helpers, at `now_ms` of its time.
+    /// The handle of a driver with this eventcount, these sockets and helpers; `now_ms` is the driver's time.
     pub fn new(
         event_count: Arc<EventCount>,
         sources: UpstreamSockets,
@@ -69,16 +69,17 @@ impl WorkerResources {
         OffloadHandle::start(&*self.helpers, job)
     }
 
-    /// Ends a wait at this time: for drivers.
+    /// Called by drivers after a wait: sets the time, and wakes timers that are due.
     pub fn resume(&self, now_ms: u64) {
-        // Before the eventcount's `resume`: see `WorkerTimers::set_now`.
+        // Called before the eventcount's `resume`, see `WorkerTimers::set_now`.
         self.timers.set_now(now_ms);
         self.event_count.resume();
-        // After `resume`, so that waking tasks costs no system call.
+        // Called after `resume`, so that waking tasks costs no system call.
         self.timers.wake_due();
     }
 
-    /// Runs tasks while the worker is notified, for a bounded number of rounds: for workers without messages.
+    /// Runs tasks while the worker is notified, for a limited number of rounds. For drivers that are used without a
+    /// [`Worker`](crate::worker::Worker).
     pub fn run(&self) {
         for _ in 0..ROUNDS_MAX {
             if !self.event_count.take_notified() {

@@ -1,4 +1,5 @@
-//! Datagrams on epoll with real sockets: the exchange of the simulator's test, segmentation, ECN, local addresses, room.
+//! Tests of datagrams on epoll with real sockets: the exchange that the simulator tests too, segmentation, ECN, local
+//! addresses, full sockets.
 
 mod datagram_exchange;
 
@@ -32,7 +33,8 @@ fn open(driver: &mut EpollDriver, id: DatagramSocketId, address: &str) -> u16 {
     port
 }
 
-/// An echo at one address and a client at another; the first also has the addresses of `to`.
+/// Runs an exchange between an echo server at one address and a client at another. The client sends to the addresses
+/// `to`, which must belong to the server's socket.
 fn exchange(
     echo_at: &str,
     client_at: &str,
@@ -55,17 +57,17 @@ fn exchange(
 const V4: IpAddr = IpAddr::V4(Ipv4Addr::LOCALHOST);
 const V6: IpAddr = IpAddr::V6(Ipv6Addr::LOCALHOST);
 
-/// The three kinds of destination: IPv4, IPv6, and IPv4 at a socket for both.
-const WAYS: [(&str, &str, IpAddr); 3] = [
+/// Server address, client address and destination: IPv4, IPv6, and IPv4 at a dual-stack socket.
+const ADDRESSES: [(&str, &str, IpAddr); 3] = [
     ("0.0.0.0:0", "127.0.0.1:0", V4),
     ("[::]:0", "[::1]:0", V6),
     ("[::]:0", "127.0.0.1:0", V4),
 ];
 
 #[test]
-fn every_datagram_is_answered_from_the_address_that_was_asked() {
+fn responses_come_from_the_destination_of_the_request() {
     let lens: Vec<usize> = (0..300).map(|number| 8 + number * 37 % 1500).collect();
-    for (echo_at, client_at, ip) in WAYS {
+    for (echo_at, client_at, ip) in ADDRESSES {
         let to = match ip {
             IpAddr::V4(_) => vec![ip, [127, 0, 0, 2].into(), [127, 3, 4, 5].into()],
             IpAddr::V6(_) => vec![ip],
@@ -77,10 +79,10 @@ fn every_datagram_is_answered_from_the_address_that_was_asked() {
 }
 
 #[test]
-fn ecn_codepoints_arrive_and_leave() {
-    for (echo_at, client_at, ip) in WAYS {
+fn ecn_codepoints_are_received_and_sent() {
+    for (echo_at, client_at, ip) in ADDRESSES {
         for ecn in [Ecn::NotEct, Ecn::Ect0, Ecn::Ect1, Ecn::Ce] {
-            // The client compares the codepoints of answers.
+            // The client checks the codepoints of the responses.
             let (_, client) = exchange(echo_at, client_at, &[ip], &[100; 3], ecn);
             assert_eq!(client.marked > 0, ecn == Ecn::Ce);
         }
@@ -88,8 +90,8 @@ fn ecn_codepoints_arrive_and_leave() {
 }
 
 #[test]
-fn trains_leave_and_arrive_as_trains() {
-    for (echo_at, client_at, ip) in WAYS {
+fn trains_are_sent_and_received_as_trains() {
+    for (echo_at, client_at, ip) in ADDRESSES {
         for (len, count) in [(1200, 40), (1452, 45), (8, 64), (9, 200), (20_000, 9)] {
             let (echo, client) = exchange(echo_at, client_at, &[ip], &vec![len; count], Ecn::Ect0);
             assert!(
@@ -101,8 +103,8 @@ fn trains_leave_and_arrive_as_trains() {
 }
 
 #[test]
-fn a_peer_without_offloads_receives_each_datagram_by_itself() {
-    for (_, client_at, _) in WAYS {
+fn peer_without_gro_receives_single_datagrams() {
+    for (_, client_at, _) in ADDRESSES {
         let peer = UdpSocket::bind(client_at).expect("a port");
         let mut driver = driver();
         open(&mut driver, ECHO, client_at);
@@ -127,47 +129,47 @@ fn a_peer_without_offloads_receives_each_datagram_by_itself() {
 }
 
 #[test]
-fn waits_end_at_a_precise_time() {
+fn wake_at_ends_waits_at_a_precise_time() {
     let mut driver = driver();
     open(&mut driver, ECHO, "127.0.0.1:0");
     let mut events = Vec::new();
-    // Later each time, then earlier, and in the past.
+    // Three times later than before, one earlier, and one in the past.
     for after_us in [300, 700, 5000, 40, 0] {
         let at_us = driver.now_us() + after_us;
         driver.wake_at(Some(at_us));
         while driver.now_us() < at_us {
             driver.wait(None, &mut events);
         }
-        // It stays in the past, so a wait without a timeout still ends.
+        // The time that is set has passed, so a wait without timeout ends too.
         driver.wait(None, &mut events);
         assert!(events.is_empty());
     }
     assert!(driver.now_us() / 1000 >= driver.now_ms());
 }
 
-/// More than the test sends, with the kernel's overhead for each datagram.
+/// Enough for all datagrams of the test, including the kernel's overhead.
 const PEER_BUFFER_LEN: usize = 16 << 20;
 
-/// On loopback a datagram never waits in its sender; behind a shaper it does.
+/// Without a traffic shaper, datagrams on loopback never wait in the sending socket.
 #[test]
-fn a_full_socket_tells_when_it_has_room() {
+fn full_socket_reports_when_it_has_room() {
     if let Some(reason) = missing_requirement() {
-        return skip("a_full_socket_tells_when_it_has_room", &reason);
+        return skip("full_socket_reports_when_it_has_room", &reason);
     }
     let namespace = NetNamespace::new("data-room").expect("a namespace");
     let shaper = "qdisc add dev lo root tbf rate 10mbit burst 64k limit 10m";
     let arguments: Vec<&str> = shaper.split(' ').collect();
     namespace.run("tc", &arguments).expect("a shaper");
     namespace.enter(|| {
-        for (echo_at, client_at, _) in WAYS {
+        for (echo_at, client_at, _) in ADDRESSES {
             let mut driver = driver();
             open(&mut driver, ECHO, echo_at);
             let peer = UdpSocket::bind(client_at).expect("a port");
-            // Room for all that is sent: a test that is preempted must not lose datagrams that the shaper delivers.
+            // Even if the test is preempted, no datagram that the shaper delivers must be lost.
             set_socket_recv_buffer_size_force(&peer, PEER_BUFFER_LEN).expect("root");
             peer.set_nonblocking(true).expect("a socket");
             let (sent, mut arrived) = send_until_full(&mut driver, &peer);
-            // The shaper holds the datagrams that were taken, and delivers them.
+            // The shaper delivers the datagrams that the socket has accepted.
             peer.set_nonblocking(false).expect("a socket");
             while arrived < sent {
                 receive_numbered(&peer, &mut arrived);
@@ -176,7 +178,7 @@ fn a_full_socket_tells_when_it_has_room() {
     });
 }
 
-/// Receives the next of numbered datagrams. False if there is none, and the socket does not block.
+/// Receives the next numbered datagram. False if there is none on a non-blocking socket.
 fn receive_numbered(peer: &UdpSocket, arrived: &mut u64) -> bool {
     let mut buffer = [0; 2000];
     let received = peer.recv(&mut buffer);
@@ -187,8 +189,8 @@ fn receive_numbered(peer: &UdpSocket, arrived: &mut u64) -> bool {
     received.is_ok()
 }
 
-/// Sends trains of numbered datagrams until the socket was full three times, and the rest after each. Returns the
-/// numbers of sent and of arrived datagrams.
+/// Sends trains of numbered datagrams until the socket was full three times. Returns how many datagrams were sent, and
+/// how many have arrived.
 fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
     let (mut number, mut arrived, mut rooms) = (0, 0, 0);
     while rooms < 3 {
@@ -215,19 +217,19 @@ fn send_until_full(driver: &mut EpollDriver, peer: &UdpSocket) -> (u64, u64) {
             rooms += 1;
         }
     }
-    // Reported once: nothing is pending now.
+    // The event is reported once, so nothing is pending now.
     let mut events = Vec::new();
     driver.wait(Some(0), &mut events);
     assert!(events.is_empty(), "{events:?}");
     (number, arrived)
 }
 
-/// A device without checksum offload: the kernel sends trains without segmentation, or refuses them (before Linux
-/// 6.11). Includes datagrams longer than the device's MTU.
+/// On a device without checksum offload, the kernel segments trains itself, or refuses them (before Linux 6.11). The
+/// test includes datagrams longer than the device's MTU.
 #[test]
-fn trains_leave_through_a_device_without_offloads() {
+fn trains_are_sent_on_a_device_without_offloads() {
     if let Some(reason) = missing_requirement() {
-        return skip("trains_leave_through_a_device_without_offloads", &reason);
+        return skip("trains_are_sent_on_a_device_without_offloads", &reason);
     }
     let [a, b] = ["data-a", "data-b"].map(|name| NetNamespace::new(name).expect("a namespace"));
     let ends = [(&a, 1), (&b, 2)].map(|(namespace, host)| CableEnd {
@@ -254,7 +256,7 @@ fn trains_leave_through_a_device_without_offloads() {
                 segment_len,
                 range,
             };
-            // The last is longer than the device's MTU.
+            // The datagrams of the second train are longer than the device's MTU.
             let mut trains = [train(1200, 0..12_000), train(1600, 0..3200)];
             assert_eq!(driver.send_datagrams(ECHO, &mut trains, &bytes), 2);
             let mut buffer = [0; 2000];
@@ -265,7 +267,7 @@ fn trains_leave_through_a_device_without_offloads() {
         }
         let drops = driver.datagram_drops(ECHO);
         assert_eq!(drops.refused, 4, "datagrams beyond the MTU");
-        // By EIO once, or for each train beyond the MTU.
+        // Counted once for EIO, or for each train above the MTU.
         assert!((1..=2).contains(&drops.unsegmented), "{drops:?}");
     }
 }

@@ -1,5 +1,5 @@
-//! Datagrams in the simulator: a network that loses, repeats, delays, reorders and marks, paths with an MTU, peers with
-//! changing addresses, sockets without room.
+//! Tests of datagrams in the simulator, whose network loses, duplicates, delays, reorders and marks them, limits their
+//! length, and changes the addresses of peers; sockets may be full.
 
 mod datagram_exchange;
 
@@ -46,7 +46,7 @@ fn faults(seed: u64) -> DatagramFaults {
     }
 }
 
-/// All observations of a run.
+/// The observable results of a run.
 #[derive(Debug, PartialEq, Eq)]
 struct Outcome {
     stats: DatagramStats,
@@ -63,7 +63,9 @@ fn exchange(seed: u64) -> Outcome {
     let mut driver = world.driver();
     let socket = world.bind_datagrams(address("[::]:443"));
     driver.open_datagrams(ECHO, socket).expect("room");
-    let lens: Vec<usize> = (0..60).map(|_| 8 + world.dice(2000) as usize).collect();
+    let lens: Vec<usize> = (0..60)
+        .map(|_| 8 + world.random_below(2000) as usize)
+        .collect();
     let sources = [("10.0.0.1:500", Ecn::Ect0), ("[fd00::1]:500", Ecn::NotEct)];
     let mut clients: Vec<DatagramClient> = sources
         .iter()
@@ -97,7 +99,7 @@ fn exchange(seed: u64) -> Outcome {
 }
 
 #[test]
-fn every_datagram_is_answered_whatever_the_network_does() {
+fn every_datagram_is_answered_despite_faults_and_runs_are_reproducible() {
     for_each_seed(0..60, |seed| {
         let outcome = exchange(seed);
         assert_eq!(outcome, exchange(seed), "equal seeds, equal runs");
@@ -105,7 +107,7 @@ fn every_datagram_is_answered_whatever_the_network_does() {
 }
 
 #[test]
-fn each_fault_happens_for_some_seed() {
+fn each_fault_occurs_for_some_seed() {
     let outcomes: Vec<Outcome> = (0..60).map(exchange).collect();
     let stats = |get: fn(&DatagramStats) -> u64| -> u64 {
         outcomes.iter().map(|outcome| get(&outcome.stats)).sum()
@@ -116,7 +118,7 @@ fn each_fault_happens_for_some_seed() {
     assert!(stats(|stats| stats.marked) > 100);
     assert!(stats(|stats| stats.rebound) > 100);
     assert!(stats(|stats| stats.too_long) > 100);
-    // Answers to an address that its translator no longer uses.
+    // Responses to an address that the address translator no longer uses.
     assert!(stats(|stats| stats.unreachable) > 100);
     assert!(stats(|stats| stats.full) > 100);
     assert!(stats(|stats| stats.coalesced) > 100);
@@ -131,7 +133,7 @@ fn each_fault_happens_for_some_seed() {
 }
 
 #[test]
-fn time_has_steps_of_a_microsecond() {
+fn wake_at_has_microsecond_resolution() {
     let world = world(1);
     let mut driver = world.driver();
     let start_us = driver.now_us();
@@ -143,7 +145,7 @@ fn time_has_steps_of_a_microsecond() {
         assert_eq!(driver.now_us(), at_us);
         assert_eq!(driver.now_ms(), at_us / 1000);
     }
-    // A time in the past ends each wait, until another is set.
+    // A time in the past ends each wait, until it is replaced.
     let at_us = driver.now_us();
     driver.wait(Some(5), &mut Vec::new());
     assert_eq!(driver.now_us(), at_us);
@@ -153,7 +155,7 @@ fn time_has_steps_of_a_microsecond() {
 }
 
 #[test]
-fn empty_datagrams_arrive_and_trains_keep_what_a_full_socket_refused() {
+fn empty_datagrams_arrive_and_trains_keep_unsent_datagrams() {
     let world = world(3);
     world.set_datagram_faults(DatagramFaults {
         send_buffer_max: 3,
@@ -173,7 +175,7 @@ fn empty_datagrams_arrive_and_trains_keep_what_a_full_socket_refused() {
     };
     let mut trains = [train(0, 0..0), train(2, 0..7), train(9, 7..8)];
     let bytes = b"abcdefgh";
-    // The empty one, and two of four.
+    // The empty datagram and two of the second train's four are sent.
     assert_eq!(driver.send_datagrams(ECHO, &mut trains, bytes), 1);
     assert_eq!(trains[1].range, 4..7);
     let mut left = &mut trains[1..];
@@ -196,7 +198,7 @@ fn empty_datagrams_arrive_and_trains_keep_what_a_full_socket_refused() {
 }
 
 #[test]
-fn a_closed_socket_takes_nothing_and_says_nothing() {
+fn closed_socket_receives_no_datagrams_and_reports_no_events() {
     let world = world(4);
     let mut driver = world.driver();
     let socket = world.bind_datagrams(address("10.0.0.1:1"));

@@ -1,4 +1,4 @@
-//! Tasks on a worker's thread and their upstream connections, with real sockets and epoll.
+//! Tests of tasks and their upstream connections, with real sockets and epoll.
 
 use std::future::{pending, poll_fn};
 use std::io::{IoSlice, Read, Write};
@@ -17,32 +17,32 @@ use lowroad_engine::stream::{StreamItem, stream};
 use lowroad_engine::upstream_socket::{ConnectTarget, UpstreamSocket, UpstreamSockets};
 use lowroad_testkit::TempFolder;
 
-/// A worker without connections.
-struct Loop {
+/// A worker that only runs tasks.
+struct TaskWorker {
     driver: EpollDriver,
     local: WorkerHandle,
 }
 
-impl Loop {
-    fn new() -> Loop {
+impl TaskWorker {
+    fn new() -> TaskWorker {
         let driver = EpollDriver::new(HelperPool::start(1).expect("a thread")).expect("an epoll");
-        let local = driver.local().clone();
-        Loop { driver, local }
+        let local = driver.worker_handle().clone();
+        TaskWorker { driver, local }
     }
 
-    /// One turn; returns whether there were events. Waits only if `wait`.
+    /// Runs one turn, and waits only if `wait`. Returns whether there were events.
     fn turn(&mut self, wait: bool) -> bool {
         let mut events = Vec::new();
         let timeout_ms = if wait { Some(10_000) } else { Some(0) };
         self.driver.wait(timeout_ms, &mut events);
-        let came = !events.is_empty();
+        let has_events = !events.is_empty();
         for event in events {
-            if let DriverEvent::Outgoing(news) = event {
-                self.local.sources.handle_event(news);
+            if let DriverEvent::UpstreamReady(socket_event) = event {
+                self.local.sources.handle_event(socket_event);
             }
         }
         self.local.run();
-        came
+        has_events
     }
 
     /// Runs a future to its end.
@@ -73,12 +73,12 @@ fn listener() -> (TempFolder, PathBuf, UnixListener) {
 }
 
 /// Both ends of a connection.
-fn pair(world: &mut Loop) -> (UpstreamSocket, UnixStream) {
+fn pair(world: &mut TaskWorker) -> (UpstreamSocket, UnixStream) {
     let (_folder, path, listener) = listener();
     let sources = world.local.sources.clone();
-    let outgoing = world.run(async move { connect(&sources, &path).await });
+    let upstream = world.run(async move { connect(&sources, &path).await });
     let (peer, _) = listener.accept().expect("a connection");
-    (outgoing, peer)
+    (upstream, peer)
 }
 
 async fn connect(sources: &UpstreamSockets, path: &std::path::Path) -> UpstreamSocket {
@@ -86,58 +86,58 @@ async fn connect(sources: &UpstreamSockets, path: &std::path::Path) -> UpstreamS
     connected.expect("it listens")
 }
 
-async fn read(outgoing: &mut UpstreamSocket) -> Vec<u8> {
+async fn read(upstream: &mut UpstreamSocket) -> Vec<u8> {
     let mut buffer = [0; 100];
-    let len = poll_fn(|context| outgoing.poll_recv(context, &mut buffer)).await;
+    let len = poll_fn(|context| upstream.poll_recv(context, &mut buffer)).await;
     buffer[..len.expect("no error")].to_vec()
 }
 
-async fn write(outgoing: &mut UpstreamSocket, bytes: &[u8]) -> std::io::Result<usize> {
-    poll_fn(|context| outgoing.poll_send(context, &[IoSlice::new(bytes)])).await
+async fn write(upstream: &mut UpstreamSocket, bytes: &[u8]) -> std::io::Result<usize> {
+    poll_fn(|context| upstream.poll_send(context, &[IoSlice::new(bytes)])).await
 }
 
 #[test]
-fn what_came_before_and_what_comes_after_is_read_and_so_is_the_end() {
-    let mut world = Loop::new();
-    let (mut outgoing, mut peer) = pair(&mut world);
+fn bytes_before_and_after_the_read_and_the_end_are_read() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, mut peer) = pair(&mut world);
     peer.write_all(b"before").expect("it is there");
-    let (got, mut outgoing) = world.run(async move { (read(&mut outgoing).await, outgoing) });
+    let (got, mut upstream) = world.run(async move { (read(&mut upstream).await, upstream) });
     assert_eq!(got, b"before");
     let writer = std::thread::spawn(move || {
         peer.write_all(b"after").expect("it is there");
         peer
     });
-    let (got, mut outgoing) = world.run(async move { (read(&mut outgoing).await, outgoing) });
+    let (got, mut upstream) = world.run(async move { (read(&mut upstream).await, upstream) });
     assert_eq!(got, b"after");
     let mut peer = writer.join().expect("no panic");
-    // Bytes and the end at once: both are read.
+    // The last bytes and the end arrive together; both are read.
     peer.write_all(b"last").expect("it is there");
     drop(peer);
     let all = world.run(async move {
-        let last = read(&mut outgoing).await;
-        (last, read(&mut outgoing).await)
+        let last = read(&mut upstream).await;
+        (last, read(&mut upstream).await)
     });
     assert_eq!(all, (b"last".to_vec(), Vec::new()));
 }
 
 #[test]
-fn the_end_of_an_idle_connection_is_seen_without_waiting() {
-    let mut world = Loop::new();
-    let (mut outgoing, peer) = pair(&mut world);
-    let idle = |outgoing: &mut UpstreamSocket| {
+fn end_of_an_idle_connection_is_seen_without_waiting() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, peer) = pair(&mut world);
+    let idle = |upstream: &mut UpstreamSocket| {
         let mut context = std::task::Context::from_waker(Waker::noop());
-        outgoing.poll_recv(&mut context, &mut [0]).is_pending()
+        upstream.poll_recv(&mut context, &mut [0]).is_pending()
     };
-    assert!(idle(&mut outgoing));
+    assert!(idle(&mut upstream));
     drop(peer);
     world.turn(true);
-    assert!(!idle(&mut outgoing));
+    assert!(!idle(&mut upstream));
 }
 
 #[test]
-fn a_full_connection_waits_for_room() {
-    let mut world = Loop::new();
-    let (mut outgoing, mut peer) = pair(&mut world);
+fn write_to_a_full_socket_waits_for_room() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, mut peer) = pair(&mut world);
     const LEN: usize = 4 << 20;
     let reader = std::thread::spawn(move || {
         let mut all = Vec::new();
@@ -148,32 +148,32 @@ fn a_full_connection_waits_for_room() {
         let bytes = vec![1; LEN];
         let mut at = 0;
         while at < LEN {
-            at += write(&mut outgoing, &bytes[at..]).await.expect("a reader");
+            at += write(&mut upstream, &bytes[at..]).await.expect("a reader");
         }
     });
     assert_eq!(reader.join().expect("no panic"), LEN);
 }
 
 #[test]
-fn a_connection_whose_peer_reads_wakes_nobody() {
-    let mut world = Loop::new();
-    let (mut outgoing, mut peer) = pair(&mut world);
+fn reading_peer_causes_no_event() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, mut peer) = pair(&mut world);
     while world.turn(false) {}
-    let outgoing = world.run(async move {
-        write(&mut outgoing, b"hello").await.expect("room");
-        outgoing
+    let upstream = world.run(async move {
+        write(&mut upstream, b"hello").await.expect("room");
+        upstream
     });
     peer.read_exact(&mut [0; 5]).expect("it came");
     assert!(!world.turn(false), "news that nobody asked for");
-    drop(outgoing);
+    drop(upstream);
 }
 
 #[test]
-fn news_of_a_closed_connection_do_not_reach_the_next() {
-    let mut world = Loop::new();
+fn event_of_a_closed_socket_does_not_reach_the_next_in_its_slot() {
+    let mut world = TaskWorker::new();
     let (first, mut peer) = pair(&mut world);
     while world.turn(false) {}
-    // The event is read first, and then the connection is closed and its slot reused.
+    // The event is read from the kernel, then the connection is closed and its slot reused.
     peer.write_all(b"x").expect("it is there");
     let mut events = Vec::new();
     world.driver.wait(Some(10_000), &mut events);
@@ -195,9 +195,9 @@ fn news_of_a_closed_connection_do_not_reach_the_next() {
     }));
     let mut stale = 0;
     for event in events {
-        if let DriverEvent::Outgoing(news) = event {
+        if let DriverEvent::UpstreamReady(socket_event) = event {
             stale += 1;
-            world.local.sources.handle_event(news);
+            world.local.sources.handle_event(socket_event);
         }
     }
     assert_eq!(stale, 1);
@@ -210,11 +210,11 @@ fn news_of_a_closed_connection_do_not_reach_the_next() {
 }
 
 #[test]
-fn who_is_given_up_while_waiting_closes_its_connection() {
-    let mut world = Loop::new();
-    let (mut outgoing, mut peer) = pair(&mut world);
+fn cancelled_task_closes_its_connection() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, mut peer) = pair(&mut world);
     let task = world.local.tasks.start(async move {
-        read(&mut outgoing).await;
+        read(&mut upstream).await;
     });
     world.turn(false);
     assert_eq!(world.local.tasks.count(), 1);
@@ -224,25 +224,25 @@ fn who_is_given_up_while_waiting_closes_its_connection() {
 }
 
 #[test]
-fn a_connection_moves_to_another_worker() {
-    let (mut from, mut to) = (Loop::new(), Loop::new());
-    let (mut outgoing, mut peer) = pair(&mut from);
+fn connection_can_be_moved_to_another_worker() {
+    let (mut from, mut to) = (TaskWorker::new(), TaskWorker::new());
+    let (mut upstream, mut peer) = pair(&mut from);
     while from.turn(false) {}
     peer.write_all(b"one").expect("it is there");
-    outgoing
+    upstream
         .move_to(&to.local.sources)
         .expect("it can be moved");
-    let (got, mut outgoing) = to.run(async move { (read(&mut outgoing).await, outgoing) });
+    let (got, mut upstream) = to.run(async move { (read(&mut upstream).await, upstream) });
     assert_eq!(got, b"one");
     peer.write_all(b"two").expect("it is there");
-    let got = to.run(async move { read(&mut outgoing).await });
+    let got = to.run(async move { read(&mut upstream).await });
     assert_eq!(got, b"two");
     assert!(!from.turn(false), "it is there no more");
 }
 
 #[test]
-fn tcp_connects_or_says_why_not() {
-    let mut world = Loop::new();
+fn tcp_connect_succeeds_or_returns_the_error() {
+    let mut world = TaskWorker::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let sources = world.local.sources.clone();
@@ -255,11 +255,11 @@ fn tcp_connects_or_says_why_not() {
     let connecting = sources.clone();
     let got = world.run(async move {
         let to = ConnectTarget::Tcp(address);
-        let mut outgoing = UpstreamSocket::connect(&connecting, to)
+        let mut upstream = UpstreamSocket::connect(&connecting, to)
             .await
             .expect("a peer");
-        write(&mut outgoing, b"hello").await.expect("room");
-        read(&mut outgoing).await
+        write(&mut upstream, b"hello").await.expect("room");
+        read(&mut upstream).await
     });
     assert_eq!(got, b"hello");
     echo.join().expect("no panic");
@@ -277,13 +277,13 @@ fn tcp_connects_or_says_why_not() {
 }
 
 #[test]
-fn tcp_connects_from_an_address_that_is_named() {
-    let mut world = Loop::new();
+fn tcp_connects_from_the_given_source_address() {
+    let mut world = TaskWorker::new();
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let to = listener.local_addr().expect("an address");
     let from = "127.0.0.77".parse().expect("an address");
     let sources = world.local.sources.clone();
-    let _outgoing = world.run(async move {
+    let _upstream = world.run(async move {
         let connected =
             UpstreamSocket::connect(&sources, ConnectTarget::TcpFrom { to, from }).await;
         connected.expect("a peer")
@@ -293,8 +293,8 @@ fn tcp_connects_from_an_address_that_is_named() {
 }
 
 #[test]
-fn a_task_is_woken_from_another_thread_while_the_worker_sleeps_and_while_it_works() {
-    let mut world = Loop::new();
+fn task_is_woken_from_another_thread() {
+    let mut world = TaskWorker::new();
     for round in 0..2000 {
         let (sender, receiver) = stream(1);
         let maker = std::thread::spawn(move || {
@@ -310,27 +310,27 @@ fn a_task_is_woken_from_another_thread_while_the_worker_sleeps_and_while_it_work
 }
 
 #[test]
-fn tasks_that_wake_themselves_leave_sockets_their_turn() {
-    let mut world = Loop::new();
-    let (mut outgoing, mut peer) = pair(&mut world);
-    let restless = world.local.tasks.start(poll_fn(|context| {
+fn self_waking_task_does_not_starve_sockets() {
+    let mut world = TaskWorker::new();
+    let (mut upstream, mut peer) = pair(&mut world);
+    let self_waking = world.local.tasks.start(poll_fn(|context| {
         context.waker().wake_by_ref();
         Poll::<()>::Pending
     }));
     peer.write_all(b"x").expect("it is there");
-    let got = world.run(async move { read(&mut outgoing).await });
+    let got = world.run(async move { read(&mut upstream).await });
     assert_eq!(got, b"x");
-    drop(restless);
+    drop(self_waking);
 }
 
 #[test]
-fn a_task_that_panics_is_over_and_others_go_on() {
-    let mut world = Loop::new();
+fn panicking_task_ends_alone() {
+    let mut world = TaskWorker::new();
     let task = world.local.tasks.spawn(async {
-        assert!(lowroad_engine::tasks::polls());
+        assert!(lowroad_engine::tasks::is_polling());
         panic!("as it should")
     });
-    assert!(!lowroad_engine::tasks::polls());
+    assert!(!lowroad_engine::tasks::is_polling());
     assert_eq!(world.run(async { 7 }), 7);
     world.turn(false);
     assert_eq!(world.local.tasks.count(), 0);
@@ -338,8 +338,8 @@ fn a_task_that_panics_is_over_and_others_go_on() {
 }
 
 #[test]
-fn a_task_may_give_itself_up_and_what_ends_takes_all_along() {
-    let mut world = Loop::new();
+fn task_may_cancel_itself_and_end_cancels_all_tasks() {
+    let mut world = TaskWorker::new();
     let own = Arc::new(Mutex::new(None));
     let held = own.clone();
     let task = world.local.tasks.spawn(async move {

@@ -1,7 +1,7 @@
-//! Pass-through of connections in the simulator: the server receives all bytes from the start of the request, its
-//! bytes follow the responses to earlier requests, and the end of each side reaches the other.
+//! Pass-through in the simulator: the other server receives all bytes from the start of the request, its bytes follow
+//! the responses to earlier requests, and the end of each side is forwarded to the other.
 //!
-//! Each case is a seed; a failure prints it.
+//! Each test case has a seed, which a failure prints.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -22,10 +22,10 @@ use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-/// Answers requests for `/own`, and passes all other connections through.
+/// A service that answers requests for `/own`, and passes through connections with any other request.
 #[derive(Default)]
 struct PassThroughHandler {
-    /// Bytes to the client of each connection that was passed through, and whether these are all.
+    /// For each connection that was passed through: the number of bytes sent to the client, and whether these are all.
     passed: Rc<RefCell<Vec<(u64, bool)>>>,
 }
 
@@ -120,10 +120,10 @@ struct TransferCase {
 /// The idle timeout of connections that are passed through.
 const IDLE_MS: u64 = 100_000;
 
-const OWN: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
+const OWN_REQUEST: &[u8] = b"GET /own HTTP/1.1\r\nHost: sim\r\n\r\n";
 
-/// Starts of bytes that are no request, no complete one, or one that this service does not answer.
-const BEGINNINGS: [&[u8]; 5] = [
+/// First bytes that are not a request, an incomplete one, or one that the service passes through.
+const FIRST_BYTES: [&[u8]; 5] = [
     b"no request\r\n\r\n",
     b"GET /a/../b HTTP/1.1\r\nHost: sim\r\nHost: sim\r\n\r\n",
     b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -186,8 +186,8 @@ impl TransferCase {
         }
     }
 
-    fn beginning(&self) -> &'static [u8] {
-        BEGINNINGS[(self.seed % BEGINNINGS.len() as u64) as usize]
+    fn first_bytes(&self) -> &'static [u8] {
+        FIRST_BYTES[(self.seed % FIRST_BYTES.len() as u64) as usize]
     }
 
     fn turn_until(&mut self, what: &str, done: impl Fn(&TransferCase) -> bool) {
@@ -217,29 +217,34 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn all_bytes_reach_the_other_side_and_both_ends_do() {
+fn bytes_and_ends_are_forwarded_in_both_directions() {
     for seed in 0..150 {
         let mut case = TransferCase::new(seed);
-        let (beginning, rest) = (
-            case.beginning(),
+        let (first_bytes, rest) = (
+            case.first_bytes(),
             content([0, 5000, 300_000][(seed % 3) as usize]),
         );
-        let sent = [beginning, &rest].concat();
-        // This service answers the requests before it.
-        case.world.send(case.client, &[OWN, OWN, &sent].concat());
+        let sent = [first_bytes, &rest].concat();
+        // The service answers the two requests before it.
+        case.world
+            .send(case.client, &[OWN_REQUEST, OWN_REQUEST, &sent].concat());
         case.world.end(case.client);
         let server = case.server();
         case.turn_until("all of it", |case| case.world.read(server) == sent);
         // A client that has half-closed still receives.
-        let said = content(200_000);
-        case.world.send(server, &said);
+        let server_bytes = content(200_000);
+        case.world.send(server, &server_bytes);
         case.world.end(server);
         case.turn_until("the end", |case| {
             case.world.is_over(case.client) && case.admission.open() == 0
         });
         let read = case.world.read(case.client);
-        assert!(read.ends_with(&said), "seed {seed}: {} bytes", read.len());
-        let before = &read[..read.len() - said.len()];
+        assert!(
+            read.ends_with(&server_bytes),
+            "seed {seed}: {} bytes",
+            read.len()
+        );
+        let before = &read[..read.len() - server_bytes.len()];
         let answers = before.windows(7).filter(|seven| seven == b"\r\n\r\nown");
         assert_eq!(answers.count(), 2, "seed {seed}");
         let counters = [
@@ -250,12 +255,12 @@ fn all_bytes_reach_the_other_side_and_both_ends_do() {
         ];
         assert_eq!(counters.map(|it| it.value()), [1, 0, 0, 0], "seed {seed}");
         let passed = case.passed.borrow().clone();
-        assert_eq!(passed, [(said.len() as u64, true)], "seed {seed}");
+        assert_eq!(passed, [(server_bytes.len() as u64, true)], "seed {seed}");
     }
 }
 
 #[test]
-fn without_a_server_the_connection_closes() {
+fn unreachable_server_closes_the_client_connection() {
     for seed in 0..40 {
         let mut case = TransferCase::new(seed);
         case.world.set_peer_behavior(PeerBehavior {
@@ -263,9 +268,9 @@ fn without_a_server_the_connection_closes() {
             unanswered: 1000,
             queue_full: 0,
         });
-        let beginning = case.beginning();
-        case.world.send(case.client, beginning);
-        if beginning.ends_with(b"Ho") {
+        let first_bytes = case.first_bytes();
+        case.world.send(case.client, first_bytes);
+        if first_bytes.ends_with(b"Ho") {
             case.world.end(case.client);
         }
         case.turn_until("the end", |case| case.admission.open() == 0);
@@ -274,28 +279,28 @@ fn without_a_server_the_connection_closes() {
 }
 
 #[test]
-fn a_side_that_is_lost_takes_the_other_with_it() {
+fn reset_of_one_side_ends_the_other() {
     for seed in 0..60 {
         let mut case = TransferCase::new(seed);
-        let beginning = BEGINNINGS[(seed % 4) as usize];
-        case.world.send(case.client, beginning);
+        let first_bytes = FIRST_BYTES[(seed % 4) as usize];
+        case.world.send(case.client, first_bytes);
         let server = case.server();
         let lost = if seed % 2 == 0 { server } else { case.client };
         case.world.reset(lost);
         case.turn_until("the end", |case| case.admission.open() == 0);
         case.turn_until("the other end", |case| case.world.is_over(server));
-        // The client takes the end of such a connection for the end of the response.
-        let is_told = lost == case.client || case.world.was_reset(case.client);
-        assert!(is_told, "seed {seed}");
+        // If the server is lost, only a reset shows the client that the response is incomplete.
+        let client_sees_reset = lost == case.client || case.world.was_reset(case.client);
+        assert!(client_sees_reset, "seed {seed}");
     }
 }
 
 #[test]
-fn one_on_which_nothing_moves_is_closed() {
+fn idle_connection_is_closed() {
     for seed in 0..20 {
         let mut case = TransferCase::new(seed);
         case.world
-            .send(case.client, BEGINNINGS[(seed % 4) as usize]);
+            .send(case.client, FIRST_BYTES[(seed % 4) as usize]);
         let server = case.server();
         case.turn_until("the end", |case| case.admission.open() == 0);
         assert_eq!(case.counters.tunnel_timeouts.value(), 1, "seed {seed}");
@@ -303,28 +308,28 @@ fn one_on_which_nothing_moves_is_closed() {
     }
 }
 
-/// The server decides how long it waits for the rest.
+/// The timeout of the other server applies to the rest of the head.
 #[test]
-fn a_slow_head_is_passed_through() {
+fn slow_head_is_passed_through() {
     for seed in (0..50).filter(|seed| seed % 5 == 4) {
         let mut case = TransferCase::new(seed);
-        case.world.send(case.client, case.beginning());
+        case.world.send(case.client, case.first_bytes());
         let server = case.server();
         case.world.send(case.client, b"st: sim\r\n\r\n");
-        let whole = [case.beginning(), b"st: sim\r\n\r\n"].concat();
+        let whole = [case.first_bytes(), b"st: sim\r\n\r\n"].concat();
         case.turn_until("the head", |case| case.world.read(server) == whole);
         assert_eq!(case.counters.header_timeouts.value(), 0, "seed {seed}");
     }
 }
 
 #[test]
-fn a_client_that_stays_after_the_end_of_the_server_is_closed_soon() {
+fn client_connection_is_closed_soon_after_the_end_of_the_server() {
     for seed in 0..60 {
         let mut case = TransferCase::new(seed);
-        let beginning = BEGINNINGS[(seed % 4) as usize];
-        case.world.send(case.client, beginning);
+        let first_bytes = FIRST_BYTES[(seed % 4) as usize];
+        case.world.send(case.client, first_bytes);
         let server = case.server();
-        case.turn_until("the request", |case| case.world.read(server) == beginning);
+        case.turn_until("the request", |case| case.world.read(server) == first_bytes);
         let since_ms = case.world.now_ms();
         case.world.send(server, b"bye");
         case.world.end(server);

@@ -1,5 +1,5 @@
-//! Streamed bodies in both directions in the simulator: a handler that reads and writes at random times gets all bytes
-//! of the request, and the client all bytes of the response.
+//! Streamed bodies in both directions in the simulator: a handler that reads and writes at random times receives all
+//! bytes of the request, and the client all bytes of the response.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -23,52 +23,55 @@ use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
+type EchoMailbox = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
 /// The behavior of an echo program.
 #[derive(Clone, Copy, PartialEq)]
-enum Habit {
-    /// Echoes only.
+enum ProgramBehavior {
+    /// Echoes all bytes.
     Echo,
-    /// Breaks off after this many bytes.
+    /// Drops its sender after this many bytes, so the response is cut.
     Break(usize),
-    /// Ends its response after this many bytes.
-    Enough(usize),
+    /// Ends the response after this many bytes.
+    EndEarly(usize),
 }
 
-/// Sends received bytes back, a piece per wake-up.
+/// A handler that sends received bytes back, one piece per poll.
 struct Program {
     world: SharedWorld,
     from: BodyReceiver,
     to: Option<BodySender>,
-    held: Option<Bytes>,
-    habit: Habit,
+    unsent_bytes: Option<Bytes>,
+    behavior: ProgramBehavior,
     len: usize,
 }
 
-/// Wakes a program after a while.
-struct Later(Arc<Mutex<Program>>, SharedWorld);
+/// Polls a program after a random delay.
+struct DelayedWaker(Arc<Mutex<Program>>, SharedWorld);
 
-impl Wake for Later {
+impl Wake for DelayedWaker {
     fn wake(self: Arc<Self>) {
         let program = self.0.clone();
-        self.1.call_later(move || Program::go_on(&program));
+        self.1.call_later(move || Program::poll_program(&program));
     }
 }
 
 impl Program {
-    fn go_on(shared: &Arc<Mutex<Program>>) {
+    fn poll_program(shared: &Arc<Mutex<Program>>) {
         let mut program = shared.lock().expect("no panic");
-        let waker = Waker::from(Arc::new(Later(shared.clone(), program.world.clone())));
+        let waker = Waker::from(Arc::new(DelayedWaker(
+            shared.clone(),
+            program.world.clone(),
+        )));
         program.work(&mut Context::from_waker(&waker));
     }
 
     fn work(&mut self, context: &mut Context<'_>) {
         while let Some(to) = &self.to {
-            if let Some(bytes) = self.held.take() {
+            if let Some(bytes) = self.unsent_bytes.take() {
                 match to.poll_room(context) {
                     Poll::Pending => {
-                        self.held = Some(bytes);
+                        self.unsent_bytes = Some(bytes);
                         return;
                     }
                     Poll::Ready(Err(_)) => return self.to = None,
@@ -78,16 +81,16 @@ impl Program {
                     }
                 }
             }
-            match self.habit {
-                Habit::Break(len) if self.len >= len => return self.to = None,
-                Habit::Enough(len) if self.len >= len => {
+            match self.behavior {
+                ProgramBehavior::Break(len) if self.len >= len => return self.to = None,
+                ProgramBehavior::EndEarly(len) if self.len >= len => {
                     return self.to.take().into_iter().for_each(BodySender::end);
                 }
                 _ => {}
             }
             match self.from.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(StreamItem::Bytes(bytes)) => self.held = Some(bytes),
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.unsent_bytes = Some(bytes),
                 Poll::Ready(StreamItem::End) => {
                     let trailers = self.from.take_trailers();
                     let to = self.to.take().into_iter();
@@ -99,19 +102,19 @@ impl Program {
     }
 }
 
-/// Echoes request bodies.
+/// A service that echoes request bodies.
 struct Echo {
     world: SharedWorld,
-    mailbox: Box_,
-    habit: Habit,
+    mailbox: EchoMailbox,
+    behavior: ProgramBehavior,
     answers: HashMap<ExchangeId, BodyReceiver>,
-    /// The senders of responses that pause.
+    /// The senders of responses to `/quiet`, which the test controls.
     quiet: Arc<Mutex<Vec<BodySender>>>,
     whole: Vec<bool>,
 }
 
 impl HttpService for Echo {
-    /// The length to announce for the response.
+    /// The response's Content-Length; `None`: chunked.
     type Pending = Option<u64>;
     type Outcome = u64;
     type Record = ();
@@ -150,12 +153,12 @@ impl HttpService for Echo {
             world: self.world.clone(),
             from: exchange.body.take().expect("it was promised"),
             to: Some(to),
-            held: None,
-            habit: self.habit,
+            unsent_bytes: None,
+            behavior: self.behavior,
             len: 0,
         };
         self.answers.insert(id, answer);
-        Program::go_on(&Arc::new(Mutex::new(program)));
+        Program::poll_program(&Arc::new(Mutex::new(program)));
         let mailbox = self.mailbox.clone();
         self.world
             .call_later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
@@ -251,15 +254,15 @@ fn faults(seed: u64) -> FaultRates {
 }
 
 impl Case {
-    fn new(seed: u64, habit: Habit) -> Case {
+    fn new(seed: u64, behavior: ProgramBehavior) -> Case {
         let world = SharedWorld::new(seed, faults(seed));
         let driver = world.driver();
-        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
+        let mailbox: EchoMailbox = WorkerMailbox::new(driver.waker());
         let quiet: Arc<Mutex<Vec<BodySender>>> = Arc::default();
         let service = Echo {
             world: world.clone(),
             mailbox: mailbox.clone(),
-            habit,
+            behavior,
             answers: HashMap::new(),
             quiet: quiet.clone(),
             whole: Vec::new(),
@@ -296,7 +299,7 @@ impl Case {
 }
 
 impl Case {
-    /// Runs turns while the worker lingers for the clients' last bytes.
+    /// Runs turns until lingering connections are closed.
     fn linger(&mut self) {
         self.turn_for(10_000);
     }
@@ -314,8 +317,8 @@ fn content(len: usize) -> Vec<u8> {
     (0..len).map(|at| b'a' + (at % 23) as u8).collect()
 }
 
-/// A request with the body `content`, by length or in chunks, then with trailers, one of which is only allowed in
-/// heads.
+/// A request with the body `content`, with Content-Length or chunked; then it has trailers, one of which is forbidden
+/// in trailers.
 fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
     let mut request =
         format!("POST /{path} HTTP/1.1\r\nHost: sim\r\nConnection: close\r\n").into_bytes();
@@ -334,7 +337,7 @@ fn request_of(path: &str, content: &[u8], chunked: bool) -> Vec<u8> {
     request
 }
 
-/// Decodes chunks; `None` if the last has not arrived.
+/// Decodes a chunked body; `None` if it is incomplete.
 fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
     let limits = RequestLimits {
         body_len_max: u64::MAX,
@@ -343,13 +346,13 @@ fn dechunked(body: &[u8]) -> Option<Vec<u8>> {
     let mut reader = BodyReader::new(BodyFraming::Chunked, &limits).expect("chunks");
     let (mut at, mut all) = (0, Vec::new());
     loop {
-        let fed = reader.feed(&body[at..]).expect("good chunks");
-        all.extend_from_slice(fed.data);
-        at += fed.consumed;
-        if fed.done {
+        let progress = reader.feed(&body[at..]).expect("good chunks");
+        all.extend_from_slice(progress.data);
+        at += progress.consumed;
+        if progress.done {
             return (at == body.len()).then_some(all);
         }
-        if fed.consumed == 0 {
+        if progress.consumed == 0 {
             return None;
         }
     }
@@ -360,13 +363,13 @@ fn body_of(answer: &[u8]) -> &[u8] {
     &answer[end.expect("a head") + 4..]
 }
 
-/// Length of the response to a GET.
+/// The length of the response to a GET.
 const PLAIN_LEN: usize = 15_000;
 
 #[test]
-fn a_body_that_comes_while_an_earlier_answer_leaves_is_not_lost() {
+fn request_body_that_arrives_during_a_previous_response_is_complete() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let client = case.world.connect();
         let content = content(400_000);
         let mut requests = b"GET /plain HTTP/1.1\r\nHost: sim\r\n\r\n".to_vec();
@@ -381,9 +384,9 @@ fn a_body_that_comes_while_an_earlier_answer_leaves_is_not_lost() {
 }
 
 #[test]
-fn what_streams_in_streams_out_whole() {
+fn streamed_body_is_echoed_completely() {
     for seed in 0..150 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let len = [0, 1, 700, 70_000, 400_000][(seed % 5) as usize];
         let content = content(len);
         let (in_chunks, out_chunks) = (seed % 2 == 0 || len == 0, seed % 3 == 0);
@@ -416,15 +419,15 @@ fn what_streams_in_streams_out_whole() {
 }
 
 #[test]
-fn a_program_that_breaks_off_ends_the_connection_without_the_end_of_the_body() {
+fn handler_that_breaks_off_closes_the_connection_without_last_chunk() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Break(50_000));
+        let mut case = Case::new(seed, ProgramBehavior::Break(50_000));
         let client = case.world.connect();
         case.world
             .send(client, &request_of("chunks", &content(400_000), false));
         case.turn_until_over(seed, client);
         let answer = case.world.read(client);
-        // Bytes that the client still sends may turn the close into a reset, and lose the head.
+        // Bytes that the client still sends may cause a reset, so even the head may be lost.
         let whole = answer.ends_with(b"\r\n0\r\n\r\n");
         assert!(!whole, "seed {seed}");
         assert_eq!(case.counters.streams_cut.value(), 1, "seed {seed}");
@@ -433,14 +436,14 @@ fn a_program_that_breaks_off_ends_the_connection_without_the_end_of_the_body() {
 }
 
 #[test]
-fn a_body_that_ends_with_the_connection_is_cut_by_a_reset() {
+fn incomplete_body_without_length_ends_with_a_reset() {
     for seed in 0..60 {
-        let habit = if seed % 2 == 0 {
-            Habit::Break(50_000)
+        let behavior = if seed % 2 == 0 {
+            ProgramBehavior::Break(50_000)
         } else {
-            Habit::Enough(50_000)
+            ProgramBehavior::EndEarly(50_000)
         };
-        let mut case = Case::new(seed, habit);
+        let mut case = Case::new(seed, behavior);
         let client = case.world.connect();
         let request = request_of("chunks", &content(60_000), false);
         let version = request.windows(3).position(|three| three == b"1.1");
@@ -455,9 +458,9 @@ fn a_body_that_ends_with_the_connection_is_cut_by_a_reset() {
 }
 
 #[test]
-fn an_answer_that_does_not_wait_for_the_body_arrives_whole() {
+fn response_before_the_end_of_the_request_body_is_complete() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Enough(50_000));
+        let mut case = Case::new(seed, ProgramBehavior::EndEarly(50_000));
         let client = case.world.connect();
         let content = content(400_000);
         case.world
@@ -474,9 +477,9 @@ fn an_answer_that_does_not_wait_for_the_body_arrives_whole() {
 }
 
 #[test]
-fn clients_that_go_away_leave_nothing_behind() {
+fn connections_of_disconnected_clients_are_released() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let client = case.world.connect();
         let request = request_of("chunks", &content(200_000), false);
         case.world.send(client, &request[..100_000]);
@@ -495,9 +498,9 @@ fn clients_that_go_away_leave_nothing_behind() {
 }
 
 #[test]
-fn a_body_that_stops_coming_is_given_up() {
+fn stalled_request_body_times_out() {
     for seed in 0..20 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let client = case.world.connect();
         let request = request_of("chunks", &content(200_000), false);
         case.world.send(client, &request[..1000]);
@@ -511,8 +514,8 @@ fn a_body_that_stops_coming_is_given_up() {
     }
 }
 
-/// A client that requested a response with pauses, and received its start.
-fn asked_for_quiet(case: &mut Case) -> (usize, BodySender) {
+/// A client that has received the start of a response, and the sender of its rest.
+fn client_of_paused_response(case: &mut Case) -> (usize, BodySender) {
     let client = case.world.connect();
     case.world
         .send(client, b"GET /quiet HTTP/1.1\r\nHost: sim\r\n\r\n");
@@ -525,10 +528,10 @@ fn asked_for_quiet(case: &mut Case) -> (usize, BodySender) {
 }
 
 #[test]
-fn a_connection_that_breaks_while_nothing_comes_is_noticed() {
+fn reset_during_a_paused_response_is_detected() {
     for seed in 0..20 {
-        let mut case = Case::new(seed, Habit::Echo);
-        let (client, sender) = asked_for_quiet(&mut case);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
+        let (client, sender) = client_of_paused_response(&mut case);
         case.world.reset(client);
         case.turn_for(10_000);
         assert_eq!(case.admission.open(), 0, "seed {seed}");
@@ -538,10 +541,10 @@ fn a_connection_that_breaks_while_nothing_comes_is_noticed() {
 
 /// A half-close by the client only means that no other request follows (RFC 9112 §9.6).
 #[test]
-fn who_only_says_no_more_gets_all_that_comes() {
+fn half_closed_client_gets_the_whole_response() {
     for seed in 0..20 {
-        let mut case = Case::new(seed, Habit::Echo);
-        let (client, sender) = asked_for_quiet(&mut case);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
+        let (client, sender) = client_of_paused_response(&mut case);
         case.world.end(client);
         for _ in 0..20 {
             case.turn_for(12_000);

@@ -1,7 +1,7 @@
-//! Tunnels in the simulator: all bytes arrive in both directions, each direction ends by itself, and the loss of one
-//! side ends the other.
+//! Tunnels in the simulator: all bytes arrive in both directions, each direction ends separately, and if one side
+//! breaks off, the other ends too.
 //!
-//! Each case is a seed; a failure prints it.
+//! Each test case has a seed, which a failure prints.
 
 use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Wake, Waker};
@@ -24,113 +24,121 @@ use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Upgrading>>;
+type UpgradeMailbox = WorkerMailbox<WorkerMessage<SimDriver, Upgrading>>;
 
-/// The behavior of a tunnel's far end.
+/// The behavior of the program at the other end of a tunnel.
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Habit {
-    /// Echoes, and ends when the client does.
+enum ProgramBehavior {
+    /// Echoes, and ends its direction when the client does.
     Echo,
-    /// Sends this many bytes and ends its direction; continues to read.
-    SayAndListen(usize),
-    /// Sends this many bytes, and drops its end.
-    SayAndGo(usize),
+    /// Sends this many bytes, ends its direction, and continues to read.
+    SendAndRead(usize),
+    /// Sends this many bytes, and drops its end of the tunnel.
+    SendAndDrop(usize),
     /// Echoes this many bytes and breaks off.
     Break(usize),
-    /// Does nothing until this is changed.
-    Sleep,
+    /// Does nothing until the behavior is changed.
+    Idle,
 }
 
-/// The far end.
+/// The program at the other end of a tunnel.
 struct Program {
     world: SharedWorld,
-    far: Option<TunnelPeer>,
+    tunnel_peer: Option<TunnelPeer>,
     /// The direction to the client has ended.
-    listens_only: bool,
-    held: Option<Bytes>,
-    habit: Habit,
-    got: Vec<u8>,
+    is_output_ended: bool,
+    unsent_bytes: Option<Bytes>,
+    behavior: ProgramBehavior,
+    received: Vec<u8>,
     sent: usize,
     /// The end of the direction from the client.
     ended: Option<StreamItem>,
 }
 
-/// Wakes a program after a while.
-struct Later(Arc<Mutex<Program>>, SharedWorld);
+/// Polls a program after a random delay.
+struct DelayedWaker(Arc<Mutex<Program>>, SharedWorld);
 
-impl Wake for Later {
+impl Wake for DelayedWaker {
     fn wake(self: Arc<Self>) {
         let program = self.0.clone();
-        self.1.call_later(move || Program::go_on(&program));
+        self.1.call_later(move || Program::poll_program(&program));
     }
 }
 
 impl Program {
-    fn go_on(shared: &Arc<Mutex<Program>>) {
+    fn poll_program(shared: &Arc<Mutex<Program>>) {
         let mut program = shared.lock().expect("no panic");
-        let waker = Waker::from(Arc::new(Later(shared.clone(), program.world.clone())));
+        let waker = Waker::from(Arc::new(DelayedWaker(
+            shared.clone(),
+            program.world.clone(),
+        )));
         program.work(&mut Context::from_waker(&waker));
     }
 
     fn work(&mut self, context: &mut Context<'_>) {
-        match self.habit {
-            Habit::Sleep => {}
-            Habit::SayAndGo(len) | Habit::SayAndListen(len) if !self.listens_only => {
-                let Some(far) = self.far.take() else { return };
-                let _ = far.to_client.push(content(len).into());
-                far.to_client.end();
-                self.listens_only = true;
-                if matches!(self.habit, Habit::SayAndListen(_)) {
-                    // A sender without a receiver replaces the dropped end.
-                    let (unheard, _) = lowroad_engine::stream::stream(1);
-                    self.far = Some(TunnelPeer {
-                        from_client: far.from_client,
-                        to_client: unheard,
+        match self.behavior {
+            ProgramBehavior::Idle => {}
+            ProgramBehavior::SendAndDrop(len) | ProgramBehavior::SendAndRead(len)
+                if !self.is_output_ended =>
+            {
+                let Some(tunnel_peer) = self.tunnel_peer.take() else {
+                    return;
+                };
+                let _ = tunnel_peer.to_client.push(content(len).into());
+                tunnel_peer.to_client.end();
+                self.is_output_ended = true;
+                if matches!(self.behavior, ProgramBehavior::SendAndRead(_)) {
+                    // A sender without receiver replaces the ended direction.
+                    let (unused, _) = lowroad_engine::stream::stream(1);
+                    self.tunnel_peer = Some(TunnelPeer {
+                        from_client: tunnel_peer.from_client,
+                        to_client: unused,
                     });
                     self.listen(context);
                 }
             }
-            Habit::SayAndListen(_) => self.listen(context),
+            ProgramBehavior::SendAndRead(_) => self.listen(context),
             _ => self.echo(context),
         }
     }
 
     fn listen(&mut self, context: &mut Context<'_>) {
-        while let Some(far) = &self.far {
-            match far.from_client.poll_next(context) {
+        while let Some(tunnel_peer) = &self.tunnel_peer {
+            match tunnel_peer.from_client.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(StreamItem::Bytes(bytes)) => self.got.extend_from_slice(&bytes),
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.received.extend_from_slice(&bytes),
                 Poll::Ready(ended) => {
                     self.ended = Some(ended);
-                    self.far = None;
+                    self.tunnel_peer = None;
                 }
             }
         }
     }
 
     fn echo(&mut self, context: &mut Context<'_>) {
-        while let Some(far) = &self.far {
-            if let Some(bytes) = self.held.take() {
-                match far.to_client.poll_room(context) {
-                    Poll::Pending => return self.held = Some(bytes),
-                    Poll::Ready(Err(_)) => return self.far = None,
+        while let Some(tunnel_peer) = &self.tunnel_peer {
+            if let Some(bytes) = self.unsent_bytes.take() {
+                match tunnel_peer.to_client.poll_room(context) {
+                    Poll::Pending => return self.unsent_bytes = Some(bytes),
+                    Poll::Ready(Err(_)) => return self.tunnel_peer = None,
                     Poll::Ready(Ok(())) => {
                         self.sent += bytes.len();
-                        let _ = far.to_client.push(bytes);
+                        let _ = tunnel_peer.to_client.push(bytes);
                     }
                 }
             }
-            if matches!(self.habit, Habit::Break(len) if self.sent >= len) {
-                return self.far = None;
+            if matches!(self.behavior, ProgramBehavior::Break(len) if self.sent >= len) {
+                return self.tunnel_peer = None;
             }
-            match far.from_client.poll_next(context) {
+            match tunnel_peer.from_client.poll_next(context) {
                 Poll::Pending => return,
-                Poll::Ready(StreamItem::Bytes(bytes)) => self.held = Some(bytes),
+                Poll::Ready(StreamItem::Bytes(bytes)) => self.unsent_bytes = Some(bytes),
                 Poll::Ready(ended) => {
-                    let far = self.far.take();
+                    let tunnel_peer = self.tunnel_peer.take();
                     if ended == StreamItem::End {
-                        far.into_iter()
-                            .for_each(|far| BodySender::end(far.to_client));
+                        tunnel_peer
+                            .into_iter()
+                            .for_each(|tunnel_peer| BodySender::end(tunnel_peer.to_client));
                     }
                     self.ended = Some(ended);
                 }
@@ -141,28 +149,28 @@ impl Program {
 
 type Programs = Arc<Mutex<Vec<Arc<Mutex<Program>>>>>;
 
-/// Accepts upgrades of all requests, at once or later.
+/// A service that accepts all upgrades, immediately or deferred.
 struct Upgrading {
     world: SharedWorld,
-    mailbox: Box_,
-    habit: Habit,
+    mailbox: UpgradeMailbox,
+    behavior: ProgramBehavior,
     idle_timeout_ms: Option<u64>,
     programs: Programs,
     sent: Vec<u64>,
 }
 
-const WAITING: usize = 700;
+const BUFFER_LEN: usize = 700;
 
 impl Upgrading {
     fn upgrade(&mut self, response: &mut ResponseWriter<'_>) -> ServiceOutcome<(), ()> {
-        let (tunnel, far) = ClientTunnel::new(WAITING);
+        let (tunnel, tunnel_peer) = ClientTunnel::new(BUFFER_LEN);
         let program = Arc::new(Mutex::new(Program {
             world: self.world.clone(),
-            far: Some(far),
-            listens_only: false,
-            held: None,
-            habit: self.habit,
-            got: Vec::new(),
+            tunnel_peer: Some(tunnel_peer),
+            is_output_ended: false,
+            unsent_bytes: None,
+            behavior: self.behavior,
+            received: Vec::new(),
             sent: 0,
             ended: None,
         }));
@@ -175,7 +183,7 @@ impl Upgrading {
         let mut programs = self.programs.lock().expect("no panic");
         programs.push(program.clone());
         drop(programs);
-        Program::go_on(&program);
+        Program::poll_program(&program);
         ServiceOutcome::Ready(Some(()))
     }
 }
@@ -200,7 +208,7 @@ impl HttpService for Upgrading {
         if request.raw_target() == b"/now" {
             return self.upgrade(response);
         }
-        let (mailbox, id): (Box_, ExchangeId) = (self.mailbox.clone(), exchange.id);
+        let (mailbox, id): (UpgradeMailbox, ExchangeId) = (self.mailbox.clone(), exchange.id);
         self.world
             .call_later(move || mailbox.post(MailboxMessage::Outcome(id, 0)));
         ServiceOutcome::Deferred {
@@ -239,7 +247,7 @@ impl HttpService for Upgrading {
         None
     }
 
-    fn sent(&mut self, (): (), body_len: u64, _whole: bool, _now_ms: u64) {
+    fn sent(&mut self, (): (), body_len: u64, _is_complete: bool, _now_ms: u64) {
         self.sent.push(body_len);
     }
 
@@ -251,7 +259,7 @@ struct Case {
     seed: u64,
     world: SharedWorld,
     worker: Worker<SimDriver, Upgrading>,
-    mailbox: Box_,
+    mailbox: UpgradeMailbox,
     counters: Arc<WorkerCounters>,
     admission: Arc<ConnectionLimit>,
     client: usize,
@@ -292,20 +300,20 @@ fn faults(seed: u64) -> FaultRates {
 }
 
 impl Case {
-    /// A client that has requested an upgrade, after another request.
-    fn new(seed: u64, habit: Habit) -> Case {
-        Case::with(seed, habit, None)
+    /// A case whose client has sent a request, and then one for an upgrade.
+    fn new(seed: u64, behavior: ProgramBehavior) -> Case {
+        Case::with(seed, behavior, None)
     }
 
-    fn with(seed: u64, habit: Habit, idle_timeout_ms: Option<u64>) -> Case {
+    fn with(seed: u64, behavior: ProgramBehavior, idle_timeout_ms: Option<u64>) -> Case {
         let world = SharedWorld::new(seed, faults(seed));
         let driver = world.driver();
-        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
+        let mailbox: UpgradeMailbox = WorkerMailbox::new(driver.waker());
         let programs = Programs::default();
         let service = Upgrading {
             world: world.clone(),
             mailbox: mailbox.clone(),
-            habit,
+            behavior,
             idle_timeout_ms,
             programs: programs.clone(),
             sent: Vec::new(),
@@ -366,7 +374,7 @@ impl Case {
         }
     }
 
-    /// The client's bytes behind the head of the 101.
+    /// The bytes that the client has received after the head of the 101 response.
     fn read(&self) -> Vec<u8> {
         let read = self.world.read(self.client);
         let head = b"Upgrade: echo\r\nConnection: upgrade\r\n\r\n";
@@ -374,7 +382,7 @@ impl Case {
         at.map_or_else(Vec::new, |at| read[at + head.len()..].to_vec())
     }
 
-    /// The far end of the started tunnel.
+    /// The program of the tunnel, once it is started.
     fn program(&mut self) -> Arc<Mutex<Program>> {
         self.turn_until("the upgrade", |case| !case.programs().is_empty());
         self.programs()[0].clone()
@@ -390,9 +398,9 @@ fn content(len: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_goes_in_comes_back_whole_and_both_ways_end() {
+fn tunnel_echoes_all_bytes_and_ends_both_directions() {
     for seed in 0..150 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let content = content([0, 1, 5000, 300_000][(seed % 4) as usize]);
         case.world.send(case.client, &content);
         case.world.end(case.client);
@@ -410,9 +418,9 @@ fn what_goes_in_comes_back_whole_and_both_ways_end() {
 }
 
 #[test]
-fn who_has_said_all_may_still_listen() {
+fn server_that_half_closes_a_tunnel_still_receives() {
     for seed in 0..100 {
-        let mut case = Case::new(seed, Habit::SayAndListen(5000));
+        let mut case = Case::new(seed, ProgramBehavior::SendAndRead(5000));
         case.turn_until("all that is said", |case| case.read().len() == 5000);
         let content = content(100_000);
         case.world.send(case.client, &content);
@@ -422,29 +430,29 @@ fn who_has_said_all_may_still_listen() {
         assert!(case.read() == self::content(5000), "seed {seed}");
         let program = case.program();
         let program = program.lock().expect("no panic");
-        assert!(program.got == content, "seed {seed}");
+        assert!(program.received == content, "seed {seed}");
         assert_eq!(program.ended, Some(StreamItem::End), "seed {seed}");
         assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     }
 }
 
 #[test]
-fn who_has_said_all_and_listens_no_more_ends_the_connection() {
+fn server_that_ends_both_directions_closes_the_connection() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::SayAndGo(50_000));
+        let mut case = Case::new(seed, ProgramBehavior::SendAndDrop(50_000));
         case.world.send(case.client, &content(3000));
         case.turn_until("the end", |case| case.world.is_over(case.client));
         assert!(case.read() == content(50_000), "seed {seed}");
-        // The bytes of a client that continues to send are read for a moment, and not for ever.
+        // If the client continues to send, its bytes are read only for a limited time.
         case.turn_for(10_000);
         assert_eq!(case.admission.open(), 0, "seed {seed}");
     }
 }
 
 #[test]
-fn who_breaks_off_breaks_the_connection() {
+fn server_that_breaks_off_cuts_the_connection() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Break(50_000));
+        let mut case = Case::new(seed, ProgramBehavior::Break(50_000));
         case.world.send(case.client, &content(300_000));
         case.turn_until_over();
         let read = case.read();
@@ -454,24 +462,24 @@ fn who_breaks_off_breaks_the_connection() {
 }
 
 #[test]
-fn a_client_that_is_lost_is_no_more_to_be_heard_and_told() {
+fn client_reset_cuts_the_tunnel_of_the_server() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         let program = case.program();
         case.world.send(case.client, &content(20_000));
         case.world.reset(case.client);
         case.turn_until("the end", |case| case.admission.open() == 0);
         case.turn_for(1000);
         let program = program.lock().expect("no panic");
-        assert!(program.far.is_none(), "seed {seed}: it has noticed");
+        assert!(program.tunnel_peer.is_none(), "seed {seed}: it has noticed");
         assert_ne!(program.ended, Some(StreamItem::End), "seed {seed}");
     }
 }
 
 #[test]
-fn a_slow_far_end_holds_the_client_up_and_nothing_is_lost() {
+fn slow_server_applies_backpressure_without_loss() {
     for seed in 0..60 {
-        let mut case = Case::new(seed, Habit::Sleep);
+        let mut case = Case::new(seed, ProgramBehavior::Idle);
         let content = content(300_000);
         let program = case.program();
         case.world.send(case.client, &content);
@@ -480,30 +488,30 @@ fn a_slow_far_end_holds_the_client_up_and_nothing_is_lost() {
         let waiting = {
             let mut program = program.lock().expect("no panic");
             let waker = Waker::noop();
-            let far = program.far.as_ref().expect("it sleeps");
+            let tunnel_peer = program.tunnel_peer.as_ref().expect("it sleeps");
             let mut context = Context::from_waker(waker);
             let mut all = Vec::new();
             while let Poll::Ready(StreamItem::Bytes(bytes)) =
-                far.from_client.poll_next(&mut context)
+                tunnel_peer.from_client.poll_next(&mut context)
             {
                 all.extend_from_slice(&bytes);
             }
-            program.got = all;
-            program.habit = Habit::Echo;
-            program.got.len()
+            program.received = all;
+            program.behavior = ProgramBehavior::Echo;
+            program.received.len()
         };
-        // One receive more than the limit.
-        assert!(waiting <= WAITING + 32 * 1024, "seed {seed}: {waiting}");
-        Program::go_on(&program);
+        // The last receive may exceed the limit.
+        assert!(waiting <= BUFFER_LEN + 32 * 1024, "seed {seed}: {waiting}");
+        Program::poll_program(&program);
         case.turn_until_over();
         assert!(case.read() == content[waiting..], "seed {seed}");
     }
 }
 
 #[test]
-fn a_client_that_takes_nothing_is_given_up() {
+fn client_that_receives_nothing_is_disconnected() {
     for seed in 0..20 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         drop(case.program());
         case.world.hold(case.client, true);
         case.world.send(case.client, &content(2_000_000));
@@ -521,11 +529,11 @@ fn a_client_that_takes_nothing_is_given_up() {
 }
 
 #[test]
-fn a_tunnel_lasts_for_as_long_as_something_moves_on_it() {
+fn tunnel_times_out_only_without_activity() {
     for seed in 0..30 {
         let own_ms = (seed % 3 == 0).then_some(30_000);
         let idle_ms = own_ms.unwrap_or(IDLE_MS);
-        let mut case = Case::with(seed, Habit::Echo, own_ms);
+        let mut case = Case::with(seed, ProgramBehavior::Echo, own_ms);
         let program = case.program();
         for beat in 1..=6 {
             case.world.send(case.client, b"!");
@@ -541,9 +549,9 @@ fn a_tunnel_lasts_for_as_long_as_something_moves_on_it() {
 }
 
 #[test]
-fn a_drain_ends_tunnels_when_its_time_is_over() {
+fn drain_closes_tunnels_after_its_timeout() {
     for seed in 0..20 {
-        let mut case = Case::new(seed, Habit::Echo);
+        let mut case = Case::new(seed, ProgramBehavior::Echo);
         drop(case.program());
         let timeout_ms = 20_000;
         case.mailbox.post(MailboxMessage::Drain { timeout_ms });

@@ -1,7 +1,7 @@
-//! The worker in the simulator: despite faults of network, helpers and clocks, each client gets the responses to its
-//! requests, complete and in order, or a clean end.
+//! HTTP/1 in the simulator: despite faults of network, helpers and clocks, each client gets the responses to its
+//! requests, complete and in order, or sees that its connection has ended.
 //!
-//! Each case is a seed; a failure prints it.
+//! Each test case has a seed, which a failure prints.
 
 mod echo;
 
@@ -14,17 +14,17 @@ use lowroad_engine::worker::MailboxMessage;
 use lowroad_engine_sim::{FakeTls, FaultRates, SharedWorld};
 use lowroad_limits::ConnectionLimit;
 
-use echo::{BLOCK_LEN, Case, HINTS, calm, pattern_of, settings};
+use echo::{BLOCK_LEN, Case, HINTS, mild_faults, pattern_bytes, settings};
 
-fn answer_of(len: usize, close: bool) -> Vec<u8> {
+fn expected_response(len: usize, close: bool) -> Vec<u8> {
     let end = if close { "Connection: close\r\n" } else { "" };
     let mut answer = format!("HTTP/1.1 200 OK\r\nContent-Length: {len}\r\n{end}\r\n").into_bytes();
-    answer.extend(pattern_of(len));
+    answer.extend(pattern_bytes(len));
     answer
 }
 
 /// The client's bytes without Date fields, which depend on the clocks.
-fn undated(read: &[u8]) -> Vec<u8> {
+fn without_date(read: &[u8]) -> Vec<u8> {
     const LINE: &[u8] = b"Date: Thu, 01 Jan 1970 00:00:00 GMT\r\n";
     const BEFORE: &[u8] = b"HTTP/1.1 200 OK\r\n";
     let mut out = Vec::new();
@@ -42,21 +42,21 @@ fn undated(read: &[u8]) -> Vec<u8> {
 
 const HINT: &[u8] = b"HTTP/1.1 103 Early Hints\r\nLink: </style.css>; rel=preload\r\n\r\n";
 
-/// Requests of one client and the expected responses.
+/// The random requests of a client, and the expected responses.
 fn script(world: &SharedWorld) -> (Vec<u8>, Vec<u8>) {
     let (mut requests, mut answers) = (Vec::new(), Vec::new());
-    let count = 1 + world.dice(6);
+    let count = 1 + world.random_below(6);
     for at in 0..count {
         let last = at + 1 == count;
-        let kind =
-            ["bytes", "deferred", "block", "file", "hinted", "segment"][world.dice(6) as usize];
-        let len = match world.dice(4) {
-            0 => world.dice(50) as usize,
-            1 => world.dice(9000) as usize,
-            _ => world.dice(BLOCK_LEN as u64) as usize,
+        let kind = ["bytes", "deferred", "block", "file", "hinted", "segment"]
+            [world.random_below(6) as usize];
+        let len = match world.random_below(4) {
+            0 => world.random_below(50) as usize,
+            1 => world.random_below(9000) as usize,
+            _ => world.random_below(BLOCK_LEN as u64) as usize,
         };
         let close = if last { "Connection: close\r\n" } else { "" };
-        let body = match world.dice(6) {
+        let body = match world.random_below(6) {
             2 => format!("Content-Length: 0\r\n{close}\r\n"),
             0 => format!("Content-Length: 5\r\n{close}\r\nhello"),
             1 => format!("Transfer-Encoding: chunked\r\n{close}\r\n3\r\nabc\r\n0\r\nX: y\r\n\r\n"),
@@ -66,24 +66,24 @@ fn script(world: &SharedWorld) -> (Vec<u8>, Vec<u8>) {
         if kind == "hinted" {
             answers.extend(HINT.repeat(HINTS));
         }
-        answers.extend(answer_of(len, last));
+        answers.extend(expected_response(len, last));
     }
     (requests, answers)
 }
 
 #[test]
-fn every_answer_arrives_whole_and_in_order() {
-    (0..120).for_each(|seed| assert_eq!(every_answer_arrives(seed, false), 0));
+fn pipelined_responses_are_complete_and_in_order() {
+    (0..120).for_each(|seed| assert_eq!(check_pipelined_responses(seed, false), 0));
 }
 
 #[test]
-fn every_answer_arrives_through_a_layer() {
-    let offloaded = (0..60).map(|seed| every_answer_arrives(seed, true));
+fn pipelined_responses_are_complete_and_in_order_over_tls() {
+    let offloaded = (0..60).map(|seed| check_pipelined_responses(seed, true));
     assert!(offloaded.sum::<u64>() > 20, "the kernel seals for some");
 }
 
 /// Returns the number of clients for which kernel TLS was used.
-fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
+fn check_pipelined_responses(seed: u64, has_tls: bool) -> u64 {
     let pick = |at: u64, from: &[usize]| from[((seed >> at) % from.len() as u64) as usize];
     let faults = FaultRates {
         piece_len_max: pick(0, &[1, 30, 700, 9000]),
@@ -94,13 +94,14 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
         file_failures: pick(4, &[0, 500]) as u64,
         late_sends: pick(5, &[0, 300, 1000]) as u64,
     };
-    let mut case = Case::with(seed, faults, settings(), veiled);
-    case.world.set_seal_failures(pick(2, &[0, 500]) as u64);
+    let mut case = Case::with(seed, faults, settings(), has_tls);
+    case.world
+        .set_kernel_tls_failures(pick(2, &[0, 500]) as u64);
     let clients: Vec<_> = (0..5)
         .map(|_| {
             let (mut requests, answers) = script(&case.world);
             let id = case.world.connect();
-            if veiled {
+            if has_tls {
                 case.world.send(id, &FakeTls::hello());
                 requests = FakeTls::records(&requests);
             }
@@ -116,39 +117,39 @@ fn every_answer_arrives(seed: u64, veiled: bool) -> u64 {
     for (id, answers) in clients {
         let mut read = case.world.read(id);
         sent_bytes += read.len() as u64;
-        if veiled {
+        if has_tls {
             let (bytes, is_ended) = FakeTls::read(&read);
             assert!(is_ended, "seed {seed}: client {id}: the end was not said");
             read = bytes;
         }
-        let read = undated(&read);
+        let read = without_date(&read);
         assert_eq!(read.len(), answers.len(), "seed {seed}: client {id}");
         assert!(read == answers, "seed {seed}: client {id}: other bytes");
     }
     // Handshake bytes do not count as bytes of responses.
     let counted = case.counters.sent_bytes.value();
-    assert!(veiled || counted == sent_bytes, "seed {seed}");
+    assert!(has_tls || counted == sent_bytes, "seed {seed}");
     assert!(counted <= sent_bytes, "seed {seed}");
     assert_eq!(case.counters.broken.value(), 0, "seed {seed}");
     case.counters.kernel_tls.value()
 }
 
-/// A client that requests other keys than the kernel's gets the response in progress, and the end.
+/// After a key update, a client gets the response in progress, then the connection ends.
 #[test]
-fn other_keys_than_the_kernels_end_the_connection_in_order() {
+fn key_update_with_kernel_tls_ends_the_connection_after_the_response() {
     for seed in 0..60 {
         let faults = FaultRates {
             window_len: 3000,
             delay_ms_max: 20,
             late_sends: [0, 500][(seed % 2) as usize],
-            ..calm()
+            ..mild_faults()
         };
         let mut case = Case::with(seed, faults, settings(), true);
         let id = case.world.connect();
         let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
         case.world.send(id, &FakeTls::hello());
         case.world.send(id, &FakeTls::records(request));
-        // While it is sent, with a request behind it, or afterwards.
+        // The key update is sent during the response, with or without another request, or after the response.
         let read_len_min = [30_000, 30_000, 90_000][(seed % 3) as usize];
         case.turn_until(seed, "some of it", |world| {
             world.read(id).len() > read_len_min
@@ -162,7 +163,10 @@ fn other_keys_than_the_kernels_end_the_connection_in_order() {
         case.turn_until(seed, "the end", |world| world.is_over(id));
         let (read, is_ended) = FakeTls::read(&case.world.read(id));
         assert!(is_ended, "seed {seed}: the end was not said");
-        assert!(undated(&read) == answer_of(90_000, false), "seed {seed}");
+        assert!(
+            without_date(&read) == expected_response(90_000, false),
+            "seed {seed}"
+        );
         assert_eq!(case.counters.kernel_tls.value(), 1, "seed {seed}");
         case.turn_for(5_000);
         assert_eq!(case.admission.open(), 0, "seed {seed}");
@@ -170,9 +174,9 @@ fn other_keys_than_the_kernels_end_the_connection_in_order() {
 }
 
 #[test]
-fn other_keys_are_of_no_matter_while_the_layer_seals() {
-    let mut case = Case::with(1, calm(), settings(), true);
-    case.world.set_seal_failures(1000);
+fn key_update_without_kernel_tls_keeps_the_connection_open() {
+    let mut case = Case::with(1, mild_faults(), settings(), true);
+    case.world.set_kernel_tls_failures(1000);
     let id = case.world.connect();
     let request = b"GET /file/90000 HTTP/1.1\r\nHost: sim\r\n\r\n";
     let said = [
@@ -188,9 +192,9 @@ fn other_keys_are_of_no_matter_while_the_layer_seals() {
     assert_eq!(case.admission.open(), 1);
 }
 
-/// The first bytes of a connection to a TLS listener, and the client's received bytes.
+/// Sends `bytes` as the first bytes to a TLS listener. Returns the case, and the bytes that the client has received.
 fn first_bytes(bytes: &[u8]) -> (Case, Vec<u8>) {
-    let mut case = Case::with(1, calm(), settings(), true);
+    let mut case = Case::with(1, mild_faults(), settings(), true);
     let id = case.world.connect();
     case.world.send(id, bytes);
     case.turn_for(10);
@@ -202,7 +206,7 @@ fn first_bytes(bytes: &[u8]) -> (Case, Vec<u8>) {
 }
 
 #[test]
-fn who_speaks_clear_text_to_a_layer_is_answered_so() {
+fn clear_text_request_to_tls_listener_gets_clear_text_400() {
     let (case, read) = first_bytes(b"GET / HTTP/1.1\r\nHost: sim\r\n\r\n");
     assert!(read.starts_with(b"HTTP/1.1 400 Bad Request\r\n"));
     assert_eq!(case.counters.clear_text.value(), 1);
@@ -210,7 +214,7 @@ fn who_speaks_clear_text_to_a_layer_is_answered_so() {
 }
 
 #[test]
-fn who_breaks_a_layers_rules_is_told_and_ended() {
+fn tls_violation_gets_alert_and_close() {
     let (case, read) = first_bytes(b"HELLOOOOO");
     assert_eq!(read, b"ALERT\n");
     assert_eq!(case.counters.handshake_failures.value(), 1);
@@ -218,8 +222,8 @@ fn who_breaks_a_layers_rules_is_told_and_ended() {
 }
 
 #[test]
-fn a_handshake_that_does_not_end_is_ended() {
-    let mut case = Case::with(1, calm(), settings(), true);
+fn incomplete_tls_handshake_times_out() {
+    let mut case = Case::with(1, mild_faults(), settings(), true);
     let id = case.world.connect();
     case.world.send(id, b"HEL");
     case.turn_for(50_000);
@@ -230,32 +234,35 @@ fn a_handshake_that_does_not_end_is_ended() {
 }
 
 #[test]
-fn clients_of_http_1_0_get_no_interim_responses() {
-    let mut case = Case::new(1, calm(), settings());
+fn http_10_clients_get_no_interim_responses() {
+    let mut case = Case::new(1, mild_faults(), settings());
     let id = case.world.connect();
     case.world
         .send(id, b"GET /hinted/5 HTTP/1.0\r\nHost: sim\r\n\r\n");
     case.turn_until(1, "the end", |world| world.is_over(id));
-    assert_eq!(undated(&case.world.read(id)), answer_of(5, true));
+    assert_eq!(
+        without_date(&case.world.read(id)),
+        expected_response(5, true)
+    );
 }
 
 #[test]
-fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
+fn resets_clock_jumps_and_early_ends_release_connections_without_wrong_bytes() {
     for seed in 0..180 {
-        let veiled = seed >= 120;
+        let has_tls = seed >= 120;
         let faults = FaultRates {
             clock_jumps: 30,
             window_len: 3000,
             late_sends: [0, 500, 1000][(seed % 3) as usize],
             delay_ms_max: 300,
-            ..calm()
+            ..mild_faults()
         };
-        let mut case = Case::with(seed, faults, settings(), veiled);
+        let mut case = Case::with(seed, faults, settings(), has_tls);
         let clients: Vec<_> = (0..6)
             .map(|at| {
                 let (mut requests, answers) = script(&case.world);
                 let id = case.world.connect();
-                if veiled {
+                if has_tls {
                     case.world.send(id, &FakeTls::hello());
                     requests = FakeTls::records(&requests);
                 }
@@ -287,10 +294,10 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
         );
         for (id, answers) in clients {
             let mut read = case.world.read(id);
-            if veiled {
+            if has_tls {
                 read = FakeTls::read(&read).0;
             }
-            let read = undated(&read);
+            let read = without_date(&read);
             assert!(
                 answers.starts_with(&read),
                 "seed {seed}: client {id}: not a prefix"
@@ -300,8 +307,8 @@ fn breaks_jumps_and_early_ends_give_a_prefix_and_free_everything() {
 }
 
 #[test]
-fn slow_clients_are_ended_by_their_timeouts() {
-    let mut case = Case::new(1, calm(), settings());
+fn header_body_and_idle_timeouts_close_connections() {
+    let mut case = Case::new(1, mild_faults(), settings());
     let idle = case.world.connect();
     case.world
         .send(idle, b"GET /bytes/3 HTTP/1.1\r\nHost: sim\r\n\r\n");
@@ -316,14 +323,17 @@ fn slow_clients_are_ended_by_their_timeouts() {
     assert_eq!(case.admission.open(), 3, "too early");
     case.turn_for(200_000);
     assert_eq!(case.admission.open(), 0);
-    assert_eq!(undated(&case.world.read(idle)), answer_of(3, false));
+    assert_eq!(
+        without_date(&case.world.read(idle)),
+        expected_response(3, false)
+    );
     assert_eq!(case.counters.idle_timeouts.value(), 1);
     assert_eq!(case.counters.header_timeouts.value(), 1);
     assert_eq!(case.counters.body_timeouts.value(), 1);
 }
 
 #[test]
-fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
+fn client_that_receives_below_the_minimum_rate_is_disconnected() {
     let settings = WorkerSettings {
         rate_min: 1000,
         ..settings()
@@ -332,20 +342,22 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
         piece_len_max: 1,
         delay_ms_max: 0,
         window_len: 10,
-        ..calm()
+        ..mild_faults()
     };
     let mut case = Case::new(2, faults, settings);
-    let sips = case.world.connect();
-    case.world
-        .send(sips, b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    let slow_client = case.world.connect();
+    case.world.send(
+        slow_client,
+        b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n",
+    );
     case.turn_for(60_000);
-    // About ten bytes per millisecond are enough: the request is complete, or was fast enough so far.
+    // About ten bytes per millisecond are fast enough.
     assert_eq!(case.counters.rate_too_low.value(), 0);
     let faults = FaultRates {
         piece_len_max: 50,
         delay_ms_max: 2000,
         window_len: 100,
-        ..calm()
+        ..mild_faults()
     };
     let mut case = Case::new(
         3,
@@ -355,30 +367,32 @@ fn a_client_that_trickles_or_sips_is_below_the_minimum_rate() {
             ..self::settings()
         },
     );
-    let sips = case.world.connect();
-    case.world
-        .send(sips, b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n");
+    let slow_client = case.world.connect();
+    case.world.send(
+        slow_client,
+        b"GET /block/100000 HTTP/1.1\r\nHost: sim\r\n\r\n",
+    );
     case.turn_for(60_000);
     assert_eq!(case.counters.rate_too_low.value(), 1);
     assert_eq!(case.admission.open(), 0);
 }
 
 #[test]
-fn a_body_that_trickles_is_given_up_when_its_grace_is_over() {
+fn body_below_the_minimum_rate_is_refused_after_the_grace_period() {
     let settings = WorkerSettings {
         rate_min: 1000,
         rate_grace_ms: 3000,
         ..settings()
     };
-    let mut case = Case::new(5, calm(), settings);
-    let trickles = case.world.connect();
+    let mut case = Case::new(5, mild_faults(), settings);
+    let slow_sender = case.world.connect();
     case.world.send(
-        trickles,
+        slow_sender,
         b"GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nContent-Length: 90\r\n\r\n",
     );
     for second in 0..8 {
         assert!(case.counters.rate_too_low.value() == 0 || second > 2);
-        case.world.send(trickles, b"x");
+        case.world.send(slow_sender, b"x");
         case.turn_for(1000);
     }
     assert_eq!(case.counters.rate_too_low.value(), 1);
@@ -387,19 +401,22 @@ fn a_body_that_trickles_is_given_up_when_its_grace_is_over() {
 }
 
 #[test]
-fn an_idle_timeout_counts_from_the_answer_even_after_a_slow_head() {
+fn idle_timeout_starts_at_the_response_even_after_a_slow_head() {
     let settings = WorkerSettings {
         header_timeout_ms: 15_000,
         idle_timeout_ms: 1000,
         ..settings()
     };
-    let mut case = Case::new(6, calm(), settings);
+    let mut case = Case::new(6, mild_faults(), settings);
     let slow = case.world.connect();
     case.world.send(slow, b"GET /bytes/3 HTTP/1.1\r\nHost:");
     case.turn_for(2500);
     case.world.send(slow, b" sim\r\n\r\n");
     case.turn_for(500);
-    assert_eq!(undated(&case.world.read(slow)), answer_of(3, false));
+    assert_eq!(
+        without_date(&case.world.read(slow)),
+        expected_response(3, false)
+    );
     assert_eq!(case.admission.open(), 1);
     case.turn_for(1000);
     assert_eq!(case.admission.open(), 0);
@@ -407,58 +424,62 @@ fn an_idle_timeout_counts_from_the_answer_even_after_a_slow_head() {
 }
 
 #[test]
-fn one_who_sends_much_at_once_is_read_to_the_end_in_turns() {
+fn large_unwanted_body_is_drained_before_the_next_request() {
     const LEN: usize = 1_000_000;
     let faults = FaultRates {
         piece_len_max: LEN + 1000,
-        ..calm()
+        ..mild_faults()
     };
     let mut case = Case::new(7, faults, settings());
-    let floods = case.world.connect();
+    let client_id = case.world.connect();
     let head = format!("GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nContent-Length: {LEN}\r\n\r\n");
-    case.world.send(floods, head.as_bytes());
+    case.world.send(client_id, head.as_bytes());
     for _ in 0..4 {
-        case.world.send(floods, &vec![b'x'; LEN / 4]);
+        case.world.send(client_id, &vec![b'x'; LEN / 4]);
     }
-    // The body is unwanted; the request behind it is parsed all the same.
+    // The body is dropped, and the request after it is still parsed.
     case.world
-        .send(floods, b"GET /bytes/4 HTTP/1.1\r\nHost: sim\r\n\r\n");
+        .send(client_id, b"GET /bytes/4 HTTP/1.1\r\nHost: sim\r\n\r\n");
     case.turn_until(7, "the second answer", |world| {
-        undated(&world.read(floods)) == [answer_of(3, false), answer_of(4, false)].concat()
+        without_date(&world.read(client_id))
+            == [expected_response(3, false), expected_response(4, false)].concat()
     });
 }
 
 #[test]
-fn a_body_that_breaks_does_not_get_into_the_answer_before() {
+fn malformed_body_does_not_corrupt_the_previous_response() {
     for seed in 0..20 {
         let faults = FaultRates {
             piece_len_max: 100_000,
             delay_ms_max: 300,
             window_len: 1000,
-            ..calm()
+            ..mild_faults()
         };
         let mut case = Case::new(seed, faults, settings());
         let client = case.world.connect();
-        let two = "GET /bytes/10000 HTTP/1.1\r\nHost: sim\r\n\r\n\
+        let requests = "GET /bytes/10000 HTTP/1.1\r\nHost: sim\r\n\r\n\
                    GET /bytes/3 HTTP/1.1\r\nHost: sim\r\nTransfer-Encoding: chunked\r\n\r\n";
-        case.world.send(client, two.as_bytes());
+        case.world.send(client, requests.as_bytes());
         case.turn_until(seed, "the first bytes", |world| {
             !world.read(client).is_empty()
         });
         case.world.send(client, b"no size\r\n");
         case.turn_until(seed, "the end", |world| world.is_over(client));
-        let (read, first) = (undated(&case.world.read(client)), answer_of(10_000, false));
+        let (read, first) = (
+            without_date(&case.world.read(client)),
+            expected_response(10_000, false),
+        );
         assert!(read.starts_with(&first), "seed {seed}");
     }
 }
 
 #[test]
-fn an_outcome_that_comes_too_late_reaches_no_later_request() {
+fn late_outcome_does_not_reach_a_later_request() {
     for seed in 0..40 {
         let faults = FaultRates {
             delay_ms_max: 100,
             window_len: 100_000,
-            ..calm()
+            ..mild_faults()
         };
         let mut case = Case::new(seed, faults, settings());
         let client = case.world.connect();
@@ -468,22 +489,22 @@ fn an_outcome_that_comes_too_late_reaches_no_later_request() {
                 b"GET /twice/3 HTTP/1.1\r\nHost: sim\r\n\r\nGET /deferred/4 HTTP/1.1\r\nHost: sim\r\n\r\n",
             );
         }
-        let two = [answer_of(3, false), answer_of(4, false)].concat();
+        let responses = [expected_response(3, false), expected_response(4, false)].concat();
         case.turn_until(seed, "all answers", |world| {
-            undated(&world.read(client)) == two.repeat(3)
+            without_date(&world.read(client)) == responses.repeat(3)
         });
     }
 }
 
 #[test]
-fn too_many_connections_are_turned_away_and_places_come_back() {
+fn connections_above_the_limit_are_refused_and_closed_ones_are_released() {
     let settings = WorkerSettings {
         connections_max: 3,
         ..settings()
     };
     let faults = FaultRates {
         late_sends: 500,
-        ..calm()
+        ..mild_faults()
     };
     let mut case = Case::new(4, faults, settings);
     let clients: Vec<usize> = (0..5).map(|_| case.world.connect()).collect();
@@ -502,11 +523,11 @@ fn too_many_connections_are_turned_away_and_places_come_back() {
 }
 
 #[test]
-fn a_drain_answers_what_is_under_way_and_ends() {
+fn drain_completes_requests_in_progress() {
     for seed in 0..40 {
         let faults = FaultRates {
             delay_ms_max: 100,
-            ..calm()
+            ..mild_faults()
         };
         let mut case = Case::new(seed, faults, settings());
         let busy = case.world.connect();
@@ -528,8 +549,11 @@ fn a_drain_answers_what_is_under_way_and_ends() {
         assert!(case.worker.drained(), "seed {seed}");
         let took_ms = case.world.now_ms() - begun_ms;
         assert!(took_ms < 30_000, "seed {seed}: took {took_ms} ms");
-        let read = undated(&case.world.read(busy));
-        let (open, closed) = (answer_of(70_000, false), answer_of(70_000, true));
+        let read = without_date(&case.world.read(busy));
+        let (open, closed) = (
+            expected_response(70_000, false),
+            expected_response(70_000, true),
+        );
         assert!(
             read.len() >= open.len() - 5000 || read.is_empty(),
             "seed {seed}: cut"
@@ -542,18 +566,18 @@ fn a_drain_answers_what_is_under_way_and_ends() {
 }
 
 #[test]
-fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
-    for (seed, lets_go) in [(0, true), (1, false)] {
-        let mut case = Case::new(seed, calm(), settings());
+fn drain_waits_for_holds_until_its_timeout_but_not_for_tasks() {
+    for (seed, drops_hold) in [(0, true), (1, false)] {
+        let mut case = Case::new(seed, mild_faults(), settings());
         let hold = case.local.tasks.hold();
-        let restless = std::future::pending::<()>();
-        case.local.tasks.spawn(restless).detach();
+        let pending_task = std::future::pending::<()>();
+        case.local.tasks.spawn(pending_task).detach();
         case.mailbox
             .post(MailboxMessage::Drain { timeout_ms: 5_000 });
         let begun_ms = case.world.now_ms();
         case.turn_for(2_000);
         assert!(!case.worker.drained(), "it is held");
-        let hold = (!lets_go).then_some(hold);
+        let hold = (!drops_hold).then_some(hold);
         for _ in 0..100_000 {
             if case.worker.drained() {
                 break;
@@ -562,13 +586,13 @@ fn a_drain_waits_for_who_holds_the_worker_but_not_for_its_tasks_nor_for_ever() {
         }
         assert!(case.worker.drained());
         let took_ms = case.world.now_ms() - begun_ms;
-        assert_eq!(took_ms >= 5_000, !lets_go, "{took_ms} ms");
+        assert_eq!(took_ms >= 5_000, !drops_hold, "{took_ms} ms");
         drop(hold);
     }
 }
 
-/// All clients of the simulator have to send a PROXY header.
-fn introduced() -> WorkerSettings {
+/// Settings with which all clients have to send a PROXY header.
+fn proxy_protocol_settings() -> WorkerSettings {
     let all: IpAddr = [0, 0, 0, 0].into();
     WorkerSettings {
         header_timeout_ms: 5000,
@@ -581,13 +605,13 @@ fn introduced() -> WorkerSettings {
     }
 }
 
-/// PROXY headers in both versions, and those without a client's address.
-fn introductions() -> [(Vec<u8>, Option<&'static str>); 6] {
+/// PROXY headers in both versions, with the client's address if they contain one.
+fn proxy_headers() -> [(Vec<u8>, Option<&'static str>); 6] {
     const SIGNATURE: &[u8] = b"\r\n\r\n\0\r\nQUIT\n";
     let mut v6 = [SIGNATURE, &[0x21, 0x21, 0, 36 + 7]].concat();
     v6.extend([0x20, 1, 0xd, 0xb8, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 7]);
     v6.extend([0; 20]);
-    // An unknown field.
+    // A TLV of an unknown type.
     v6.extend([0xe5, 0, 4, 1, 2, 3, 4]);
     let unix = [SIGNATURE, &[0x21, 0x31, 0, 216], &[b'/'; 216]].concat();
     [
@@ -607,14 +631,14 @@ fn introductions() -> [(Vec<u8>, Option<&'static str>); 6] {
 }
 
 #[test]
-fn a_proxy_says_whose_connection_it_is() {
+fn proxy_header_sets_the_client_address() {
     for seed in 0..60 {
-        for (header, client) in introductions() {
+        for (header, client) in proxy_headers() {
             let faults = FaultRates {
                 piece_len_max: [1, 3, 40, 9000][(seed % 4) as usize],
-                ..calm()
+                ..mild_faults()
             };
-            let mut case = Case::new(seed, faults, introduced());
+            let mut case = Case::new(seed, faults, proxy_protocol_settings());
             let id = case.world.connect();
             case.world.send(id, &header);
             case.world
@@ -641,7 +665,7 @@ fn a_proxy_says_whose_connection_it_is() {
 }
 
 #[test]
-fn what_is_no_introduction_gets_no_answer() {
+fn invalid_proxy_header_closes_the_connection_without_response() {
     for seed in 0..40 {
         for said in [
             &b"GET /peer/0 HTTP/1.1\r\nHost: sim\r\n\r\n"[..],
@@ -652,9 +676,9 @@ fn what_is_no_introduction_gets_no_answer() {
         ] {
             let faults = FaultRates {
                 piece_len_max: [1, 9000][(seed % 2) as usize],
-                ..calm()
+                ..mild_faults()
             };
-            let mut case = Case::new(seed, faults, introduced());
+            let mut case = Case::new(seed, faults, proxy_protocol_settings());
             let id = case.world.connect();
             case.world.send(id, said);
             case.turn_for(10_000);
@@ -666,8 +690,8 @@ fn what_is_no_introduction_gets_no_answer() {
 }
 
 #[test]
-fn a_proxy_s_clients_have_their_limits_and_it_has_none() {
-    let mut case = Case::new(3, calm(), introduced());
+fn limit_per_address_applies_to_proxied_clients_but_not_to_the_proxy() {
+    let mut case = Case::new(3, mild_faults(), proxy_protocol_settings());
     let connect = |case: &Case, last: u8| {
         let id = case.world.connect();
         let line = format!(
@@ -683,15 +707,15 @@ fn a_proxy_s_clients_have_their_limits_and_it_has_none() {
     }
     let third = connect(&case, 1);
     case.turn_for(5000);
-    // This service refuses all with the same status.
+    // This service has the same status for all refusals.
     assert!(case.world.read(third).starts_with(b"HTTP/1.1 400"));
     assert_eq!(case.counters.over_address_max.value(), 1);
     assert_eq!(case.admission.open(), 5);
 }
 
 #[test]
-fn a_look_whether_we_are_there_is_no_failure() {
-    let mut case = Case::new(4, calm(), introduced());
+fn tcp_health_check_is_no_proxy_header_error() {
+    let mut case = Case::new(4, mild_faults(), proxy_protocol_settings());
     let id = case.world.connect();
     case.world.end(id);
     case.turn_until(4, "the end", |world| world.is_over(id));

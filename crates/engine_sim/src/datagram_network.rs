@@ -1,5 +1,5 @@
-//! The simulator's datagram network: it loses, duplicates, delays, reorders and marks packets at random, and changes
-//! the addresses of senders behind address translators (NAT). Knows sockets by number, and no protocol.
+//! The simulator's datagram network: it randomly loses, duplicates, delays, reorders and marks packets, and changes the
+//! addresses of senders behind address translators (NAT).
 
 use std::collections::VecDeque;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
@@ -10,22 +10,22 @@ use lowroad_engine::driver::{DatagramSocketId, DriverEvent};
 use super::datagrams::SimDatagram;
 use super::sim_world::{SimEvent, SimWorld};
 
-/// The ports that address translators choose.
+/// The range of ports that address translators choose.
 const TRANSLATED_PORT_MIN: u16 = 40_000;
 const TRANSLATED_PORTS: u16 = 20_000;
 
-/// The rates of datagram faults: chances in a thousand, for each datagram.
+/// The rates of datagram faults: probabilities per datagram, in a thousand.
 #[derive(Clone, Debug)]
 pub struct DatagramFaults {
-    /// It is lost.
+    /// The datagram is lost.
     pub lost: u64,
-    /// A copy follows.
+    /// The datagram arrives twice.
     pub duplicated: u64,
-    /// Later ones overtake it.
+    /// Later datagrams overtake it.
     pub reordered: u64,
-    /// A router marks it instead of dropping it, if its transport is ECN-capable (RFC 3168).
+    /// A router marks the datagram instead of dropping it, if the transport is ECN-capable (RFC 3168).
     pub marked: u64,
-    /// Its sender gets another address, if it is behind an address translator: responses to the old one are lost.
+    /// The sender gets another address, if it is behind an address translator; responses to the old address are lost.
     pub rebound: u64,
     /// Shortest delay of a datagram, virtual µs.
     pub delay_us: u64,
@@ -33,9 +33,9 @@ pub struct DatagramFaults {
     pub jitter_us_max: u64,
     /// Longest datagram that the path carries.
     pub mtu_len: usize,
-    /// Datagrams that a socket accepts before some have left it.
+    /// Maximum number of datagrams in a socket's send buffer.
     pub send_buffer_max: usize,
-    /// Maximum number of datagrams that wait to be received; others are dropped.
+    /// Maximum number of datagrams in a socket's receive buffer; further ones are dropped.
     pub receive_buffer_max: usize,
 }
 
@@ -57,28 +57,28 @@ impl Default for DatagramFaults {
     }
 }
 
-/// Counts of events of datagrams.
+/// Statistics of the datagram network.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct DatagramStats {
-    /// Sent, without copies by the network.
+    /// Sent datagrams, without the network's copies.
     pub sent: u64,
-    /// Delivered to a socket.
+    /// Datagrams delivered to a socket.
     pub delivered: u64,
-    /// Lost by [`DatagramFaults::lost`].
+    /// Datagrams lost by [`DatagramFaults::lost`].
     pub lost: u64,
-    /// Copied.
+    /// Duplicated datagrams.
     pub duplicated: u64,
-    /// Delayed beyond later ones.
+    /// Datagrams that later ones have overtaken.
     pub reordered: u64,
-    /// Marked with [`Ecn::Ce`].
+    /// Datagrams marked with [`Ecn::Ce`].
     pub marked: u64,
     /// Changes of a sender's address.
     pub rebound: u64,
-    /// Longer than the MTU of the path.
+    /// Datagrams longer than the MTU of the path.
     pub too_long: u64,
-    /// Sent to an address that no socket has.
+    /// Datagrams to an address that no socket has.
     pub unreachable: u64,
-    /// Sends on a full socket.
+    /// Attempts to send on a full socket.
     pub full: u64,
     /// Datagrams received together with others as a train.
     pub coalesced: u64,
@@ -101,26 +101,26 @@ pub struct DatagramNetwork {
     translated: u16,
 }
 
-/// One socket.
+/// A datagram socket.
 pub struct DatagramPort {
-    /// The address that it is bound to.
+    /// The address to which the socket is bound.
     pub bound: SocketAddr,
-    /// Its address in the network, if it is behind an address translator.
+    /// The socket's address in the network, if it is behind an address translator.
     pub translated: Option<SocketAddr>,
-    /// Its driver, and its identifier there.
+    /// The driver that owns the socket, and its identifier there.
     pub owner: Option<(usize, DatagramSocketId)>,
     pub received: VecDeque<SimDatagram>,
-    /// Datagrams that have not left it.
+    /// The number of sent datagrams that have not left the socket.
     unsent: usize,
     is_full: bool,
     pub is_closed: bool,
-    /// When the last datagram that keeps its order arrives.
+    /// When the last datagram that was not reordered arrives.
     last_us: u64,
     pub drops: DatagramDrops,
 }
 
 impl DatagramPort {
-    /// Whether it receives datagrams to this address.
+    /// Whether the socket receives datagrams to this address.
     fn accepts(&self, to: SocketAddr) -> bool {
         let address = self.translated.unwrap_or(self.bound);
         let ip = address.ip();
@@ -136,7 +136,7 @@ impl DatagramNetwork {
         self.readable(driver).next().is_some()
     }
 
-    /// A driver's sockets that have datagrams.
+    /// A driver's sockets with datagrams to receive.
     pub fn readable(&self, driver: usize) -> impl Iterator<Item = DatagramSocketId> {
         let owned = self.ports.iter().filter(|port| !port.is_closed);
         owned
@@ -165,7 +165,7 @@ impl DatagramNetwork {
         port
     }
 
-    /// Changes a socket's address in the network; datagrams to the old one are lost.
+    /// Changes a socket's address in the network; datagrams to the old address are lost.
     pub fn translate(&mut self, port: usize) {
         let number = TRANSLATED_PORT_MIN + self.translated;
         self.translated = (self.translated + 1) % TRANSLATED_PORTS;
@@ -193,7 +193,7 @@ impl DatagramNetwork {
         let exact = |port: &DatagramPort| !port.bound.ip().is_unspecified();
         let takers = self.ports.iter().enumerate();
         let taker = takers.filter(|(_, port)| port.accepts(transit.to));
-        // A socket bound to this address takes precedence over one bound to all.
+        // A socket bound to this address takes precedence over a socket bound to all addresses.
         let Some(port_index) = taker
             .max_by_key(|(_, port)| exact(port))
             .map(|(port_index, _)| port_index)
@@ -220,7 +220,8 @@ impl DatagramNetwork {
         });
     }
 
-    /// A datagram has left a socket. Returns the event of the room, with its driver, if the socket was full.
+    /// Called when a datagram has left a socket. If the socket was full and has room again, returns the driver and its
+    /// event.
     pub fn depart(&mut self, port: usize) -> Option<(usize, DriverEvent)> {
         // Linux reports room once less than half of the buffer is used (`sock_writeable`).
         let half = self.faults.send_buffer_max / 2;
@@ -255,14 +256,16 @@ impl SimWorld {
         self.datagrams.stats.sent += 1;
         self.datagrams.ports[port].unsent += 1;
         // A datagram leaves its socket before it arrives.
-        let departs_us = self.now_us + self.dice(faults.delay_us / 4 + 1);
+        let departs_us = self.now_us + self.random_below(faults.delay_us / 4 + 1);
         self.schedule_at_us(departs_us, SimEvent::Departed(port));
-        if self.dice(1000) < faults.rebound && self.datagrams.ports[port].translated.is_some() {
+        if self.random_below(1000) < faults.rebound
+            && self.datagrams.ports[port].translated.is_some()
+        {
             self.datagrams.translate(port);
             self.datagrams.stats.rebound += 1;
         }
         let from = self.datagrams.source(port, local, to);
-        let copies = match self.dice(1000) < faults.duplicated {
+        let copies = match self.random_below(1000) < faults.duplicated {
             true => 2,
             false => 1,
         };
@@ -276,40 +279,40 @@ impl SimWorld {
                 ecn,
                 bytes,
             };
-            self.carry(port, transit);
+            self.schedule_arrival(port, transit);
         }
         true
     }
 
     fn mark(&mut self, ecn: Ecn) -> Ecn {
         // RFC 3168 §5: routers mark only ECN-capable packets.
-        if ecn == Ecn::NotEct || self.dice(1000) >= self.datagrams.faults.marked {
+        if ecn == Ecn::NotEct || self.random_below(1000) >= self.datagrams.faults.marked {
             return ecn;
         }
-        // Only the first mark counts.
+        // A datagram that was already marked is not counted again.
         self.datagrams.stats.marked += u64::from(ecn != Ecn::Ce);
         Ecn::Ce
     }
 
-    /// Schedules the arrival of a datagram, or loses it.
-    fn carry(&mut self, port: usize, transit: DatagramTransit) {
+    /// Schedules the arrival of a datagram, or drops it.
+    fn schedule_arrival(&mut self, port: usize, transit: DatagramTransit) {
         let faults = self.datagrams.faults.clone();
         // Datagrams are never fragmented (IP_PMTUDISC_PROBE).
         if transit.bytes.len() > faults.mtu_len {
             self.datagrams.stats.too_long += 1;
             return;
         }
-        if self.dice(1000) < faults.lost {
+        if self.random_below(1000) < faults.lost {
             self.datagrams.stats.lost += 1;
             return;
         }
-        let transit_us = faults.delay_us + self.dice(faults.jitter_us_max + 1);
+        let transit_us = faults.delay_us + self.random_below(faults.jitter_us_max + 1);
         // Datagrams keep their order, except those that are reordered on purpose.
         let in_order_us = (self.now_us + transit_us).max(self.datagrams.ports[port].last_us);
-        let arrival_us = match self.dice(1000) < faults.reordered {
+        let arrival_us = match self.random_below(1000) < faults.reordered {
             true => {
                 self.datagrams.stats.reordered += 1;
-                in_order_us + 1 + self.dice(3 * transit_us + 1000)
+                in_order_us + 1 + self.random_below(3 * transit_us + 1000)
             }
             false => {
                 self.datagrams.ports[port].last_us = in_order_us;

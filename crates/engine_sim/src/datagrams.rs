@@ -1,7 +1,7 @@
-//! Datagram sockets in the simulator. One belongs to a driver or to the test, with the same calls.
+//! Datagram sockets in the simulator. A socket belongs to a driver or to the test, which use the same functions.
 //!
-//! Trains are cut on sending, so that each datagram has its own fate; those that arrive together may be received as a
-//! train again. The [network](super::datagram_network) decides about their transit.
+//! Trains are segmented when they are sent, so that each datagram may be lost or delayed separately; datagrams that
+//! arrive together may be received as a train again. The [network](super::datagram_network) delivers them.
 
 use std::net::{IpAddr, SocketAddr};
 
@@ -14,7 +14,7 @@ use super::datagram_network::{DatagramFaults, DatagramStats};
 /// A received datagram.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SimDatagram {
-    /// The sender's address, as its address translator shows it.
+    /// The sender's address, after translation.
     pub peer: SocketAddr,
     /// The destination.
     pub local: IpAddr,
@@ -31,13 +31,13 @@ pub struct SimDatagrams {
 }
 
 impl SharedWorld {
-    /// Binds a socket. An unspecified address receives datagrams to any address with this port that no other socket
-    /// has; that of IPv6 also receives IPv4, as in Linux.
+    /// Binds a socket. With an unspecified address it receives datagrams to all addresses with this port that no other
+    /// socket is bound to; with that of IPv6, also IPv4 datagrams, as in Linux.
     pub fn bind_datagrams(&self, address: SocketAddr) -> SimDatagrams {
         self.bind_port(address, false)
     }
 
-    /// The same, behind an address translator, which shows another port and may change it.
+    /// Like [`SharedWorld::bind_datagrams`], behind an address translator, which uses another port and may change it.
     pub fn bind_translated_datagrams(&self, address: SocketAddr) -> SimDatagrams {
         self.bind_port(address, true)
     }
@@ -54,21 +54,22 @@ impl SharedWorld {
         self.lock().datagrams.faults = faults;
     }
 
-    /// The counts of datagram events so far.
+    /// The statistics of the datagram network so far.
     pub fn datagram_stats(&self) -> DatagramStats {
         self.lock().datagrams.stats
     }
 }
 
 impl SimDatagrams {
-    /// Its address in the network.
+    /// The socket's address in the network.
     pub fn address(&self) -> SocketAddr {
         let world = self.world.lock();
         let port = &world.datagrams.ports[self.port];
         port.translated.unwrap_or(port.bound)
     }
 
-    /// Sends a datagram, from `local` if it is bound to several addresses. False if the socket is full.
+    /// Sends a datagram; `local` is the source if the socket is bound to several addresses. False if the socket is
+    /// full.
     pub fn send(&self, to: SocketAddr, local: Option<IpAddr>, ecn: Ecn, bytes: &[u8]) -> bool {
         let mut world = self.world.lock();
         world.send_datagram(self.port, to, local, ecn, bytes)
@@ -80,24 +81,24 @@ impl SimDatagrams {
         world.datagrams.ports[self.port].received.pop_front()
     }
 
-    /// Changes the address that its translator shows.
+    /// Changes the translated address of the socket.
     pub fn rebind(&self) {
         let mut world = self.world.lock();
         world.datagrams.translate(self.port);
         world.datagrams.stats.rebound += 1;
     }
 
-    /// Reports its events to a driver.
+    /// Assigns the socket to a driver, which gets its events.
     pub(crate) fn set_owner(&self, driver: usize, id: DatagramSocketId) {
         self.world.lock().datagrams.ports[self.port].owner = Some((driver, id));
     }
 
-    /// The datagrams that it has lost.
+    /// The datagrams that the socket has lost.
     pub(crate) fn drops(&self) -> DatagramDrops {
         self.world.lock().datagrams.ports[self.port].drops
     }
 
-    /// Receives trains until the batch is full. Returns whether it is.
+    /// Receives trains until the batch is full or no more are available. Returns whether the batch is full.
     pub(crate) fn receive_batch(&self, batch: &mut DatagramBatch) -> bool {
         while !batch.is_full() {
             let Some((datagram, segment_len)) = self.receive_train() else {
@@ -134,15 +135,15 @@ impl SimDatagrams {
         trains.len()
     }
 
-    /// Receives datagrams as a train, as UDP GRO does: waiting ones, or the first of them, of the same peer, address,
-    /// codepoint and length; a shorter one ends the train.
+    /// Receives datagrams as a train, like UDP GRO: some or all available ones with the same peer, address, codepoint
+    /// and length; a shorter one ends the train.
     fn receive_train(&self) -> Option<(SimDatagram, usize)> {
         let mut world = self.world.lock();
         let mut train = world.datagrams.ports[self.port].received.pop_front()?;
         let segment_len = train.bytes.len();
         let mut last_len = segment_len;
         // The kernel may end a train anywhere.
-        while last_len == segment_len && world.dice(4) > 0 {
+        while last_len == segment_len && world.random_below(4) > 0 {
             let received = &mut world.datagrams.ports[self.port].received;
             let is_next = |next: &SimDatagram| {
                 let len = train.bytes.len() + next.bytes.len();

@@ -1,23 +1,23 @@
-//! A stand-in for TLS in the simulator: a handshake of one round trip, masked records, and an explicit end. It has no
-//! security; it transforms bytes as TLS does, so that all code paths for encrypted connections are tested.
+//! Fake TLS for the simulator: a handshake of one round trip, masked records, and an explicit end. It is not secure,
+//! but transforms bytes as TLS does, so that all code paths for encrypted connections are tested.
 //!
 //! ```text
-//! client: "HELLO\n"    server: "WELCOME\n"    then both: length (2 bytes, big-endian), so many masked bytes; 0 = the end
+//! client: "HELLO\n"   server: "WELCOME\n"   then records: length (2 bytes, big-endian), masked bytes; 0: the end
 //! ```
-//! The world can mask instead, as kernel TLS does. A client can request another mask, which the world does not have,
-//! by the length 65535.
+//! The simulated world can mask the bytes instead, like kernel TLS. With the length 65535 a client requests another
+//! mask (a key update), which the world does not support.
 
 use std::sync::Arc;
 
-use lowroad_engine::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
+use lowroad_engine::tls_session::{LayerFault, TlsInfo, TlsSession, TlsState};
 
 const HELLO: &[u8] = b"HELLO\n";
 const WELCOME: &[u8] = b"WELCOME\n";
 const MASK: u8 = 0x5a;
-/// Maximum length of a record, and number of records of one call.
+/// Maximum length of a record, and maximum number of records per call.
 const RECORD_LEN_MAX: usize = 1000;
 const RECORDS_MAX: usize = 20;
-/// The world masks files from this length on.
+/// The length from which the world masks files.
 const OFFLOAD_LEN: u64 = 20_000;
 const ANOTHER_MASK: [u8; 2] = [0xff; 2];
 
@@ -31,9 +31,9 @@ pub struct FakeTls {
 }
 
 impl FakeTls {
-    /// The key that makes the world mask.
+    /// The key that is passed to the world for masking.
     pub(super) const KEYS: &[u8] = &[MASK];
-    /// The alert for the world that announces the end.
+    /// The alert (close_notify) that the world sends.
     pub(super) const END: &[u8] = b"end";
 
     pub(super) fn end() -> Vec<u8> {
@@ -45,12 +45,12 @@ impl FakeTls {
         ANOTHER_MASK.to_vec()
     }
 
-    /// A client's first message.
+    /// The first message of a client.
     pub fn hello() -> Vec<u8> {
         HELLO.to_vec()
     }
 
-    /// These bytes as a client's records.
+    /// Encodes bytes as records of a client.
     pub fn records(bytes: &[u8]) -> Vec<u8> {
         let mut wire = Vec::new();
         for record in bytes.chunks(RECORD_LEN_MAX) {
@@ -59,7 +59,7 @@ impl FakeTls {
         wire
     }
 
-    /// Decodes the bytes that a client has read, with whether their end was announced.
+    /// Decodes the bytes that a client has read. Returns them, and whether their end was announced.
     ///
     /// # Panics
     /// The server violated the protocol.
@@ -97,7 +97,7 @@ impl TlsSession for FakeTls {
         received: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
-    ) -> Result<LayerState, LayerFault> {
+    ) -> Result<TlsState, LayerFault> {
         self.ciphertext.extend_from_slice(received);
         if self.info.is_none() {
             let len = self.ciphertext.len().min(HELLO.len());
@@ -110,7 +110,7 @@ impl TlsSession for FakeTls {
                 return Err(LayerFault::Broken);
             }
             if len < HELLO.len() {
-                return Ok(LayerState::Handshake);
+                return Ok(TlsState::Handshake);
             }
             wire.extend_from_slice(WELCOME);
             self.ciphertext.drain(..len);
@@ -119,15 +119,15 @@ impl TlsSession for FakeTls {
         loop {
             if self.ciphertext.starts_with(&ANOTHER_MASK) {
                 self.ciphertext.drain(..ANOTHER_MASK.len());
-                // Only the kernel's key can't be changed.
+                // Only the world's mask, like the kernel's key, can't be changed.
                 self.is_key_worn |= self.is_offloaded;
                 continue;
             }
             let Some((record, rest)) = take_record(&self.ciphertext) else {
-                return Ok(LayerState::Ready(secured));
+                return Ok(TlsState::Ready(secured));
             };
             if record.is_empty() {
-                return Ok(LayerState::Ended);
+                return Ok(TlsState::Ended);
             }
             plain.extend(record.iter().map(|byte| byte ^ MASK));
             self.ciphertext = rest.to_vec();

@@ -1,11 +1,12 @@
-//! The driver for deterministic simulation tests: a network, files and clocks in virtual time, with faults from a seed.
+//! A driver for deterministic simulation tests: a network, files and clocks in virtual time, with random faults that a
+//! seed determines.
 //!
-//! Bytes arrive in pieces and late, sockets accept a part of the sent bytes, at once or later, helpers finish out of
-//! order, clocks jump. As with edge-triggered epoll, an event is reported once: a worker that misses it gets no other,
-//! and [`SimDriver::wait`] panics instead of waiting for ever.
+//! Bytes arrive in pieces and delayed, sockets accept only part of the sent bytes or complete a send later, helpers
+//! finish out of order, and clocks jump. As with edge-triggered epoll, an event is reported once. If a worker misses an
+//! event and nothing else is scheduled, [`SimDriver::wait`] panics instead of waiting for ever.
 //!
-//! Upstream connections lead to the test: it takes the established ones ([`SharedWorld::dialed`]) and is their other
-//! end, as it is the client of accepted ones.
+//! The test is the client of accepted connections, and also the peer of upstream connections, which it takes with
+//! [`SharedWorld::dialed`].
 
 #![forbid(unsafe_code)]
 
@@ -44,29 +45,29 @@ use self::sim_world::{
     DriverWaits, EndRecipient, PendingSend, SimEvent, SimWorld, SocketName, SocketOwner,
 };
 
-/// The rates of faults: chances in a thousand, and sizes.
+/// Faults: probabilities in a thousand, and sizes.
 #[derive(Clone, Debug)]
 pub struct FaultRates {
     /// Longest piece in which bytes arrive.
     pub piece_len_max: usize,
     /// Longest delay of any event, virtual ms.
     pub delay_ms_max: u64,
-    /// Bytes that a socket accepts before the client has read some.
+    /// Maximum number of bytes that a socket accepts and the client has not read.
     pub window_len: usize,
-    /// Per wait: the monotonic clock jumps ahead by up to ten seconds, the time of day anywhere.
+    /// Per wait: the monotonic clock jumps ahead by up to ten seconds, and the time of day to any value.
     pub clock_jumps: u64,
-    /// Per accept: descriptors have run out.
+    /// Per accept: file descriptors have run out.
     pub accept_failures: u64,
-    /// Per start of a file's transfer, or of a task's job for helpers: there is no descriptor or helper.
+    /// Per start of a file transfer or helper job: no file descriptor or helper is available.
     pub file_failures: u64,
-    /// Per send: it ends some time later, and the driver has the buffer until then.
+    /// Per send: the send completes later, and the driver has the buffer until then.
     pub late_sends: u64,
 }
 
 /// Maximum length of one receive.
-const LENT_LEN: usize = 32 * 1024;
+const RECV_LEN_MAX: usize = 32 * 1024;
 
-/// How upstream peers react to new connections: chances in a thousand.
+/// How upstream peers react to new connections: probabilities in a thousand.
 #[derive(Clone, Debug, Default)]
 pub struct PeerBehavior {
     /// The connection is refused.
@@ -81,7 +82,7 @@ pub struct PeerBehavior {
 #[derive(Clone)]
 pub struct SharedWorld(Arc<Mutex<SimWorld>>);
 
-/// The worker's end of a connection; dropping it closes it.
+/// The worker's end of a connection; dropping this closes the connection.
 pub struct SimSocket {
     id: usize,
     world: SharedWorld,
@@ -101,7 +102,8 @@ impl SharedWorld {
         SharedWorld(Arc::new(Mutex::new(SimWorld::new(seed, faults))))
     }
 
-    /// A driver in this world. There may be several, which wait in turn: time passes only while none of them has work.
+    /// Creates a driver in this world. If there are several, they wait in turn: time passes only while no driver has
+    /// work.
     pub fn driver(&self) -> SimDriver {
         let mut world = self.lock();
         let (number, now_ms) = (world.drivers.len(), world.now_ms());
@@ -126,15 +128,15 @@ impl SharedWorld {
         }
     }
 
-    /// Stops a driver in the middle of its work, as if its thread were preempted, or lets it continue: meanwhile the
-    /// others do not wait for it. Drivers are numbered in order of creation.
+    /// Stops a driver in the middle of its work, as if its thread were preempted, or lets it continue. Time passes even
+    /// if a stopped driver has work. Drivers are numbered in order of creation.
     pub fn stop(&self, driver: usize, is_stopped: bool) {
         self.lock().drivers[driver].is_stopped = is_stopped;
     }
 
-    /// Sets the rate at which the world refuses kernel TLS, in a thousand.
-    pub fn set_seal_failures(&self, seal_failures: u64) {
-        self.lock().seal_failures = seal_failures;
+    /// Sets the probability, in a thousand, that the world refuses kernel TLS.
+    pub fn set_kernel_tls_failures(&self, seal_failures: u64) {
+        self.lock().kernel_tls_failures = seal_failures;
     }
 
     /// Sets the behavior of upstream peers.
@@ -142,8 +144,8 @@ impl SharedWorld {
         self.lock().peer_behavior = behavior;
     }
 
-    /// Takes the upstream connections that were established since the last call. The test is their other end, by the
-    /// same calls as for a client.
+    /// Takes the upstream connections that were established since the last call. The test acts as their peer, with the
+    /// same functions as for a client.
     pub fn dialed(&self) -> Vec<usize> {
         std::mem::take(&mut self.lock().dialed)
     }
@@ -153,12 +155,12 @@ impl SharedWorld {
         self.lock().helper_jobs
     }
 
-    /// The number of connections that the driver's side has not closed.
+    /// The number of connections that the drivers have not closed.
     pub fn open_count(&self) -> usize {
         self.lock().open_count()
     }
 
-    /// A client connects some time from now.
+    /// Lets a client connect, after a random delay.
     pub fn connect(&self) -> usize {
         let mut world = self.lock();
         let id = world.add_socket(None);
@@ -169,13 +171,13 @@ impl SharedWorld {
         id
     }
 
-    /// A client sends bytes: they arrive in pieces, in order.
+    /// Sends bytes from a client, which arrive in pieces and in order.
     pub fn send(&self, id: usize, bytes: &[u8]) {
         let mut world = self.lock();
         let mut rest = bytes;
         while !rest.is_empty() {
             let piece_len_max = world.faults.piece_len_max as u64;
-            let len = (1 + world.dice(piece_len_max) as usize).min(rest.len());
+            let len = (1 + world.random_below(piece_len_max) as usize).min(rest.len());
             // TCP keeps the order: a piece never overtakes an earlier one.
             let due_ms = world.random_due_ms().max(world.socket(id).last_ms);
             world.socket(id).last_ms = due_ms;
@@ -184,27 +186,28 @@ impl SharedWorld {
         }
     }
 
-    /// A client half-closes, after all bytes sent before.
+    /// Half-closes a client's connection, after all bytes sent before.
     pub fn end(&self, id: usize) {
         let mut world = self.lock();
         let due_ms = world.socket(id).last_ms.max(world.now_ms());
         world.schedule_at_ms(due_ms, SimEvent::End(id));
     }
 
-    /// A client closes after all bytes sent before: its end arrives, and bytes sent to it break the connection.
+    /// Closes a client's connection, after all bytes sent before: the end of input arrives, and bytes sent to the
+    /// client cause a reset.
     pub fn close(&self, id: usize) {
         self.end(id);
         self.lock().socket(id).is_gone = true;
     }
 
-    /// A client resets the connection after all bytes sent before.
+    /// Resets a client's connection, after all bytes sent before.
     pub fn reset_after(&self, id: usize) {
         let mut world = self.lock();
         let due_ms = world.socket(id).last_ms.max(world.now_ms());
         world.schedule_at_ms(due_ms, SimEvent::Break(id));
     }
 
-    /// A client stops reading (`true`) or resumes.
+    /// Lets a client stop reading (`true`), or resume.
     pub fn hold(&self, id: usize, is_held: bool) {
         let mut world = self.lock();
         world.socket(id).is_held = is_held;
@@ -212,14 +215,14 @@ impl SharedWorld {
         world.schedule_at_ms(due_ms, SimEvent::Read(id));
     }
 
-    /// A client resets the connection some time from now.
+    /// Resets a client's connection after a random delay.
     pub fn reset(&self, id: usize) {
         let mut world = self.lock();
         let due_ms = world.random_due_ms();
         world.schedule_at_ms(due_ms, SimEvent::Break(id));
     }
 
-    /// All bytes that a client has read.
+    /// The bytes that a client has read.
     pub fn read(&self, id: usize) -> Vec<u8> {
         self.lock().socket(id).read.clone()
     }
@@ -229,7 +232,7 @@ impl SharedWorld {
         std::mem::take(&mut self.lock().socket(id).read)
     }
 
-    /// Whether the server has closed or half-closed a connection, and all its bytes were read.
+    /// Whether the server has closed or half-closed a connection, and the client has read all its bytes.
     pub fn is_over(&self, id: usize) -> bool {
         let mut world = self.lock();
         let socket = world.socket(id);
@@ -241,22 +244,22 @@ impl SharedWorld {
         self.lock().socket(id).was_reset
     }
 
-    /// Calls a function some time from now, as a helper would.
+    /// Calls a function after a random delay, like a helper thread.
     pub fn call_later(&self, call: impl FnOnce() + Send + 'static) {
         let mut world = self.lock();
         let due_ms = world.random_due_ms();
         world.schedule_at_ms(due_ms, SimEvent::Call(Box::new(call)));
     }
 
-    /// Ends a wait at this time at the latest.
+    /// Schedules an event that ends a wait at this time.
     pub fn alarm(&self, due_ms: u64) {
         self.lock()
             .schedule_at_ms(due_ms, SimEvent::Call(Box::new(|| {})));
     }
 
-    /// A pseudo-random number below `below`, from the seed.
-    pub fn dice(&self, below: u64) -> u64 {
-        self.lock().dice(below)
+    /// A pseudorandom number below `below`, determined by the seed.
+    pub fn random_below(&self, below: u64) -> u64 {
+        self.lock().random_below(below)
     }
 
     /// Virtual monotonic ms.
@@ -271,25 +274,25 @@ impl SharedWorld {
 
 impl IoDriver for SimDriver {
     type Socket = SimSocket;
-    type Lent = Vec<u8>;
+    type RecvBuffer = Vec<u8>;
     type Listener = ();
     type Datagrams = SimDatagrams;
 
     fn wait(&mut self, timeout_ms: Option<u64>, events: &mut Vec<DriverEvent>) {
         let (calls, now_ms) = {
             let mut world = self.world.lock();
-            // Other drivers run on this thread too, so none can notify this one while it is parked.
+            // All drivers run on this thread, so no other can notify this one while it is parked.
             self.local.event_count.prepare();
             let timeout_ms = timeout_ms.map(|ms| self.local.timers.now_ms() + ms);
             world.pass_time(timeout_ms);
-            // As after a suspension of the machine, or a change of the time of day.
-            if world.dice(1000) < world.faults.clock_jumps {
-                world.now_us += world.dice(10_000) * 1000;
-                world.unix_ms = world.dice(1 << 41);
+            // Clocks jump like this after a suspend, or when the time of day is set.
+            if world.random_below(1000) < world.faults.clock_jumps {
+                world.now_us += world.random_below(10_000) * 1000;
+                world.unix_ms = world.random_below(1 << 41);
             }
             (world.run_due_events(self.number), world.now_ms())
         };
-        // Without the lock: a call may use this world.
+        // Called without the lock, as a function may use this world.
         calls.into_iter().for_each(|call| call());
         events.extend(self.world.lock().drivers[self.number].events.drain(..));
         self.local.resume(now_ms);
@@ -320,7 +323,7 @@ impl IoDriver for SimDriver {
         _listener: ListenerId,
     ) -> Result<AcceptedSocket<SimSocket>, AcceptFailure> {
         let mut world = self.world.lock();
-        if world.dice(1000) < world.faults.accept_failures {
+        if world.random_below(1000) < world.faults.accept_failures {
             return Err(AcceptFailure::Exhausted);
         }
         let id = world.backlog.pop_front().ok_or(AcceptFailure::Empty)?;
@@ -340,7 +343,7 @@ impl IoDriver for SimDriver {
         self.world.lock().listening = on;
     }
 
-    fn refuse_new(&mut self, _listener: ListenerId) {}
+    fn refuse_handshakes(&mut self, _listener: ListenerId) {}
 
     fn close_listener(&mut self, _listener: ListenerId) {
         self.world.lock().listening = false;
@@ -354,7 +357,7 @@ impl IoDriver for SimDriver {
         });
         let readable =
             !world.socket(socket.id).incoming.is_empty() || world.socket(socket.id).ended;
-        // As epoll_ctl(2): the current readiness is reported.
+        // Like epoll_ctl(2), this reports the current readiness.
         world.report(socket.id, readable, true);
         Ok(())
     }
@@ -365,14 +368,14 @@ impl IoDriver for SimDriver {
         if socket.broken {
             return ReceiveOutcome::Broken;
         }
-        let len = socket.incoming.len().min(LENT_LEN);
+        let len = socket.incoming.len().min(RECV_LEN_MAX);
         let received: Vec<u8> = socket.incoming.drain(..len).collect();
         match len {
             0 if socket.ended => ReceiveOutcome::End,
             0 => ReceiveOutcome::Empty,
             len => ReceiveOutcome::Bytes {
                 buffer: received,
-                more: len == LENT_LEN,
+                more: len == RECV_LEN_MAX,
             },
         }
     }
@@ -388,7 +391,7 @@ impl IoDriver for SimDriver {
     ) -> SendOutcome {
         let mut world = self.world.lock();
         assert!(!world.socket(socket.id).has_pending_send(), "one at a time");
-        if world.dice(1000) < world.faults.late_sends {
+        if world.random_below(1000) < world.faults.late_sends {
             let send = PendingSend {
                 recipient: EndRecipient::Worker(self.number, token),
                 buffer: std::mem::take(buffer),
@@ -398,8 +401,8 @@ impl IoDriver for SimDriver {
         }
         let bytes = buffer.pieces().concat();
         match world.accept_bytes(socket.id, &bytes) {
-            // A full socket may be reported at once, or by the next send.
-            SendOutcome::Bytes(len) if len < bytes.len() && world.dice(2) == 0 => {
+            // A full socket may be reported now, or by the next send.
+            SendOutcome::Bytes(len) if len < bytes.len() && world.random_below(2) == 0 => {
                 world.socket(socket.id).full = true;
                 SendOutcome::Filled(len)
             }
@@ -416,17 +419,17 @@ impl IoDriver for SimDriver {
     ) -> io::Result<()> {
         let mut world = self.world.lock();
         assert!(!world.socket(socket.id).has_pending_send(), "one at a time");
-        if world.dice(1000) < world.faults.file_failures {
+        if world.random_below(1000) < world.faults.file_failures {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         let rest = range.end - range.start;
-        // As in the real transfer: the tail is read, not sent.
+        // As in the real transfer, the tail is read, not sent.
         let held_back = if file.is_immutable { 0 } else { TAIL_LEN };
         let sent = if rest <= held_back {
             lowroad_engine::file::read_all(file, range)
         } else {
             // A transfer may stop anywhere before the tail.
-            let len = (1 + world.dice(rest - held_back)).min(rest) as usize;
+            let len = (1 + world.random_below(rest - held_back)).min(rest) as usize;
             let mut bytes = vec![0; len];
             file.file.read_exact_at(&mut bytes, range.start)?;
             match world.accept_bytes(socket.id, &bytes) {
@@ -453,11 +456,11 @@ impl IoDriver for SimDriver {
         range: Range<u64>,
     ) -> io::Result<()> {
         let mut world = self.world.lock();
-        if world.dice(1000) < world.faults.file_failures {
+        if world.random_below(1000) < world.faults.file_failures {
             return Err(io::ErrorKind::WouldBlock.into());
         }
         // A read may be short.
-        let len = 1 + world.dice(range.end - range.start);
+        let len = 1 + world.random_below(range.end - range.start);
         let read = lowroad_engine::file::read(file, range.start..range.start + len);
         let due_ms = world.random_due_ms();
         world.schedule_at_ms(due_ms, SimEvent::File(self.number, token, read));
@@ -466,21 +469,21 @@ impl IoDriver for SimDriver {
 
     fn enable_kernel_tls(&mut self, socket: &SimSocket, keys: &[u8]) -> io::Result<()> {
         let mut world = self.world.lock();
-        if world.dice(1000) < world.seal_failures {
+        if world.random_below(1000) < world.kernel_tls_failures {
             return Err(io::ErrorKind::NotFound.into());
         }
         assert_eq!(keys, FakeTls::KEYS);
         let socket = world.socket(socket.id);
         // Kernel TLS is enabled once, and not within a send.
-        assert!(!socket.is_sealed && !socket.has_pending_send());
-        socket.is_sealed = true;
+        assert!(!socket.has_kernel_tls && !socket.has_pending_send());
+        socket.has_kernel_tls = true;
         Ok(())
     }
 
     fn send_alert(&mut self, socket: &SimSocket, alert: &[u8]) -> SendOutcome {
         let mut world = self.world.lock();
         let is_idle = !world.socket(socket.id).has_pending_send();
-        assert!(is_idle && world.socket(socket.id).is_sealed);
+        assert!(is_idle && world.socket(socket.id).has_kernel_tls);
         assert_eq!(alert, FakeTls::END);
         world.take_alert(socket.id)
     }
@@ -493,7 +496,7 @@ impl IoDriver for SimDriver {
         let mut world = self.world.lock();
         let socket = world.socket(socket.id);
         socket.finished = true;
-        // As the kernel does: a half-close drops a record that it kept.
+        // Like the kernel: a half-close drops a record that it kept.
         socket.withheld.clear();
     }
 
@@ -544,7 +547,7 @@ impl IoDriver for SimDriver {
         self.datagrams.remove(&id.0);
     }
 
-    fn local(&self) -> &WorkerHandle {
+    fn worker_handle(&self) -> &WorkerHandle {
         &self.local
     }
 }

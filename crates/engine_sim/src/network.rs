@@ -1,5 +1,4 @@
-//! Upstream connections in the simulator, of which the test is the other end, and helpers that complete jobs some time
-//! later. Time is the world's.
+//! Upstream connections in the simulator, whose peer is the test, and helpers that complete jobs after random delays.
 
 use std::any::Any;
 use std::io;
@@ -25,7 +24,7 @@ impl SimNetwork {
     fn owner(&self, id: SourceId) -> SocketOwner {
         SocketOwner {
             driver: self.driver,
-            name: SocketName::Elsewhere(id),
+            name: SocketName::Upstream(id),
         }
     }
 }
@@ -34,12 +33,12 @@ impl UpstreamNetwork for SimNetwork {
     fn connect(&self, to: ConnectTarget<'_>, id: SourceId) -> io::Result<PendingConnect> {
         let mut world = self.world.lock();
         let chances = world.peer_behavior.clone();
-        let refused = world.dice(1000) < chances.refused;
+        let refused = world.random_below(1000) < chances.refused;
         let connected = match to {
             ConnectTarget::Unix(_) if refused => {
                 return Err(io::ErrorKind::ConnectionRefused.into());
             }
-            ConnectTarget::Unix(_) if world.dice(1000) < chances.queue_full => {
+            ConnectTarget::Unix(_) if world.random_below(1000) < chances.queue_full => {
                 return Err(io::ErrorKind::WouldBlock.into());
             }
             ConnectTarget::Unix(_) => true,
@@ -47,11 +46,11 @@ impl UpstreamNetwork for SimNetwork {
         };
         let id = world.add_socket(Some(self.owner(id)));
         if connected {
-            // As in Linux, a Unix socket connects at once.
+            // As in Linux, a Unix socket connects immediately.
             world.socket(id).dialed = Some(Ok(()));
             world.dialed.push(id);
-        // An unanswered connection gets no event: only the caller's timeout ends it.
-        } else if world.dice(1000) >= chances.unanswered {
+        // A connection that is never established causes no event: only the caller's timeout ends the attempt.
+        } else if world.random_below(1000) >= chances.unanswered {
             let due_ms = world.random_due_ms();
             let result = match refused {
                 true => Err(io::ErrorKind::ConnectionRefused),
@@ -62,33 +61,33 @@ impl UpstreamNetwork for SimNetwork {
         drop(world);
         let world = self.world.clone();
         Ok(PendingConnect {
-            socket: Box::new(SimOutgoing { id, world }),
+            socket: Box::new(SimUpstreamSocket { id, world }),
             connected,
         })
     }
 
     fn adopt(&self, socket: &mut dyn NetworkSocket, id: SourceId) -> io::Result<()> {
         let socket: &mut dyn Any = socket;
-        let Some(socket) = socket.downcast_mut::<SimOutgoing>() else {
+        let Some(socket) = socket.downcast_mut::<SimUpstreamSocket>() else {
             return Err(io::ErrorKind::Unsupported.into());
         };
         let mut world = self.world.lock();
         world.socket(socket.id).owner = Some(self.owner(id));
         let connection = world.socket(socket.id);
         let readable = !connection.incoming.is_empty() || connection.ended;
-        // The current readiness is reported anew, as by epoll_ctl(2).
+        // The current readiness is reported again, as by epoll_ctl(2).
         world.report(socket.id, readable, true);
         Ok(())
     }
 }
 
 /// The driver's end of an upstream connection.
-struct SimOutgoing {
+struct SimUpstreamSocket {
     id: usize,
     world: SharedWorld,
 }
 
-impl NetworkSocket for SimOutgoing {
+impl NetworkSocket for SimUpstreamSocket {
     fn connected(&mut self) -> io::Result<()> {
         match self.world.lock().socket(self.id).dialed {
             Some(Ok(())) => Ok(()),
@@ -116,7 +115,7 @@ impl NetworkSocket for SimOutgoing {
     fn send(&mut self, buffer: &mut SendBuffer) -> io::Result<UpstreamSendOutcome> {
         let mut world = self.world.lock();
         assert!(!world.socket(self.id).has_pending_send(), "one at a time");
-        if world.dice(1000) < world.faults.late_sends {
+        if world.random_below(1000) < world.faults.late_sends {
             let send = PendingSend {
                 recipient: EndRecipient::Task,
                 buffer: std::mem::take(buffer),
@@ -141,19 +140,19 @@ impl NetworkSocket for SimOutgoing {
     }
 }
 
-impl Drop for SimOutgoing {
+impl Drop for SimUpstreamSocket {
     fn drop(&mut self) {
         self.world.lock().close(self.id);
     }
 }
 
-/// Runs jobs some time later, in random order.
+/// Runs jobs after random delays, so in random order.
 pub struct SimHelpers(pub SharedWorld);
 
 impl BlockingOffload for SimHelpers {
     fn submit(&self, job: OffloadJob) -> Result<(), QueueFull> {
         let mut world = self.0.lock();
-        if world.dice(1000) < world.faults.file_failures {
+        if world.random_below(1000) < world.faults.file_failures {
             return Err(QueueFull);
         }
         world.helper_jobs += 1;

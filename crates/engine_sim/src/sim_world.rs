@@ -1,4 +1,5 @@
-//! The world of a test: scheduled events, and both ends of all connections. It knows drivers only as queues of events.
+//! The simulated world of a test: scheduled events, and both ends of all connections. Drivers are represented by their
+//! queues of events.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -15,18 +16,18 @@ use lowroad_engine::file::FileSent;
 use lowroad_engine::timers::WorkerTimers;
 use lowroad_engine::upstream_network::{SocketEvent, SourceId};
 
-/// The world of one test.
+/// The simulated world of one test.
 pub struct SimWorld {
-    /// Monotonic time; most events have steps of a millisecond.
+    /// Monotonic time; most events are scheduled at whole milliseconds.
     pub now_us: u64,
     pub unix_ms: u64,
     pub faults: FaultRates,
     pub peer_behavior: PeerBehavior,
-    /// Chances in a thousand that a connection's request for kernel TLS fails.
-    pub seal_failures: u64,
+    /// The probability, in a thousand, that enabling kernel TLS fails.
+    pub kernel_tls_failures: u64,
     pub drivers: Vec<DriverWaits>,
     pub backlog: VecDeque<usize>,
-    /// Upstream connections that were established since the last call.
+    /// Upstream connections that were established since the last call of `dialed`.
     pub dialed: Vec<usize>,
     pub listening: bool,
     pub datagrams: DatagramNetwork,
@@ -39,20 +40,20 @@ pub struct SimWorld {
     next_socket: usize,
 }
 
-/// The world's view of a driver.
+/// What the world knows of a driver.
 pub struct DriverWaits {
-    /// The events of its next wait.
+    /// The events that the driver's next wait returns.
     pub events: VecDeque<DriverEvent>,
     pub event_count: Arc<EventCount>,
     pub timers: WorkerTimers,
-    /// When it wants to be woken in addition.
+    /// The time set by `IoDriver::wake_at`.
     pub wake_us: Option<u64>,
-    /// It is preempted, and others do not wait for it.
+    /// The driver is preempted: time passes even if it has work.
     pub is_stopped: bool,
 }
 
 impl DriverWaits {
-    /// Whether its next wait would return at once.
+    /// Whether the driver's next wait would return immediately.
     fn has_work(&self) -> bool {
         !self.events.is_empty() || self.event_count.is_notified()
     }
@@ -73,37 +74,37 @@ pub enum SimEvent {
     Call(Box<dyn FnOnce() + Send>),
 }
 
-/// The recipient of a socket's events: a driver, and its identifier of the socket.
+/// The recipient of a socket's events: a driver, and the socket's identifier there.
 #[derive(Clone, Copy)]
 pub struct SocketOwner {
     pub driver: usize,
     pub name: SocketName,
 }
 
-/// A driver's identifier of a socket.
+/// The identifier of a socket in its driver.
 #[derive(Clone, Copy)]
 pub enum SocketName {
     Accepted(ConnectionToken),
-    Elsewhere(SourceId),
+    Upstream(SourceId),
 }
 
-/// One connection, both ends.
+/// Both ends of a connection.
 #[derive(Default)]
 pub struct SimConnection {
     pub owner: Option<SocketOwner>,
     /// The result of connecting, for upstream connections.
     pub dialed: Option<Result<(), io::ErrorKind>>,
-    /// Arrived and not received yet.
+    /// Bytes that have arrived and are not received yet.
     pub incoming: VecDeque<u8>,
     pub ended: bool,
     pub broken: bool,
-    /// Accepted from the server, not read by the client yet.
+    /// Bytes that the server has sent and the client has not read yet.
     pub unread: VecDeque<u8>,
-    /// Read by the client.
+    /// Bytes that the client has read.
     pub read: Vec<u8>,
-    /// Kernel TLS: accepted bytes are encrypted on their way.
-    pub is_sealed: bool,
-    /// An accepted record that is not on its way: a close or half-close drops it, as the kernel does.
+    /// Kernel TLS is enabled: sent bytes are encrypted.
+    pub has_kernel_tls: bool,
+    /// A record that was accepted and not transmitted: a close or half-close drops it, as in the kernel.
     pub withheld: Vec<u8>,
     pub full: bool,
     pub finished: bool,
@@ -112,23 +113,23 @@ pub struct SimConnection {
     pub was_reset: bool,
     /// The driver's send in progress.
     pending_send: Option<PendingSend>,
-    /// A completed send, for its task.
+    /// A completed send, until its task takes it.
     pub completed: Option<SendCompletion>,
     /// The client has stopped reading.
     pub is_held: bool,
-    /// The client is gone: bytes sent to it break the connection.
+    /// The client has closed: bytes sent to it cause a reset.
     pub is_gone: bool,
-    /// When the last piece that the client sent arrives: later ones arrive after it.
+    /// When the last piece that the client sent arrives, which later pieces must not overtake.
     pub last_ms: u64,
 }
 
-/// A send that ends later.
+/// A send that completes later.
 pub struct PendingSend {
     pub recipient: EndRecipient,
     pub buffer: SendBuffer,
 }
 
-/// The recipient of a send's end.
+/// The recipient of a send's result.
 pub enum EndRecipient {
     /// The worker of this driver, for this connection.
     Worker(usize, ConnectionToken),
@@ -150,14 +151,14 @@ impl SimWorld {
             unix_ms: 1_700_000_000_000,
             faults,
             peer_behavior: PeerBehavior::default(),
-            seal_failures: 0,
+            kernel_tls_failures: 0,
             drivers: Vec::new(),
             backlog: VecDeque::new(),
             dialed: Vec::new(),
             listening: true,
             datagrams: DatagramNetwork::default(),
             helper_jobs: 0,
-            // Never 0, which xorshift would not leave.
+            // Never 0, as xorshift stays at 0.
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             schedule: BTreeMap::new(),
             next_order: 0,
@@ -184,8 +185,8 @@ impl SimWorld {
         self.sockets.values().filter(open).count()
     }
 
-    /// Lets time pass until the next event, until a driver wants to be woken, or until `timeout_ms`, unless there is
-    /// work now.
+    /// Advances the time to the next event, the next time at which a driver is to be woken, or `timeout_ms`, unless a
+    /// driver has work now.
     pub fn pass_time(&mut self, timeout_ms: Option<u64>) {
         // Listeners are level-triggered.
         let waiting = self.listening && !self.backlog.is_empty();
@@ -204,7 +205,7 @@ impl SimWorld {
         let ends_ms = timers.chain([timeout_ms]);
         let ends_us = ends_ms.map(|end_ms| Some(end_ms? * 1000));
         let until_us = ends_us.chain(wakes).chain([next_us]).flatten().min();
-        // A lost wake-up ends the test here.
+        // After a lost wake-up nothing is scheduled, so the test fails here.
         let until_us = until_us.expect("the worker waits for something that will never happen");
         self.now_us = self.now_us.max(until_us);
     }
@@ -214,8 +215,8 @@ impl SimWorld {
         self.now_us / 1000
     }
 
-    /// xorshift64*.
-    pub fn dice(&mut self, below: u64) -> u64 {
+    /// A pseudorandom number below `below`, by xorshift64*.
+    pub fn random_below(&mut self, below: u64) -> u64 {
         self.random ^= self.random >> 12;
         self.random ^= self.random << 25;
         self.random ^= self.random >> 27;
@@ -224,14 +225,14 @@ impl SimWorld {
 
     pub fn random_due_ms(&mut self) -> u64 {
         let delay_ms_max = self.faults.delay_ms_max;
-        self.now_ms() + self.dice(delay_ms_max + 1)
+        self.now_ms() + self.random_below(delay_ms_max + 1)
     }
 
     pub fn schedule_at_ms(&mut self, due_ms: u64, event: SimEvent) {
         self.schedule_at_us(due_ms * 1000, event);
     }
 
-    /// The same in µs.
+    /// Schedules an event at a time in µs.
     pub fn schedule_at_us(&mut self, due_us: u64, event: SimEvent) {
         self.next_order += 1;
         // Events of the same time keep the order in which they were scheduled.
@@ -257,7 +258,7 @@ impl SimWorld {
                 ended,
                 broken,
             },
-            SocketName::Elsewhere(id) => DriverEvent::Outgoing(SocketEvent {
+            SocketName::Upstream(id) => DriverEvent::UpstreamReady(SocketEvent {
                 id,
                 readable: readable || ended || broken,
                 writable: writable || broken,
@@ -267,7 +268,7 @@ impl SimWorld {
         self.drivers[owner.driver].events.push_back(event);
     }
 
-    /// Handles the due events, while this driver waits. Returns functions to call without the lock.
+    /// Handles the events that are due, during a wait of this driver. Returns the functions to call without the lock.
     pub fn run_due_events(&mut self, driver: usize) -> Vec<Box<dyn FnOnce() + Send>> {
         let mut calls = Vec::new();
         while let Some(first) = self.schedule.first_entry() {
@@ -295,8 +296,8 @@ impl SimWorld {
                 }
                 SimEvent::Break(id) => {
                     self.socket(id).broken = true;
-                    // The send in progress is reported before or after the error.
-                    let is_first = self.dice(2) == 0;
+                    // The result of the send in progress is reported before or after the error.
+                    let is_first = self.random_below(2) == 0;
                     if is_first {
                         self.end_send(id);
                     }
@@ -319,7 +320,7 @@ impl SimWorld {
                 SimEvent::Call(call) => calls.push(call),
             }
         }
-        // Listeners and sockets for datagrams are level-triggered.
+        // Listeners and datagram sockets are level-triggered.
         let readable = self.datagrams.readable(driver).map(DriverEvent::Datagrams);
         self.drivers[driver].events.extend(readable);
         if self.listening && !self.backlog.is_empty() {
@@ -346,23 +347,23 @@ impl SimWorld {
         }
     }
 
-    /// Starts a send that ends some time later.
+    /// Starts a send that completes after a random delay.
     pub fn send_later(&mut self, id: usize, send: PendingSend) {
         self.socket(id).pending_send = Some(send);
         let due_ms = self.random_due_ms();
         self.schedule_at_ms(due_ms, SimEvent::Send(id));
     }
 
-    /// Ends the send in progress, unless the socket has no room yet.
+    /// Completes the send in progress, unless the socket has no room yet.
     fn end_send(&mut self, id: usize) {
         let Some(send) = self.socket(id).pending_send.take() else {
             return;
         };
         let bytes = send.buffer.pieces().concat();
-        // A closed connection sends all its bytes, if it was half-closed before.
+        // A connection that was half-closed before its close sends all its bytes.
         let is_closed = self.socket(id).closed;
-        let len = match self.dice(2) == 0 && !is_closed {
-            true => 1 + self.dice(bytes.len() as u64) as usize,
+        let len = match self.random_below(2) == 0 && !is_closed {
+            true => 1 + self.random_below(bytes.len() as u64) as usize,
             false => bytes.len(),
         };
         let sent_len = match self.accept_bytes(id, &bytes[..len]) {
@@ -401,27 +402,27 @@ impl SimWorld {
             socket.full = true;
             return SendOutcome::Full;
         }
-        // Bytes to a closed peer are accepted, and answered by a reset.
+        // Bytes to a closed peer are accepted, and cause a reset.
         if socket.is_gone {
             self.schedule_at_ms(due_ms, SimEvent::Break(id));
             return SendOutcome::Bytes(bytes.len().min(room));
         }
         let len = bytes.len().min(room);
         let bytes = &bytes[..len];
-        if !socket.is_sealed {
+        if !socket.has_kernel_tls {
             self.deliver(id, bytes, due_ms);
             return SendOutcome::Bytes(len);
         }
         let mut sealed = std::mem::take(&mut socket.withheld);
         // The kernel may accept a record and keep part of it.
-        let (delivered, withheld) = bytes.split_at(self.dice(len as u64 + 1) as usize);
+        let (delivered, withheld) = bytes.split_at(self.random_below(len as u64 + 1) as usize);
         sealed.extend(FakeTls::records(delivered));
         self.socket(id).withheld = FakeTls::records(withheld);
         self.deliver(id, &sealed, due_ms);
         SendOutcome::Bytes(len)
     }
 
-    /// As [`SimWorld::accept_bytes`], for the alert of kernel TLS that announces the end.
+    /// Like [`SimWorld::accept_bytes`], for close_notify with kernel TLS.
     pub fn take_alert(&mut self, id: usize) -> SendOutcome {
         let window_len = self.faults.window_len;
         let due_ms = self.random_due_ms() + 1;
@@ -439,18 +440,18 @@ impl SimWorld {
         SendOutcome::Bytes(1)
     }
 
-    /// Schedules bytes for the client, which reads all available bytes at this time, if no others were on their way.
+    /// Adds bytes for the client. If no others are in flight, the client reads all available bytes at this time.
     fn deliver(&mut self, id: usize, bytes: &[u8], due_ms: u64) {
         let socket = self.socket(id);
         let unread_len = socket.unread.len();
         socket.unread.extend(bytes);
-        // A kept record follows when there is room.
+        // Otherwise the scheduled read includes these bytes.
         if unread_len == 0 {
             self.schedule_at_ms(due_ms, SimEvent::Read(id));
         }
     }
 
-    /// The driver's side closes a connection.
+    /// Closes the driver's end of a connection.
     pub fn close(&mut self, id: usize) {
         let socket = self.socket(id);
         socket.closed = true;
@@ -459,7 +460,7 @@ impl SimWorld {
         if !socket.finished {
             socket.pending_send = None;
         }
-        // A close over unread bytes is a reset: bytes in flight to the client are lost.
+        // A close over unread bytes causes a reset: bytes in flight to the client are lost.
         if !socket.incoming.is_empty() {
             socket.unread.clear();
         }

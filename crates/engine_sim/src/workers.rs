@@ -1,5 +1,5 @@
-//! Common code of tests of tasks: workers without clients, which take turns until a condition holds, and cases by
-//! seeds.
+//! Common code for tests of tasks: workers without clients, which run in turn until a condition holds, and test cases
+//! by seed.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -8,11 +8,11 @@ use super::{SharedWorld, SimDriver};
 use lowroad_engine::driver::{DriverEvent, IoDriver};
 use lowroad_engine::worker_handle::WorkerHandle;
 
-/// Maximum number of turns without any event before a case counts as a busy loop.
-const VAIN_MAX: usize = 40;
+/// Maximum number of turns without progress and without passing time; more count as a busy loop.
+const TURNS_WITHOUT_PROGRESS_MAX: usize = 40;
 const TURNS_MAX: usize = 1_000_000;
 
-/// Workers with tasks and their upstream connections, without clients.
+/// Workers that only run tasks, with upstream connections but without clients.
 pub struct SimWorkers {
     drivers: Vec<SimDriver>,
     locals: Arc<[WorkerHandle]>,
@@ -23,7 +23,7 @@ impl SimWorkers {
     /// Creates this many workers in the world.
     pub fn new(world: &SharedWorld, count: usize) -> SimWorkers {
         let drivers: Vec<SimDriver> = (0..count).map(|_| world.driver()).collect();
-        let locals = drivers.iter().map(|driver| driver.local().clone());
+        let locals = drivers.iter().map(|driver| driver.worker_handle().clone());
         SimWorkers {
             locals: locals.collect(),
             drivers,
@@ -31,21 +31,21 @@ impl SimWorkers {
         }
     }
 
-    /// Their handles.
+    /// The handles of the workers.
     pub fn locals(&self) -> &Arc<[WorkerHandle]> {
         &self.locals
     }
 
-    /// One wait of the next worker, and a run of its tasks. Returns whether there were events.
+    /// Lets the next worker wait and run its tasks. Returns whether there were events.
     pub fn turn(&mut self) -> bool {
         self.turn = (self.turn + 1) % self.drivers.len();
         let (driver, local) = (&mut self.drivers[self.turn], &self.locals[self.turn]);
         let mut events = Vec::new();
-        // Without a timeout: a lost wake-up makes the world panic.
+        // Without a timeout, so that the world panics after a lost wake-up.
         driver.wait(None, &mut events);
         let has_events = !events.is_empty();
         for event in events {
-            if let DriverEvent::Outgoing(socket_event) = event {
+            if let DriverEvent::UpstreamReady(socket_event) = event {
                 local.sources.handle_event(socket_event);
             }
         }
@@ -53,7 +53,7 @@ impl SimWorkers {
         has_events
     }
 
-    /// Checks that the ended tasks have released all resources.
+    /// Checks that tasks have released all resources when they ended.
     ///
     /// # Panics
     /// A resource was not released.
@@ -70,7 +70,7 @@ impl SimWorkers {
 /// Runs turns of a case until it is `done`; `run_turn` returns whether there was progress.
 ///
 /// # Panics
-/// There is no end, or no progress while no time passes.
+/// The case does not end, or makes no progress while no time passes.
 pub fn turn_until<C>(
     world: &SharedWorld,
     case: &mut C,
@@ -88,16 +88,16 @@ pub fn turn_until<C>(
             true => 0,
             false => vain + 1,
         };
-        assert!(vain <= VAIN_MAX, "a busy loop");
+        assert!(vain <= TURNS_WITHOUT_PROGRESS_MAX, "a busy loop");
     }
     panic!("no end at {} ms", world.now_ms());
 }
 
-/// Runs a case for each seed; prints the seed of a failure. `LOWROAD_SEED` runs only that one, `LOWROAD_SEEDS` that
-/// many from the first on.
+/// Runs a case for each seed, and prints the seed of a failure. `LOWROAD_SEED` selects one seed, `LOWROAD_SEEDS` the
+/// number of seeds.
 ///
 /// # Panics
-/// As the case does, or the environment variable is no number.
+/// The case panics, or an environment variable is not a number.
 pub fn for_each_seed(seeds: Range<u64>, run: impl Fn(u64)) {
     let number = |name| {
         let text = std::env::var(name).ok()?;

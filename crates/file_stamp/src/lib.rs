@@ -1,4 +1,5 @@
-//! The identity of a file's version: the part of its metadata that changes with its content.
+//! File stamps: the part of a file's metadata that changes with its content, to detect changes without reading the
+//! file.
 
 #![forbid(unsafe_code)]
 
@@ -12,13 +13,13 @@ use std::path::Path;
 pub struct FileStamp {
     /// Device and inode, which identify the file.
     pub id: (u64, u64),
-    /// Length in bytes.
+    /// The length in bytes.
     pub len: u64,
-    /// Time of the last change of the content, ns since 1970.
+    /// The time of the last change of the content (mtime), ns since 1970.
     pub modified_ns: i64,
-    /// Time of the last change of the inode, ns since 1970: catches a modification time set back.
+    /// The time of the last change of the inode (ctime), ns since 1970. It also changes if the mtime is set back.
     pub changed_ns: i64,
-    /// The number of its hard links.
+    /// The number of hard links.
     pub links: u64,
 }
 
@@ -39,28 +40,29 @@ impl FileStamp {
         fs::metadata(path).map(|meta| FileStamp::from(&meta))
     }
 
-    /// The stamp of a file that is being written: it differs from every later stamp of the file, so it proves nothing.
+    /// The stamp for a file that is being written. It differs from every stamp of a file, so a comparison with it never
+    /// shows that the file is unchanged.
     #[must_use]
     pub fn unsettled(self) -> FileStamp {
         FileStamp {
-            // No file has this time: it is before 1970 by far.
+            // A time long before 1970, which no file has.
             changed_ns: i64::MIN,
             ..self
         }
     }
 
-    /// Whether an equal stamp proves equal bytes.
+    /// Whether files with a stamp equal to this one have equal content.
     pub fn is_settled(&self) -> bool {
         self.changed_ns != i64::MIN
     }
 
-    /// Whether at most the inode changed since `earlier`: names, permissions, attributes, but not the content.
+    /// Whether the content is unchanged since `earlier`, although names, permissions or attributes may have changed.
     pub fn has_content_of(&self, earlier: &FileStamp) -> bool {
         let content = |stamp: &FileStamp| (stamp.id, stamp.len, stamp.modified_ns);
         content(self) == content(earlier)
     }
 
-    /// Whether the only change since `earlier` is the loss of a hard link: the file was removed, or replaced by
+    /// Whether the only change since `earlier` is that a hard link was removed: the file was deleted, or replaced by
     /// another.
     pub fn differs_only_in_links(&self, earlier: &FileStamp) -> bool {
         self.links < earlier.links && self.has_content_of(earlier)
@@ -69,7 +71,7 @@ impl FileStamp {
 
 impl From<&Metadata> for FileStamp {
     fn from(meta: &Metadata) -> FileStamp {
-        // Saturating, since a file system may have any times.
+        // Saturating, since a file system may contain any timestamps.
         let ns = |s: i64, ns: i64| s.saturating_mul(1_000_000_000).saturating_add(ns);
         FileStamp {
             id: (meta.dev(), meta.ino()),

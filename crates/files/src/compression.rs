@@ -1,5 +1,5 @@
-//! Compresses whole bodies in memory, once per object on a helper thread: the levels favour size over speed. For
-//! responses made per request, see `streaming`.
+//! Compresses whole bodies in memory, once for each stored object, on a helper thread: the levels favour size over
+//! speed. For responses that are generated for each request, see `streaming`.
 
 pub mod streaming;
 
@@ -7,17 +7,17 @@ use std::io::{self, Write};
 
 use lowroad_http::content_coding::ContentCoding;
 
-/// brotli's quality, 0 to 11: beyond 6 it takes several times as long for a few per cent.
+/// brotli's quality, 0 to 11: higher ones take several times as long to save a few per cent more.
 const BROTLI_QUALITY: i32 = 6;
 /// zstd's level, 1 to 22.
 const ZSTD_LEVEL: i32 = 12;
 /// brotli's window as a power of two; decoders must support 24 (RFC 7932 §9.1).
 const BROTLI_WINDOW: i32 = 22;
 
-/// The compressed body, or `None` if that saves less than a twentieth.
+/// The compressed body, or `None` if this saves less than 5 %.
 ///
 /// # Errors
-/// As the encoder reports; with memory at both ends, only out of memory.
+/// The encoder's error. Since input and output are in memory, this can only be a lack of memory.
 pub fn compress(body: &[u8], encoding: ContentCoding) -> io::Result<Option<Vec<u8>>> {
     let compressed = match encoding {
         ContentCoding::Identity => return Ok(None),
@@ -25,7 +25,7 @@ pub fn compress(body: &[u8], encoding: ContentCoding) -> io::Result<Option<Vec<u
         ContentCoding::Brotli => brotli(body)?,
         ContentCoding::Zstd => zstd::bulk::compress(body, ZSTD_LEVEL)?,
     };
-    // Too small a saving is not worth the memory of another variant.
+    // A small saving is not worth the memory of another variant.
     Ok((compressed.len() + body.len() / 20 < body.len()).then_some(compressed))
 }
 
@@ -60,7 +60,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_compressed_comes_back() {
+    fn compressed_bodies_round_trip() {
         let body = text();
         let of = |encoding| compress(&body, encoding).expect("memory").expect("smaller");
         let mut back = Vec::new();
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn noise_is_left_alone() {
+    fn incompressible_body_is_not_compressed() {
         let mut state = 1u64;
         let noise: Vec<u8> = (0..4096)
             .map(|_| {

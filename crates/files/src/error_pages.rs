@@ -1,6 +1,6 @@
-//! Bodies of error responses: the site's own page, else a small built-in one.
+//! The error pages of a site (nginx `error_page`); the built-in page is used for other statuses.
 //!
-//! A site's pages are in memory, so that errors need no disk, and are read again within a second of a change
+//! The pages are kept in memory, so that errors need no disk access, and are reread within a second of a change
 //! (`site_files`).
 
 use std::collections::BTreeMap;
@@ -15,31 +15,31 @@ use lowroad_file_stamp::FileStamp;
 use crate::folder::{self, PathTarget, SiteFolder};
 use crate::mime;
 
-/// Larger pages are ignored.
+/// The maximum length of an error page. Larger ones are ignored.
 const PAGE_LEN_MAX: u64 = 1 << 20;
 
 /// An error page.
 #[derive(Clone)]
 pub struct ErrorPage {
-    /// Its Content-Type.
+    /// The Content-Type.
     pub content_type: Arc<str>,
-    /// Its bytes.
+    /// The bytes.
     pub body: bytes::Bytes,
     stamp: FileStamp,
 }
 
-/// The pages of a site.
+/// The error pages of a site.
 pub struct ErrorPages {
     base: PathBuf,
     symlinks: SymlinkPolicy,
-    /// By status, relative to `base`.
+    /// The page's file for each status, relative to `base`.
     files: Vec<(u16, PathBuf)>,
     types: Vec<(String, String)>,
     pages: RwLock<BTreeMap<u16, ErrorPage>>,
 }
 
 impl ErrorPages {
-    /// Reads the pages that a site names; paths are relative to `base`.
+    /// Reads the error pages that a site's configuration names; paths are relative to `base`.
     pub fn load(base: &Path, rules: &config::SiteConfig) -> ErrorPages {
         let file = |path: &String| PathBuf::from(path.trim_start_matches('/'));
         let files = rules
@@ -53,27 +53,27 @@ impl ErrorPages {
             types: rules.types.clone(),
             pages: RwLock::default(),
         };
-        // Loaded before the first error, so that an error needs no disk.
+        // Loaded before the first error, so that errors need no disk access.
         pages.refresh();
         pages
     }
 
-    /// The paths of their files.
+    /// The paths of the pages' files.
     pub fn paths(&self) -> impl Iterator<Item = PathBuf> {
         self.files.iter().map(|(_, path)| self.base.join(path))
     }
 
-    /// Reads changed pages again and returns whether there were any. Blocks on the disk.
+    /// Rereads changed pages, and returns whether there were any. Blocks on the disk.
     pub fn refresh(&self) -> bool {
         let mut any_changed = false;
         for (status, path) in &self.files {
             let current_stamp = self.find(*status).map(|page| page.stamp);
-            // An unchanged file is not read again.
+            // An unchanged file is not reread.
             if self.open(path).map(|file| file.stamp) == current_stamp {
                 continue;
             }
             let Ok(page) = self.read(path) else {
-                continue; // the old one will do until it is written
+                continue; // the old page is used until the file is written completely
             };
             let mut pages = self.pages.write().unwrap_or_else(PoisonError::into_inner);
             match page {
@@ -85,7 +85,7 @@ impl ErrorPages {
         any_changed
     }
 
-    /// The site's own page for a status.
+    /// The site's error page for a status.
     pub fn find(&self, status: u16) -> Option<ErrorPage> {
         self.pages
             .read()
@@ -94,23 +94,23 @@ impl ErrorPages {
             .cloned()
     }
 
-    /// Reads the page from a file, if there is a usable one.
-    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, FileInFlux> {
+    /// Reads a page from its file, if that is usable.
+    fn read(&self, path: &Path) -> Result<Option<ErrorPage>, FileChanging> {
         let Some(file) = self
             .open(path)
             .filter(|file| file.stamp.len <= PAGE_LEN_MAX)
         else {
             return Ok(None);
         };
-        let file = folder::wait_until_stable(Arc::new(file)).map_err(|_| FileInFlux)?;
+        let file = folder::wait_until_stable(Arc::new(file)).map_err(|_| FileChanging)?;
         if file.stamp.len > PAGE_LEN_MAX {
             return Ok(None);
         }
         let mut body = vec![0; file.stamp.len as usize]; // <= PAGE_LEN_MAX
         let read = file.file.read_exact_at(&mut body, 0);
-        // Parts of two versions must not be mixed.
+        // If the file changed during the read, the page may be a mixture of two versions.
         if !file.unchanged() {
-            return Err(FileInFlux);
+            return Err(FileChanging);
         }
         let name = path.as_os_str().as_encoded_bytes();
         let content_type = mime::content_type(name, &self.types).into();
@@ -122,7 +122,7 @@ impl ErrorPages {
         }))
     }
 
-    /// Opens a page's file as a request for it would: never outside of the site.
+    /// Opens a page's file like for a request, so that it can't be outside of the site.
     fn open(&self, path: &Path) -> Option<OpenFile> {
         let folder = SiteFolder::open(&self.base, Path::new(""), self.symlinks).ok()?;
         match folder.find(path).ok()?.target {
@@ -132,5 +132,5 @@ impl ErrorPages {
     }
 }
 
-/// The file is being written continuously.
-struct FileInFlux;
+/// The error for a file that changed while it was read.
+struct FileChanging;

@@ -1,8 +1,9 @@
 //! Entity tags of files (RFC 9110 §8.8.3).
 //!
-//! By default a tag names the version of a file on this machine: inode, times and length. One whole-second clock is too
-//! coarse for that: then the content is hashed if it is read anyway, and the tag is weak if it is not. Where the tags of
-//! several servers must agree, the content is always hashed.
+//! By default, a tag is made of the file's inode, timestamps and length, which identify the version of a file on this
+//! host. If timestamps are whole seconds, they are too coarse for that: then the content is hashed if it is read
+//! anyway, and otherwise the tag is weak. If the tags of several servers must agree, the content is always hashed
+//! (configured).
 
 use std::collections::HashMap;
 use std::io;
@@ -12,10 +13,10 @@ use lowroad_engine::file::{OpenFile, digest, digest_bytes};
 use lowroad_file_stamp::FileStamp;
 use lowroad_http::content_coding::ContentCoding;
 
-/// The maximum number of remembered digests of long files. When full, all are dropped.
+/// The maximum number of cached digests of long files. When it is reached, all are dropped.
 const DIGESTS_MAX: usize = 4096;
 
-/// The tag of the version of a file that a stamp names.
+/// The entity tag of a file's version, made of its stamp.
 pub fn from_stamp(stamp: &FileStamp) -> String {
     let mut facts = [0; 24];
     facts[..8].copy_from_slice(&stamp.id.1.to_le_bytes());
@@ -27,12 +28,12 @@ pub fn from_stamp(stamp: &FileStamp) -> String {
     format!("{weak}\"{version:x}-{:x}\"", stamp.len)
 }
 
-/// The tag of bytes with this digest.
+/// The entity tag of content with this digest.
 pub fn from_content(digest: u128) -> String {
     format!("\"{digest:032x}\"")
 }
 
-/// The tag of a coding of the representation with this tag.
+/// The entity tag of a representation in a content coding, made of the tag of the identity.
 pub fn with_encoding(tag: &str, encoding: ContentCoding) -> String {
     let suffix = match encoding {
         ContentCoding::Identity => "",
@@ -42,18 +43,18 @@ pub fn with_encoding(tag: &str, encoding: ContentCoding) -> String {
     };
     match tag.strip_suffix('"') {
         Some(start) => format!("{start}{suffix}\""),
-        // Without an entity tag, the coding has none either.
+        // If the identity has no entity tag, the coding has none either.
         None => String::new(),
     }
 }
 
-/// Whether each version of the file has its own stamp. Not if the file was just written, nor if times are whole
-/// seconds, as in file system images, where all files may even have the same time.
+/// Whether each version of the file has another stamp. This is not certain if the file was just written, or if
+/// timestamps are whole seconds, as in file system images, where all files may even have the same time.
 pub fn is_certain(stamp: &FileStamp) -> bool {
     stamp.is_settled() && stamp.changed_ns % 1_000_000_000 != 0
 }
 
-/// Digests of files' contents. They are remembered, since long files are not kept in memory.
+/// A cache of the digests of files' contents, since long files are not kept in memory.
 #[derive(Default)]
 pub struct ContentDigests(Mutex<HashMap<FileStamp, u128>>);
 
@@ -61,7 +62,7 @@ impl ContentDigests {
     /// The digest of a file up to the length in its stamp. Blocks on the disk.
     ///
     /// # Errors
-    /// When it can't be read, is shorter, or changed meanwhile.
+    /// The file can't be read, is shorter, or changed in the meantime.
     pub fn digest(&self, file: &OpenFile) -> io::Result<u128> {
         let stamp = &file.stamp;
         let cached = |digests: &Mutex<HashMap<FileStamp, u128>>| {
@@ -72,13 +73,13 @@ impl ContentDigests {
             return Ok(digest);
         }
         let digest = digest(&file.file, 0..stamp.len)?;
-        // The digest would be of a mixture of two versions.
+        // The digest may be of a mixture of two versions.
         if stamp.is_settled() && !file.unchanged() {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
         if is_certain(stamp) {
             let mut digests = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-            // Cleared as a whole: a digest costs one read of the file.
+            // Simply cleared, since a digest can be computed again by one read of the file.
             if digests.len() >= DIGESTS_MAX {
                 digests.clear();
             }
@@ -101,7 +102,7 @@ mod tests {
     };
 
     #[test]
-    fn another_version_has_another_tag() {
+    fn file_versions_have_distinct_tags() {
         let versions = [
             STAMP,
             FileStamp {
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_is_weak_where_the_stamp_proves_nothing() {
+    fn tag_is_weak_if_the_stamp_is_uncertain() {
         let coarse = FileStamp {
             changed_ns: 5_000_000_000,
             ..STAMP
@@ -141,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn codings_have_tags_of_their_own() {
+    fn content_codings_have_distinct_tags() {
         assert_eq!(
             with_encoding("W/\"a-1\"", ContentCoding::Brotli),
             "W/\"a-1-br\""

@@ -1,4 +1,5 @@
-//! Loads objects on helper threads, once for all waiters (request coalescing).
+//! Loads files, and recalls responses from the disk cache, on helper threads; once for all waiting requests (request
+//! coalescing).
 
 use std::sync::Arc;
 
@@ -14,21 +15,21 @@ use lowroad_store::{ObjectArc, StoredObject};
 
 use crate::file_loader::{FileLoader, LoadOutcome, LoadRequest};
 
-/// Waits for the result of a helper.
+/// A waiter for the result of a helper.
 pub trait FetchWaiter: Send + 'static {
-    /// Takes the result. Called once, on a helper thread.
+    /// Receives the result. Called once, on a helper thread.
     fn receive(self, fetched: FetchOutcome);
 }
 
 /// The result of a helper.
 pub enum FetchOutcome {
-    /// The object of a path.
+    /// A file was loaded, or can't be.
     Loaded(LoadOutcome),
-    /// The disk look-up ended; a found response is in memory now.
+    /// The look-up on disk has ended; if a response was found, it is in memory now.
     Recalled(RecallOutcome),
 }
 
-/// Loads objects on helper threads, each once for all its waiters.
+/// Loads objects on helper threads, each once for all waiters.
 pub struct FileFetcher<W> {
     loader: Arc<FileLoader>,
     helpers: HelperPool,
@@ -36,7 +37,7 @@ pub struct FileFetcher<W> {
 }
 
 impl<W: FetchWaiter> FileFetcher<W> {
-    /// A fetcher that loads on these helpers.
+    /// Creates a fetcher that uses these helpers.
     pub fn new(loader: Arc<FileLoader>, helpers: HelperPool) -> FileFetcher<W> {
         FileFetcher {
             loader,
@@ -45,7 +46,7 @@ impl<W: FetchWaiter> FileFetcher<W> {
         }
     }
 
-    /// The table of fetches in flight, by helpers and by handlers.
+    /// The table of fetches in flight: loads, recalls, and calls of handlers.
     pub fn in_flight(&self) -> &Arc<InFlightTable<W>> {
         &self.in_flight
     }
@@ -55,7 +56,7 @@ impl<W: FetchWaiter> FileFetcher<W> {
         &self.loader
     }
 
-    /// Loads an object, unless a load is in flight; `waiter` gets it.
+    /// Loads an object, or joins a load that is in flight; `waiter` gets the object.
     ///
     /// # Errors
     /// The queue is full.
@@ -68,7 +69,7 @@ impl<W: FetchWaiter> FileFetcher<W> {
             })
     }
 
-    /// Recalls a response from disk into memory; `waiter` and those of equal requests are notified.
+    /// Recalls a response from disk into memory, or joins a recall that is in flight; `waiter` is notified.
     ///
     /// # Errors
     /// The queue is full.
@@ -97,7 +98,7 @@ impl<W: FetchWaiter> FileFetcher<W> {
     fn run_load(&self, request: &LoadRequest, ticket: &InFlightTicket) {
         let mut object = None;
         contain(|| object = Some(self.loader.load(request)));
-        // After a panic, the waiters get an error, and the next request tries again.
+        // After a panic, the waiters get an error, and the next request retries.
         let object = object.unwrap_or_else(|| {
             ObjectArc::new(StoredObject {
                 kind: ObjectKind::Refused(StatusCode::INTERNAL_ERROR, request.key[..].into()),
@@ -111,8 +112,8 @@ impl<W: FetchWaiter> FileFetcher<W> {
     }
 }
 
-/// The identity of a load: its key and base. A coding of an older version must not answer requests that know a newer
-/// one.
+/// The coalescing key of a load: the store's key, and for content codings the identity from which they are made, since
+/// a coding of an older version must not answer requests that know a newer one.
 fn load_key(request: &LoadRequest) -> InFlightKey {
     let mut key = request.key.to_vec();
     if request.encoding != ContentCoding::Identity {
@@ -120,22 +121,23 @@ fn load_key(request: &LoadRequest) -> InFlightKey {
             .base
             .as_ref()
             .map_or(0, |base| ObjectArc::as_ptr(base) as usize);
-        // Codings of different versions of a file are different jobs.
+        // Codings of different versions of a file are not coalesced.
         key.push(request.encoding as u8);
         key.extend_from_slice(&base.to_le_bytes());
     }
     key.into()
 }
 
-/// The identity of a recall, with the purge epoch: requests after a purge do not join recalls begun before it.
+/// The coalescing key of a recall. It includes the purge epoch, so that requests after a purge do not join recalls that
+/// began before it.
 fn recall_key(request: &RecallRequest) -> InFlightKey {
     let purges = request.purges.to_le_bytes();
-    // Until a resource is known to vary, all its requests share one recall.
+    // Until a resource is known to have variants, all requests for it share one recall.
     let lines = if request.is_for_lines {
         &*request.lines
     } else {
         &[]
     };
-    // No other key has this prefix.
+    // No coalescing key of another kind has this prefix.
     [b"disk\xff", &*request.key, &purges, lines].concat().into()
 }

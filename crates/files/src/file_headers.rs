@@ -1,7 +1,7 @@
-//! Builds the head of a representation once, so that an answer is a copy and a date.
+//! Builds the head of a file's representation when it is loaded, so that a response only copies it and sets the date.
 //!
-//! The order of the fields allows 304 and 206 to be made of slices: first the fields of every response, then those
-//! about the content, then its length.
+//! The fields are ordered so that 304 and 206 responses consist of slices of the head: first the fields of every
+//! response, then those about the content, then the length.
 
 use lowroad_config as config;
 use lowroad_http::content_coding::ContentCoding;
@@ -10,7 +10,7 @@ use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::{EncodedHead, HeadEncoder};
 use lowroad_site_rules::{HeaderPatterns, SiteFields};
 
-/// The input of a head.
+/// The properties of a representation from which the head is built.
 pub struct HeadFacts<'a> {
     /// The decoded path, for header rules.
     pub path: &'a [u8],
@@ -18,19 +18,19 @@ pub struct HeadFacts<'a> {
     pub content_type: &'a str,
     /// The content coding of the body.
     pub encoding: ContentCoding,
-    /// The coding of the file itself, the same for all clients.
+    /// The coding of the file itself (`.svgz`), the same for all clients.
     pub coding: ContentCoding,
-    /// Whether the choice of encoding depends on the request.
+    /// Whether the choice of the encoding depends on the request, so that Vary is needed.
     pub varies: bool,
-    /// Length of the body in bytes.
+    /// The length of the body in bytes.
     pub len: u64,
-    /// The validator, with its quotes; empty for none.
+    /// The entity tag, with its quotes; empty if there is none.
     pub etag: &'a str,
-    /// Seconds since 1970.
+    /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
 }
 
-/// Builds the head, with a date to be overwritten, up to but without the empty line.
+/// Builds the head, without the empty line, and with a Date that is overwritten for each response.
 pub fn build(
     facts: &HeadFacts<'_>,
     site: &config::SiteConfig,
@@ -55,13 +55,13 @@ pub fn build(
     if let Some(value) = cache_control {
         field("Cache-Control", value.as_bytes());
     }
-    // `[[site.cache_control]]` counts as a field of the response, which header rules may replace.
+    // Cache-Control from `[[site.cache_control]]` counts as a field of the response, which header rules may replace.
     let has = |name: &str| cache_control.is_some() && same_name(name, "Cache-Control");
     for (name, value) in rules.added(has) {
         head.field(name, value.as_bytes());
     }
     head.begin_content();
-    // A file may be coded itself, such as `.svgz`; it gets no second coding.
+    // A file that is coded itself (`.svgz`) gets no second coding.
     let coding = match facts.encoding {
         ContentCoding::Identity => facts.coding,
         encoding => encoding,
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_is_that_of_304_and_206() {
+    fn field_order_permits_304_and_206_slices() {
         let EncodedHead {
             text: head,
             map: encoded,
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn rules_add_replace_and_remove() {
+    fn header_rules_add_replace_and_remove_fields() {
         let mut site = config::site_for_folder("/".into());
         let pattern = |text| config::PathPattern::parse(text).expect("pattern");
         site.cache_control.push(config::PatternRule {

@@ -1,4 +1,4 @@
-//! Builds the object for a path from the file system. Blocks, so it runs on a helper thread.
+//! The file loader: builds the object for a path from the file system. Blocks, so it runs on a helper thread.
 
 mod encodings;
 mod representation;
@@ -32,22 +32,23 @@ use crate::{listing, mime};
 
 /// The maximum number of attempts to read a file that changes during the read.
 const READ_ATTEMPTS_MAX: usize = 3;
-/// Later modification times are real: 1980-01-01 is the first of ZIP archives, in any time zone.
-const LAST_NOMINAL_S: u64 = 315_532_800 + 86_400;
-/// The suffix of page templates.
+/// Modification times up to this one are nominal: ZIP archives and reproducible builds use 1980-01-01 or 1970-01-01, in
+/// any time zone.
+const NOMINAL_TIME_MAX_S: u64 = 315_532_800 + 86_400;
+/// The suffix of page templates (`sql_pages`).
 const TEMPLATE_SUFFIX: &[u8] = b".lrp";
 
-/// A load request.
+/// A request to load the object of a path.
 pub struct LoadRequest {
-    /// The rules of its site.
+    /// The rules of the site.
     pub rules: Arc<SiteRules>,
-    /// The normalised host name, if each host of the site has its own folder; else empty.
+    /// The normalised host name, if each host of the site has its own folder; otherwise empty.
     pub host: Box<[u8]>,
     /// The decoded path.
     pub path: Box<[u8]>,
     /// The content coding; all but identity require `base`.
     pub encoding: ContentCoding,
-    /// The known object: the one to be renewed, or the identity from which a coding is made.
+    /// The stored object: the one whose files are to be checked, or the identity from which a coding is made.
     pub base: Option<ObjectArc>,
     /// The key in the store.
     pub key: Box<[u8]>,
@@ -60,7 +61,7 @@ pub struct LoadRequest {
 pub struct LoadOutcome {
     /// The object of the path.
     pub base: ObjectArc,
-    /// The object in the requested coding; a refusal if that coding is unavailable.
+    /// The object in the requested coding; an error object if that coding is unavailable.
     pub encoded: Option<ObjectArc>,
 }
 
@@ -89,11 +90,11 @@ pub struct FileLoader {
     digests: ContentDigests,
 }
 
-/// A file found for a path.
+/// The file that was found for a path.
 struct LocatedFile {
     file: Arc<OpenFile>,
     relative: PathBuf,
-    /// The decoded path of the file itself, for its type and the header rules.
+    /// The decoded path of the file itself (with an index file's name), for the content type and the header rules.
     path: Vec<u8>,
     /// The name of the index file, if the path is a folder's.
     index: Option<Box<str>>,
@@ -101,8 +102,8 @@ struct LocatedFile {
 }
 
 impl FileLoader {
-    /// Creates a loader into `store`. Objects longer than `object_len_max` stay in their files. Changes that `watcher`
-    /// can't detect are reported to `change_feed`.
+    /// Creates a loader into `store`. Objects longer than `object_len_max` are not loaded into memory, but sent from
+    /// their files. If `watcher` can't watch an object, this is reported to `change_feed`.
     pub fn new(
         store: Arc<SharedStore>,
         watcher: Option<Arc<FolderWatcher>>,
@@ -130,7 +131,7 @@ impl FileLoader {
             .map_or(0, |watcher| watcher.folder_count())
     }
 
-    /// Runs a look-up after which no additional folder stays watched.
+    /// Runs a look-up, and then removes the watches of folders that it has added.
     pub fn without_watching<T>(&self, lookup: impl FnOnce() -> T) -> T {
         let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
         let result = lookup();
@@ -140,16 +141,16 @@ impl FileLoader {
         result
     }
 
-    /// Builds the object and stores it if that is useful.
+    /// Builds the object, and stores it if it is storable.
     pub fn load(&self, request: &LoadRequest) -> ObjectArc {
         let object = self.build(request);
-        // Nothing reports changes of this file, so the levels below must keep copies briefly.
+        // Changes of this file are not reported, so copies at the softirq level must expire soon.
         if !object.validity.is_watched() && object.representation().is_some() {
             self.change_feed.notify_short_lived();
         }
         match (&request.base, request.encoding) {
             (_, ContentCoding::Identity) if is_storable(&object.kind) => {
-                // An unchanged object already has its codings in the entry.
+                // An unchanged object is already stored, with its codings in the same entry.
                 let is_stored = request
                     .base
                     .as_ref()
@@ -168,7 +169,7 @@ impl FileLoader {
         object
     }
 
-    /// Builds the object without storing it; only its blocks are allocated.
+    /// Builds the object without storing it; only its arena blocks are allocated.
     pub fn build(&self, request: &LoadRequest) -> ObjectArc {
         let checked_ms = clock::now_ms();
         let result = match request.encoding {
@@ -192,13 +193,13 @@ impl FileLoader {
         }
         let relative = location.relative();
         let is_folder = request.path.ends_with(b"/");
-        // The folder that reports a change of the file, or of the index files.
+        // The folder in which changes of the file, or of the index files, are reported.
         let watched_folder = if is_folder {
             relative.as_path()
         } else {
             relative.parent().unwrap_or(Path::new(""))
         };
-        // Watched before the file is read, so that no change in between is missed.
+        // Watched before the file is read, so that no change is missed.
         let trust = self.watch_location(&location, watched_folder);
         let folder = SiteFolder::open(location.base, &location.folder, config.symlinks)?;
         let resolved = match folder.find(&relative) {
@@ -207,7 +208,7 @@ impl FileLoader {
                 if failure.linked {
                     self.change_feed.notify_short_lived();
                 }
-                // The target of a symbolic link is in a folder that is not watched.
+                // The target of a symbolic link may be in a folder that is not watched.
                 let trust = trust.filter(|_| !failure.linked);
                 return Ok(ObjectArc::new(refused_object(
                     StatusCode::NOT_FOUND,
@@ -243,7 +244,7 @@ impl FileLoader {
     fn watch_location(&self, location: &FolderPath<'_, '_>, subfolder: &Path) -> WatchTrust {
         let watch = |subfolder: &Path| self.watcher.as_ref()?.folder(location.base, subfolder);
         let trust = watch(&location.folder.join(subfolder));
-        // The creation of a missing folder is reported by its ancestors, unless they can't be watched either.
+        // The creation of a missing folder is reported for its ancestors, unless they can't be watched either.
         if trust.is_none() && watch(Path::new("")).is_none() {
             self.change_feed.notify_short_lived();
         }
@@ -276,7 +277,7 @@ impl FileLoader {
             };
             let path = [&request.path, name.as_bytes()].concat();
             let trust = trust.filter(|_| !resolved.linked);
-            // A script as index file is run, not sent.
+            // An index file that is a script is executed by its handler, and not sent.
             if request.rules.has_route(&path) {
                 let kind = ObjectKind::Index(path.into(), request.key[..].into());
                 return Ok(ObjectArc::new(empty_object(kind, trust, checked_ms)));
@@ -336,7 +337,7 @@ impl FileLoader {
         }
     }
 
-    /// Builds the object of a file: in memory, or open if it is long. Page templates are refused.
+    /// Builds the object of a file: in memory, or with an open file if it is long. Page templates are not served.
     fn build_file(
         &self,
         request: &LoadRequest,
@@ -344,7 +345,7 @@ impl FileLoader {
         located: LocatedFile,
         checked_ms: u64,
     ) -> Result<ObjectArc, StatusCode> {
-        // Without a route for it, a template is a file left by mistake; its queries must not be disclosed.
+        // A template without a route was probably left by mistake; its queries must not be disclosed.
         if located.path.ends_with(TEMPLATE_SUFFIX) {
             return Err(StatusCode::NOT_FOUND);
         }
@@ -356,7 +357,7 @@ impl FileLoader {
             located.file = folder::wait_until_stable(located.file)?;
             let (sources, linked) = self.sources(rules, folder, &located);
             if linked {
-                // A sibling's link leads to a folder that is not watched.
+                // A precompressed file is a link, whose target may be in a folder that is not watched.
                 located.trust = None;
             }
             let is_unchanged = |old: &StoredObject| {
@@ -364,7 +365,7 @@ impl FileLoader {
                 let is_settled = located.file.stamp.is_settled();
                 is_settled && old.representation().is_some() && old_sources == Some(&sources)
             };
-            // The file and its siblings are unchanged, so the stored object is valid again without a read.
+            // The file and its precompressed files are unchanged, so the stored object is valid, and nothing is read.
             if let Some(old) = &request.base
                 && is_unchanged(old)
                 && old.validity.renew(&located.trust, checked_ms)
@@ -389,11 +390,11 @@ impl FileLoader {
                 varies: !encodings.is_empty(),
                 len: stamp.len,
                 etag: &etag,
-                modified_s: seconds(&stamp),
+                modified_s: last_modified_s(&stamp),
             };
             let info = self.describe(request, &facts, encodings, Arc::new(sources));
             match self.read_into_memory(info, &located.file, content)? {
-                ContentRead::Made(representation) => {
+                ContentRead::Complete(representation) => {
                     return Ok(ObjectArc::new(
                         representation.object(located.trust, checked_ms),
                     ));
@@ -401,12 +402,12 @@ impl FileLoader {
                 ContentRead::Changed => located.file = folder::with_current_stamp(&located.file)?,
             }
         }
-        // A file that is written continuously can't be served without mixing versions.
+        // The file is written continuously, so it can't be served without mixing versions.
         Err(StatusCode::SERVICE_UNAVAILABLE)
     }
 
-    /// The stamps of a file and its precompressed siblings that are not older, and whether a sibling can change without
-    /// notice to the watched folder.
+    /// The stamps of a file and of its precompressed files that are not older; and whether one of these is linked, so
+    /// that it can change without a report for the watched folder.
     fn sources(
         &self,
         rules: &SiteRules,
@@ -427,7 +428,7 @@ impl FileLoader {
                 };
                 any_linked |= linked;
                 if let Some(index) = sibling_index(encoding) {
-                    // A sibling older than the file was compressed from an earlier version.
+                    // A precompressed file that is older than the file was made from an earlier version.
                     let current = stamp.modified_ns >= located.file.stamp.modified_ns;
                     sources.siblings[index] = current.then_some(stamp);
                 }
@@ -436,14 +437,14 @@ impl FileLoader {
         (sources, any_linked)
     }
 
-    /// The available codings: those of siblings, and those worth producing.
+    /// The available codings: those of precompressed files, and those that compression can produce.
     fn encodings(&self, rules: &SiteRules, content_type: &str, sources: &SourceFiles) -> CodingSet {
         let len = sources.original.map_or(0, |stamp| stamp.len);
         let compress = &rules.config.compress;
         // Compression needs the whole body in memory, so long files are not compressed.
         let can_compress = compress.enabled
             && (compress.len_min..=self.object_len_max).contains(&len)
-            && mime::compresses(content_type);
+            && mime::is_compressible(content_type);
         let mut encodings = CodingSet::EMPTY;
         for encoding in rules.encodings.iter() {
             if can_compress
@@ -455,9 +456,10 @@ impl FileLoader {
         encodings
     }
 
-    /// The digest of a file's content, if its tag is made of that.
+    /// The digest of a file's content, if the entity tag is made of it.
     fn tag_digest(&self, rules: &SiteRules, file: &OpenFile) -> io::Result<Option<u128>> {
-        // Without a certain stamp, the tag is made from the content, unless the file is too long to be read for it.
+        // If the stamp is uncertain, the tag is made of the content, unless the file is too long to be read only for
+        // that.
         let is_read = file.stamp.len <= self.object_len_max;
         let is_wanted = rules.config.etag == EntityTags::Content;
         if is_wanted || is_read && !etag::is_certain(&file.stamp) {
@@ -466,8 +468,8 @@ impl FileLoader {
         Ok(None)
     }
 
-    /// Reads a file into memory if it is short enough and there is room. The copy is valid if its digest is this one,
-    /// or without a digest, if the file is unchanged afterwards.
+    /// Reads a file into memory, if it is short enough and there is room. The copy is valid if its digest is the given
+    /// one, or without a digest, if the file is unchanged afterwards.
     fn read_into_memory(
         &self,
         info: RepresentationInfo<'_>,
@@ -475,12 +477,12 @@ impl FileLoader {
         content: Option<u128>,
     ) -> Result<ContentRead, StatusCode> {
         if info.facts.len > self.object_len_max {
-            return Ok(ContentRead::Made(Box::new(info.in_file(file.clone()))));
+            return Ok(ContentRead::Complete(Box::new(info.in_file(file.clone()))));
         }
         let representation = info.in_memory(&self.store, |buffer| {
             let read = file.file.read_exact_at(buffer, 0);
-            // With a digest, the content must match its tag; without one, the file must not have changed during the
-            // read.
+            // With a digest, the content must match the tag made of it; without one, the file must not have changed
+            // during the read.
             let is_whole = match content {
                 Some(digest) => read.is_err() || digest_bytes(buffer) == digest,
                 None => file.unchanged(),
@@ -495,10 +497,10 @@ impl FileLoader {
             }
         });
         match representation {
-            Ok(representation) => Ok(ContentRead::Made(Box::new(representation))),
-            // Sent from the file: slower, but without the cache.
+            Ok(representation) => Ok(ContentRead::Complete(Box::new(representation))),
+            // Sent from the file, which is slower, but needs no memory.
             Err(PlacementError::NoRoom) => {
-                Ok(ContentRead::Made(Box::new(info.in_file(file.clone()))))
+                Ok(ContentRead::Complete(Box::new(info.in_file(file.clone()))))
             }
             Err(PlacementError::Changed) => Ok(ContentRead::Changed),
             Err(PlacementError::Failed) => Err(StatusCode::INTERNAL_ERROR),
@@ -507,18 +509,19 @@ impl FileLoader {
 }
 
 enum ContentRead {
-    Made(Box<NewRepresentation>),
+    Complete(Box<NewRepresentation>),
     /// The file changed while it was read.
     Changed,
 }
 
-/// Last-Modified. Archives and reproducible builds give all files one nominal time, which indicates no change.
-fn seconds(stamp: &FileStamp) -> Option<u64> {
-    // Never later than the response (RFC 9110 §8.8.2.1).
+/// The time for Last-Modified. None for the nominal time that archives and reproducible builds give to all files, since
+/// it does not change with the content.
+fn last_modified_s(stamp: &FileStamp) -> Option<u64> {
+    // Must not be later than the response (RFC 9110 §8.8.2.1).
     let modified_ns = stamp.modified_ns.min(clock::unix_ns());
     let modified_s = u64::try_from(modified_ns / 1_000_000_000).ok();
-    // Such a time says nothing about the version.
-    modified_s.filter(|modified_s| *modified_s > LAST_NOMINAL_S)
+    // A nominal time does not identify the version.
+    modified_s.filter(|modified_s| *modified_s > NOMINAL_TIME_MAX_S)
 }
 
 fn sibling(relative: &Path, encoding: ContentCoding) -> PathBuf {

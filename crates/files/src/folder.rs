@@ -1,8 +1,8 @@
 //! Opens the file of a path without leaving the site's folder.
 //!
 //! The kernel enforces this: openat2(2) with RESOLVE_BENEATH. Folders, devices, pipes and sockets are distinguished
-//! from files before they are opened for reading, because opening may have side effects. Blocks on the disk: for
-//! helper threads.
+//! from regular files before they are opened for reading, because opening may have side effects. Blocks on the disk, so
+//! it runs on helper threads.
 
 mod file_activity;
 
@@ -19,12 +19,12 @@ use rustix::io::Errno;
 
 pub use self::file_activity::{wait_until_stable, with_current_stamp};
 
-/// The reason why a path can't be opened, and whether symbolic links were met first.
+/// Why a path can't be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OpenFailure {
     /// The status for the client.
     pub status: StatusCode,
-    /// Symbolic links were met: their targets may change without notice to the watched folder.
+    /// The path has symbolic links, whose targets may change without a report for the watched folder.
     pub linked: bool,
 }
 
@@ -34,7 +34,7 @@ impl From<OpenFailure> for StatusCode {
     }
 }
 
-/// A site's folder, open.
+/// An open folder of a site, below which paths are resolved.
 pub struct SiteFolder {
     fd: OwnedFd,
     symlinks: SymlinkPolicy,
@@ -48,25 +48,26 @@ pub enum PathTarget {
     Folder,
 }
 
-/// The target, and whether it can change without notice to the watched folder.
+/// What a path was resolved to.
 pub struct ResolvedPath {
     /// The target.
     pub target: PathTarget,
-    /// The path has symbolic links, or the file has hard links: changes may come from folders that are not watched.
+    /// The path has symbolic links, or the file has several hard links: it may be changed through folders that are not
+    /// watched.
     pub linked: bool,
 }
 
 impl SiteFolder {
-    /// Opens `relative` below the trusted folder `base` as a folder to serve from.
+    /// Opens the folder `relative` below the trusted folder `base`.
     ///
     /// # Errors
-    /// The status of the kernel's error, see [`status_of`].
+    /// The status for the kernel's error; see [`status_of`].
     pub fn open(
         base: &Path,
         relative: &Path,
         symlinks: SymlinkPolicy,
     ) -> Result<SiteFolder, StatusCode> {
-        // O_PATH: search permission is enough, and nothing is opened for reading.
+        // With O_PATH, search permission suffices, and nothing is opened for reading.
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let fd = openat(CWD, base, flags, Mode::empty()).map_err(status_of)?;
         let base = SiteFolder { fd, symlinks };
@@ -80,15 +81,15 @@ impl SiteFolder {
     /// Resolves `path` (relative, without dot segments) and opens it if it is a file.
     ///
     /// # Errors
-    /// 404 if there is nothing, 403 if it may not be read or is no file, 503 if descriptors ran
-    /// out, 500 otherwise.
+    /// 404 if there is no such file, 403 if it may not be read or is not a regular file, 503 if there are no free file
+    /// descriptors, 500 otherwise.
     pub fn find(&self, path: &Path) -> Result<ResolvedPath, OpenFailure> {
         let path = if path.as_os_str().is_empty() {
             Path::new(".")
         } else {
             path
         };
-        // Examined before it is opened: opening a device or FIFO has effects.
+        // The file type is checked before opening, since opening a device or FIFO has side effects.
         let (path_fd, linked) = self.open_at(path, OFlags::PATH | OFlags::CLOEXEC)?;
         let failure = |status| OpenFailure { status, linked };
         let stat = rustix::fs::fstat(&path_fd).map_err(|error| failure(status_of(error)))?;
@@ -100,7 +101,7 @@ impl SiteFolder {
             }),
             FileType::RegularFile => {
                 let file = self.open_file(path)?;
-                // A change under another name of the file is reported for that name's folder only.
+                // A change through another hard link is reported only for the folder of that link.
                 let linked = linked || file.stamp.links > 1;
                 let target = PathTarget::File(file);
                 Ok(ResolvedPath { target, linked })
@@ -109,8 +110,7 @@ impl SiteFolder {
         }
     }
 
-    /// The stamp of the file at `path`, if there is a readable one, and whether it is linked (see
-    /// `ResolvedPath`).
+    /// The stamp of the file at `path`, if there is a readable one, and whether it is linked (see `ResolvedPath`).
     pub fn stamp(&self, path: &Path) -> Option<(FileStamp, bool)> {
         let resolved = self.find(path).ok()?;
         match resolved.target {
@@ -135,7 +135,7 @@ impl SiteFolder {
     }
 
     fn open_file(&self, path: &Path) -> Result<OpenFile, OpenFailure> {
-        // Non-blocking, in case a pipe has replaced the file since the check.
+        // Non-blocking, in case the file was replaced by a pipe since the check.
         let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
         let (fd, linked) = self.open_at(path, flags)?;
         let file = File::from(fd);
@@ -149,14 +149,15 @@ impl SiteFolder {
         Ok(OpenFile::new(file, FileStamp::from(&meta)))
     }
 
-    /// Tries without symbolic links first: then the folders along the path are known and can be watched.
+    /// Opens a path; returns whether symbolic links were followed. Tries without links first, since then the folders
+    /// along the path are known and can be watched.
     fn open_at(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
-        // The kernel refuses paths that leave the folder (openat2(2)).
+        // The kernel rejects paths that leave the folder (openat2(2)).
         let beneath = ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS;
         let strict = beneath | ResolveFlags::NO_SYMLINKS;
         let through_links = match openat2(&self.fd, path, flags, Mode::empty(), strict) {
             Ok(fd) => return Ok((fd, false)),
-            // Kernels before Linux 5.6.
+            // Linux before 5.6.
             Err(Errno::NOSYS) => return self.walk(path, flags),
             Err(Errno::LOOP) => match self.symlinks {
                 SymlinkPolicy::Beneath => openat2(&self.fd, path, flags, Mode::empty(), beneath),
@@ -177,9 +178,9 @@ impl SiteFolder {
         through_links.map(|fd| (fd, true)).map_err(failure)
     }
 
-    /// Opens component by component on systems without openat2(2); no symbolic link is followed then.
+    /// Opens a path component by component, on systems without openat2(2). Does not follow symbolic links.
     fn walk(&self, path: &Path, flags: OFlags) -> Result<(OwnedFd, bool), OpenFailure> {
-        // Links are not followed, so any change happens in the watched folders.
+        // Links are not followed, so changes are reported for the watched folders.
         let failure = |status| OpenFailure {
             status,
             linked: false,
@@ -190,7 +191,7 @@ impl SiteFolder {
         while let Some(part) = parts.next() {
             let last = parts.peek().is_none();
             let step = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
-            // openat2(2) treats a final slash the same way.
+            // A final slash requires a folder, as with openat2(2).
             let folder_wanted = last && path.as_os_str().as_encoded_bytes().ends_with(b"/");
             let flags = match (last, folder_wanted) {
                 (true, false) => flags,
@@ -218,7 +219,7 @@ impl SiteFolder {
     }
 }
 
-/// The status for a file that can't be opened.
+/// The status code for a file that can't be opened.
 pub fn status_of(error: Errno) -> StatusCode {
     match error {
         Errno::NOENT | Errno::NOTDIR | Errno::NAMETOOLONG => StatusCode::NOT_FOUND,
@@ -236,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn step_by_step_is_as_strict_as_openat2() {
+    fn walk_is_as_strict_as_openat2() {
         let root = std::env::temp_dir().join(format!("lowroad-walk-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
         std::fs::write(root.join("a/b/file"), b"x").expect("write");
@@ -265,7 +266,7 @@ mod tests {
                 .map(|_| ())
                 .map_err(StatusCode::from);
             assert_eq!(opened, want, "openat2 {path:?}");
-            // A link in the middle is no folder when it is not followed.
+            // The walk may return another error for a link in the middle, which it does not follow.
             let walked = walked.map_err(|s| {
                 if path == Path::new("a/link/file") {
                     StatusCode::FORBIDDEN

@@ -1,5 +1,5 @@
-//! The page that lists a folder: sorted, folders first, usable on a phone. A script adds sorting by other columns, a
-//! filter and local times; the page is complete without it.
+//! Folder listings (nginx `autoindex`): the page is sorted, has folders first, and is usable on a phone. A script adds
+//! sorting by other columns, a filter and local times; the page is complete without the script.
 
 use std::collections::BinaryHeap;
 use std::os::unix::ffi::OsStrExt;
@@ -13,7 +13,7 @@ use rustix::fs::FileType;
 
 use crate::folder::SiteFolder;
 
-/// The maximum number of listed names; the page of a larger folder reports the truncation.
+/// The maximum number of listed names; the page of a larger folder states that the list is incomplete.
 const NAMES_MAX: usize = 10_000;
 
 const STYLE: &str = "body{font:1rem/1.5 system-ui,sans-serif;max-width:52rem;margin:2rem auto;padding:0 1rem}\
@@ -23,7 +23,8 @@ td:first-child{overflow-wrap:anywhere}td+td,th+th{text-align:right;white-space:n
 th[data-by]{cursor:pointer}input{font:inherit;padding:.3rem .5rem;width:100%;box-sizing:border-box;margin-bottom:.5rem}\
 a{text-decoration:none}a:hover{text-decoration:underline}@media(max-width:34rem){.t{display:none}}";
 
-/// Rows come in bodies of the table: that of the way up stays first. Folders stay before files.
+/// The table has two bodies: the first has the link to the parent folder, the second the rows that the script sorts.
+/// Folders are always before files.
 const SCRIPT: &str = "const table=document.querySelector('table'),rows=table.tBodies[1],filter=document.querySelector('input');\
 for(const at of rows.querySelectorAll('time'))at.textContent=new Date(at.dateTime).toLocaleString([],{dateStyle:'medium',timeStyle:'short'});\
 table.tHead.rows[0].cells[1].textContent='Changed';\
@@ -45,8 +46,8 @@ struct ListingLine {
     linked: bool,
 }
 
-/// The page for the folder of the decoded request path `path` (ending in a slash), and whether it lists files that are
-/// reached through links.
+/// The page for the folder of the decoded request path `path`, which ends with a slash; and whether some listed files
+/// are reached through links.
 ///
 /// # Errors
 /// As of `SiteFolder::list`.
@@ -71,14 +72,14 @@ fn read(
     for entry in folder.list(relative)? {
         let Ok(entry) = entry else { continue };
         let name = entry.file_name().to_bytes();
-        // A name that no request path can express would be a dead link.
+        // A name that is not possible in a request path would be a dead link.
         if name == b"." || name == b".." || (!hidden && is_hidden(name)) || !is_requestable(name) {
             continue;
         }
         let is_folder = match entry.file_type() {
             FileType::Directory => true,
             FileType::RegularFile => false,
-            // A link is resolved to its target; the other names of a large folder need no system call.
+            // Only links are resolved, so that the other names of a large folder need no system call.
             _ => match folder.find(&relative.join(std::ffi::OsStr::from_bytes(name))) {
                 Ok(resolved) => matches!(resolved.target, crate::folder::PathTarget::Folder),
                 Err(_) => continue,
@@ -90,7 +91,7 @@ fn read(
     Ok((lines(folder, relative, names), is_truncated))
 }
 
-/// The lines of these names. Files that a request could not get are omitted.
+/// The lines for these names. Files that could not be requested are omitted.
 fn lines(folder: &SiteFolder, relative: &Path, names: FirstNames) -> Vec<ListingLine> {
     let mut lines = Vec::new();
     for (_, name) in names.heap {
@@ -119,9 +120,9 @@ fn lines(folder: &SiteFolder, relative: &Path, names: FirstNames) -> Vec<Listing
     lines
 }
 
-/// The first names of a folder in the order of its page, however many there are.
+/// The names of a folder that are first in the order of the page, up to a maximum number.
 struct FirstNames {
-    /// The last of them on top: whether it is a file, as folders come first, and the name.
+    /// A max-heap with the last name on top. The key is whether it is a file (so that folders are first), and the name.
     heap: BinaryHeap<(bool, Vec<u8>)>,
     count_max: usize,
     is_truncated: bool,
@@ -142,7 +143,7 @@ impl FirstNames {
             return;
         }
         self.is_truncated = true;
-        // Bounded memory: of a huge folder, only the first names in order are kept.
+        // If there are too many names, the new one replaces the last one if it is before that in the order.
         if let Some(mut last) = self.heap.peek_mut()
             && (!is_folder, name) < (last.0, &last.1[..])
         {
@@ -151,7 +152,7 @@ impl FirstNames {
     }
 }
 
-/// Whether a request can name the file: some characters are refused in any path.
+/// Whether a request can name the file: some characters are rejected in any path.
 fn is_requestable(name: &[u8]) -> bool {
     let mut path = vec![b'/'];
     encode_path(name, &mut path);
@@ -171,7 +172,7 @@ fn render(path: &[u8], lines: &[ListingLine], is_truncated: bool) -> Vec<u8> {
          <th data-by=\"size\">Size</tr></thead>\n<tbody>\n"
     )
     .into_bytes();
-    // The root has no parent within the site.
+    // The root of the site has no parent folder.
     if path != b"/" {
         out.extend_from_slice(b"<tr><td><a href=\"../\">../</a><td class=\"t\"><td></tr>\n");
     }
@@ -184,7 +185,7 @@ fn render(path: &[u8], lines: &[ListingLine], is_truncated: bool) -> Vec<u8> {
         let text = format!("<p>Only the first {NAMES_MAX} names are listed.</p>\n");
         out.extend_from_slice(text.as_bytes());
     }
-    // At the end: the table must exist when it runs.
+    // At the end, since the table must exist when the script runs.
     let script = format!("<script>{SCRIPT}</script>\n</html>\n");
     out.extend_from_slice(script.as_bytes());
     out
@@ -199,7 +200,7 @@ fn render_line(line: &ListingLine, out: &mut Vec<u8>) {
         line.len
     );
     out.extend_from_slice(row.as_bytes());
-    // "./" keeps a name with a colon from being read as a scheme (RFC 3986 §4.2).
+    // Without "./", a name with a colon would be parsed as a scheme (RFC 3986 §4.2).
     out.extend_from_slice(b"<td><a href=\"./");
     encode_path(&line.name, out);
     let name = escape(&String::from_utf8_lossy(&line.name));
@@ -212,7 +213,7 @@ fn render_line(line: &ListingLine, out: &mut Vec<u8>) {
     out.extend_from_slice(rest.as_bytes());
 }
 
-/// A time in UTC for readers, and as a number for scripts.
+/// A time in UTC as text for readers, and in a machine-readable form for the script.
 fn time(unix_s: u64) -> String {
     let text = lowroad_log::civil_date::minutes(unix_s);
     format!(
@@ -221,7 +222,7 @@ fn time(unix_s: u64) -> String {
     )
 }
 
-/// A length for readers: at most four characters of number.
+/// A length as text for readers; the number has at most four characters.
 fn size(len: u64) -> String {
     const UNITS: [&str; 5] = ["B", "KB", "MB", "GB", "TB"];
     let mut unit = 0;
@@ -242,7 +243,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_first_names_in_order_are_listed_whatever_comes_first() {
+    fn first_names_are_independent_of_the_directory_order() {
         let mut names = FirstNames::new(3);
         for name in ["d", "b", "e", "c", "a"] {
             names.add(false, name.as_bytes());
@@ -258,7 +259,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_for_people() {
+    fn sizes_are_rounded_with_units() {
         let of = [
             0,
             999,
@@ -285,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_escaped_in_both_ways() {
+    fn names_are_percent_encoded_and_html_escaped() {
         let line = ListingLine {
             name: b"a \"<b>\xff:%".to_vec(),
             folder: false,

@@ -1,11 +1,11 @@
-//! Content types and codings by file name, and which types are worth compressing.
+//! Content types and codings by file name extension, and which types are worth compressing.
 //!
-//! The table is that of the `new_mime_guess` crate, corrected for common files where mime-db has newer types; a site may
-//! add its own types.
+//! The table is that of the `new_mime_guess` crate, with corrections for common files where mime-db has newer types; a
+//! site may add its own types.
 
 use lowroad_http::content_coding::ContentCoding;
 
-/// Types that the table lacks, or does not have first.
+/// Types that the table lacks, or that should have precedence.
 const ADDITIONAL_TYPES: &[(&str, &str)] = &[
     ("3gpp", "video/3gpp"),
     ("br", "application/x-brotli"),
@@ -37,10 +37,11 @@ const ADDITIONAL_TYPES: &[(&str, &str)] = &[
     ("yml", "application/yaml"),
     ("zst", "application/zstd"), // RFC 8878
 ];
-/// Files that are a coding of the type of their name: browsers show nothing of them without Content-Encoding.
-const CODED: &[(&str, ContentCoding)] = &[("svgz", ContentCoding::Gzip)];
+/// Extensions of files that are compressed although their content type is that of the uncompressed content: browsers
+/// can't show them without Content-Encoding.
+const CODED_EXTENSIONS: &[(&str, ContentCoding)] = &[("svgz", ContentCoding::Gzip)];
 
-/// Subtypes of `application` that are text.
+/// The subtypes of `application` that are text.
 const TEXT_SUBTYPES: &[&str] = &[
     "javascript",
     "json",
@@ -59,7 +60,7 @@ const TEXT_SUBTYPES: &[&str] = &[
     "yaml",
 ];
 
-/// The content type of a file. `site_types` are a site's: pairs of extension and type.
+/// The content type of a file. `site_types` are the site's own: pairs of extension and type.
 pub fn content_type(name: &[u8], site_types: &[(String, String)]) -> String {
     let Some(extension) = extension(name) else {
         return "application/octet-stream".into();
@@ -67,7 +68,7 @@ pub fn content_type(name: &[u8], site_types: &[(String, String)]) -> String {
     let site_types = site_types
         .iter()
         .find(|(ext, _)| ext.eq_ignore_ascii_case(&extension));
-    // As configured, without a charset added.
+    // A configured type is used unchanged, without a charset.
     if let Some((_, configured)) = site_types {
         return configured.clone();
     }
@@ -76,7 +77,7 @@ pub fn content_type(name: &[u8], site_types: &[(String, String)]) -> String {
         Some((_, content_type)) => content_type,
         None => from_table(&extension).unwrap_or("application/octet-stream"),
     };
-    // Without it, browsers guess the encoding of text.
+    // Without a charset, browsers guess the encoding of text.
     if wants_charset(guess) {
         format!("{guess}; charset=utf-8")
     } else {
@@ -84,33 +85,33 @@ pub fn content_type(name: &[u8], site_types: &[(String, String)]) -> String {
     }
 }
 
-/// How a file's bytes are coded already, by its name.
+/// The content coding of the file itself, by its name (`.svgz`).
 pub fn coding(name: &[u8]) -> ContentCoding {
     let extension = extension(name).unwrap_or_default();
-    let coded = CODED.iter().find(|(ext, _)| *ext == extension);
+    let coded = CODED_EXTENSIONS.iter().find(|(ext, _)| *ext == extension);
     coded.map_or(ContentCoding::Identity, |(_, coding)| *coding)
 }
 
-/// The best of the types that the table has for an extension: a registered one rather than a vendor's, an experiment's
-/// or the one for anything; among equals video and audio rather than applications, and the first of them.
+/// The best of the types in the table for an extension. In this order: registered types, vendor types (`vnd.`), `x-`
+/// types, and `application/octet-stream`; among equals first video, audio and font; then by the order in the table.
 fn from_table(extension: &str) -> Option<&'static str> {
     let types = new_mime_guess::from_ext(extension).iter_raw();
     types.min_by_key(|content_type| {
         let (kind, subtype) = content_type.split_once('/').unwrap_or_default();
         let tree = match subtype {
-            // Obsolete (RFC 9239 §6).
+            // `application/javascript` is obsolete (RFC 9239 §6).
             "octet-stream" | "javascript" if kind == "application" => 3,
             _ if subtype.starts_with("x-") => 2,
             _ if subtype.starts_with("vnd.") || subtype.starts_with("prs.") => 1,
             _ => 0,
         };
-        // Then media types, since false sorts before true.
+        // Video, audio and font types are preferred, since false sorts before true.
         (tree, !matches!(kind, "video" | "audio" | "font"))
     })
 }
 
-/// Whether compressing such content pays.
-pub fn compresses(content_type: &str) -> bool {
+/// Whether content of this type is worth compressing.
+pub fn is_compressible(content_type: &str) -> bool {
     let essence = content_type.split(';').next().unwrap_or("").trim();
     match essence.split_once('/') {
         Some(("text", _)) => true,
@@ -144,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn types_by_extension() {
+    fn content_types_by_extension() {
         let of = |name: &str| content_type(name.as_bytes(), &[]);
         assert_eq!(of("/index.html"), "text/html; charset=utf-8");
         assert_eq!(of("/a.JS"), "text/javascript; charset=utf-8");
@@ -201,19 +202,19 @@ mod tests {
         assert_eq!(of("/a.b/c"), "application/octet-stream");
         assert_eq!(of("/.profile"), "application/octet-stream");
         assert_eq!(of("/a.unheardof"), "application/octet-stream");
-        let own = [("unheardof".to_string(), "text/x-own".to_string())];
-        assert_eq!(content_type(b"/a.Unheardof", &own), "text/x-own");
+        let site_types = [("unheardof".to_string(), "text/x-own".to_string())];
+        assert_eq!(content_type(b"/a.Unheardof", &site_types), "text/x-own");
     }
 
     #[test]
-    fn text_compresses_and_pictures_do_not() {
+    fn text_is_compressed_and_images_are_not() {
         for text in [
             "text/html; charset=utf-8",
             "image/svg+xml",
             "application/ld+json",
             "application/wasm",
         ] {
-            assert!(compresses(text), "{text}");
+            assert!(is_compressible(text), "{text}");
         }
         for other in [
             "image/png",
@@ -222,7 +223,7 @@ mod tests {
             "font/woff2",
             "nonsense",
         ] {
-            assert!(!compresses(other), "{other}");
+            assert!(!is_compressible(other), "{other}");
         }
     }
 }

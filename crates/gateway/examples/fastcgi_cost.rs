@@ -29,7 +29,7 @@ use lowroad_http::version::HttpVersion;
 struct Nothing;
 
 impl SubrequestSource for Nothing {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
@@ -54,7 +54,7 @@ fn main() {
 fn send_requests(count: usize, socket: &Path) {
     let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
-    let worker_handle = driver.local().clone();
+    let worker_handle = driver.worker_handle().clone();
     let servers = FastCgiServers::new(std::slice::from_ref(&worker_handle));
     let handler = handler(socket, &servers);
     let (objects, root): (Arc<dyn SubrequestSource>, Arc<Path>) =
@@ -76,7 +76,7 @@ fn send_requests(count: usize, socket: &Path) {
         while done.load(Relaxed) <= number {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let DriverEvent::Outgoing(socket_event) = event {
+                if let DriverEvent::UpstreamReady(socket_event) = event {
                     worker_handle.sources.handle_event(socket_event);
                 }
             }
@@ -119,7 +119,7 @@ fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequ
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: root.clone(),
         objects: objects.clone(),

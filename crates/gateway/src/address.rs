@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_look_as_ever() {
+    fn address_format_equals_std_fmt() {
         for address in [
             "0.0.0.0",
             "1.20.255.100",

@@ -1,9 +1,10 @@
 //! CGI programs (RFC 3875): one process for each request.
 //!
-//! A program runs in the folder of its file, in its own process group and under limits
-//! ([`lowroad_child_processes::limits`]), with exactly the variables of [`environment`] and none of the server's. A
-//! separate process starts it ([`spawner`]). Each line of its stderr is logged. Its response ends with its output. If
-//! its request is cancelled, its process group is killed; children of a program that exits by itself continue to run.
+//! A program runs in the folder of its file, in its own process group and under resource limits
+//! ([`lowroad_child_processes::limits`]). Its environment is exactly that of [`environment`]; nothing is inherited from
+//! the server. Programs are started by a separate process ([`spawner`]). Each line of stderr is logged. The response
+//! ends with the program's output. If the request is cancelled, the process group is killed; if the program exits
+//! normally, its child processes continue to run.
 
 pub mod environment;
 mod process;
@@ -39,7 +40,7 @@ use crate::script::{
 /// The handler of a route to CGI programs.
 pub struct CgiHandler {
     rules: ScriptRules,
-    /// The part of a path before the program's name; empty if programs are among the site's files.
+    /// The path prefix of the folder of programs; empty if programs are files of the site.
     base: String,
     symlinks: SymlinkPolicy,
     head_limits: HeadLimits,
@@ -51,10 +52,10 @@ pub struct CgiHandler {
 }
 
 impl CgiHandler {
-    /// Creates the handler of `route` to `cgi`; `spawner` starts its programs. `symlinks` is the site's policy.
+    /// Creates the handler of a route to CGI programs, which `spawner` starts. `symlinks` is the site's policy.
     ///
     /// # Errors
-    /// The folder of the programs does not exist.
+    /// The programs' folder does not exist.
     pub fn new(
         route: &RouteConfig,
         cgi: &CgiConfig,
@@ -67,14 +68,14 @@ impl CgiHandler {
             suffix: String::new(),
             index: String::new(),
         };
-        // Only a check at start: the path is resolved again for each request.
+        // Only checked here; the path is resolved again for each request.
         if let Some(path) = &cgi.path {
             std::fs::canonicalize(path)?;
         }
         Ok(CgiHandler {
             base: match cgi.path {
                 Some(_) => base_path(&route.pattern),
-                // The whole path is that of a script among the site's files.
+                // Scripts are among the site's files, so their path is the whole request path.
                 None => String::new(),
             },
             rules,
@@ -92,14 +93,14 @@ impl CgiHandler {
         })
     }
 
-    /// Runs the programs as this user and group.
+    /// Sets the user and group of the programs.
     #[must_use]
     pub fn as_user(mut self, uid: u32, gid: u32) -> CgiHandler {
         self.user = Some((uid, gid));
         self
     }
 
-    /// Sets spools, which buffer responses for slow clients.
+    /// Sets the spools, which buffer responses for slow clients.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> CgiHandler {
         self.terms.spools = spools;
@@ -117,7 +118,7 @@ impl CgiHandler {
         let body_len = body.len;
         let method = request.method;
         let handler = self.clone();
-        // Both the look-up and the start of a program may wait for the disk, so they run on a blocking thread.
+        // Looking up and starting a program may both wait for the disk, so they run on a blocking thread.
         let start_task =
             tokio::task::spawn_blocking(move || handler.start(&request, body_len, permit));
         let (process, form) = start_task.await.map_err(|_| {
@@ -146,7 +147,7 @@ impl CgiHandler {
         path.unwrap_or(Path::new("the site")).display()
     }
 
-    /// Finds and starts the program. Blocks.
+    /// Finds and starts the program of a request. Blocks.
     fn start(
         &self,
         request: &HandlerRequest,
@@ -154,7 +155,7 @@ impl CgiHandler {
         permit: Permit,
     ) -> Result<(CgiProcess, OutputForm), HandlerFailure> {
         let (script, file) = self.find(request)?;
-        // Checked here because execve, in another process, would only report EACCES.
+        // Checked here: execve, in the spawner, would only report EACCES.
         if !lookup::is_executable(&file) {
             let detail = format!("{} is not executable; run chmod +x", file.display());
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
@@ -179,7 +180,7 @@ impl CgiHandler {
             processes_max: self.cgi.processes_max,
             user: self.user,
             descriptors: descriptors::program_limits(),
-            // Programs end with the spawner, which ends with the server.
+            // The spawner ends with the server, and its programs with the spawner.
             ends_with_parent: true,
         };
         let process_context = process::ProcessContext {
@@ -192,17 +193,17 @@ impl CgiHandler {
         Ok((process, form))
     }
 
-    /// Finds the program for a request, and its file.
+    /// Finds the program of a request, and its file.
     fn find(&self, request: &HandlerRequest) -> Result<(LocatedScript, PathBuf), HandlerFailure> {
         let (programs_path, prefix_len) = match &self.cgi.path {
-            // Resolved for each request, so that a deployment may switch a symbolic link.
+            // Resolved for each request, so that a deployment can switch a symbolic link.
             Some(path) => (resolve_programs_path(path)?, self.base.len()),
             None => {
                 let (folder, prefix_len) = request.files();
                 (folder.to_path_buf(), prefix_len)
             }
         };
-        // A single program takes every path below the route.
+        // A single program handles every path below the route.
         if programs_path.is_file() {
             return Ok((mounted_program(request.path(), &self.base), programs_path));
         }
@@ -234,7 +235,7 @@ impl CgiHandler {
     }
 }
 
-/// The file of a script. The first `prefix_len` bytes of the script's name are the path of the folder.
+/// The file of a script; `prefix_len` is the length of the folder's path at the start of the script's name.
 fn file(folder: &Path, prefix_len: usize, script: &LocatedScript) -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
     let name = script.name.get(prefix_len + 1..).unwrap_or_default();

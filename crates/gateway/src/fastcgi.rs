@@ -1,8 +1,9 @@
-//! FastCGI servers, mainly php-fpm.
+//! FastCGI handler, mainly for php-fpm.
 //!
-//! A request is one write on a connection of the pool ([`server`]), and a short response is one read. Servers that
-//! report FCGI_MPXS_CONNS get several requests on a connection (`multiplexed_link`); php-fpm does not
-//! (`exclusive_request`). With several interchangeable servers, `backends` chooses one.
+//! A request is sent by one write on a pooled connection ([`server`]); a short response is received by one read.
+//! Servers that report FCGI_MPXS_CONNS get several concurrent requests per connection (`multiplexed_link`). php-fpm
+//! does not report it, so its connections carry one request at a time (`exclusive_request`). With several servers,
+//! `backends` selects one for each request.
 
 mod backends;
 mod exclusive_request;
@@ -32,7 +33,7 @@ use lowroad_origin::PoolCounters;
 use lowroad_origin::group::AttemptOutcome;
 
 use self::backends::{BackendAttempt, BackendSet};
-use self::exclusive_request::{ExclusiveRequest, LoneTerms};
+use self::exclusive_request::{ExclusiveRequest, ExclusiveTerms};
 use self::multiplexed_link::RequestTicket;
 use self::multiplexed_request::MultiplexedRequest;
 use self::record::ParamsWriter;
@@ -51,7 +52,7 @@ use crate::script::{
 /// The handler of a route to FastCGI servers.
 pub struct FastCgiHandler {
     rules: ScriptRules,
-    /// The part of a path before PATH_INFO, if the server is a single program.
+    /// If the server is a single program: the path prefix before PATH_INFO.
     base: String,
     head_limits: HeadLimits,
     fastcgi: FastCgiConfig,
@@ -63,8 +64,8 @@ pub struct FastCgiHandler {
 }
 
 impl FastCgiHandler {
-    /// Creates the handler of `route` to `fastcgi`, with servers from `servers`. `symlinks` is the site's policy.
-    /// Resolves names.
+    /// Creates the handler of a route to FastCGI servers, which are taken from `servers`. `symlinks` is the site's
+    /// policy. Resolves host names.
     pub fn new(
         route: &RouteConfig,
         fastcgi: &FastCgiConfig,
@@ -72,7 +73,7 @@ impl FastCgiHandler {
         servers: &FastCgiServers,
         notice: OperatorNotice,
     ) -> FastCgiHandler {
-        // The index file's extension is that of the scripts: a wildcard pattern alone does not select them.
+        // If the pattern ends in a wildcard, scripts are recognized by the index file's extension.
         let suffix = Path::new(&fastcgi.index)
             .extension()
             .and_then(|extension| extension.to_str())
@@ -103,12 +104,12 @@ impl FastCgiHandler {
         self.concurrency.in_use()
     }
 
-    /// Counters of the server's pool, which other routes may share; `None` with several servers.
+    /// Counters of the connection pool, which other routes may share; `None` with several servers.
     pub fn pool(&self) -> Option<PoolCounters> {
         self.backends.only().map(|server| server.pool.counts())
     }
 
-    /// Sets spools, which buffer responses for slow clients.
+    /// Sets the spools, which buffer responses for slow clients.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> FastCgiHandler {
         self.terms.spools = spools;
@@ -121,7 +122,7 @@ impl FastCgiHandler {
         mut request: HandlerRequest,
         permit: Permit,
     ) -> Result<HandlerResponse, HandlerFailure> {
-        // Looked up before the body is read: a 404 needs no upload.
+        // The script is looked up before the body is read, so a 404 needs no upload.
         let script = match self.resolve_path(worker, &request).await? {
             PathMeaning::Script(script) => script,
             PathMeaning::SlashMissing => return Ok(redirect_to_slash(&request)),
@@ -137,11 +138,11 @@ impl FastCgiHandler {
             request,
             script,
             body_len,
-            // Shared with the program: the permit is held until the last of response and request is done.
+            // The response and the request body share the permit: it is released when both are finished.
             permit: Arc::new(permit),
         };
         let (server_lease, attempt) = self.connect_any(&script_request).await?;
-        // The retry is boxed because it is rare: the common future would otherwise reserve space for two attempts.
+        // Boxed because a retry is rare: the common future would otherwise reserve space for two attempts.
         let result = match self.send_request(&script_request, body, server_lease).await {
             Err((
                 ScriptFailure {
@@ -163,31 +164,31 @@ impl FastCgiHandler {
     }
 }
 
-/// The failure of a request, and its evidence about the server.
+/// The failure of a request, and the outcome that is reported for the server.
 fn failure_outcome(script_failure: ScriptFailure) -> (HandlerFailure, AttemptOutcome) {
     let outcome = backends::outcome(&script_failure);
     (script_failure.failure, outcome)
 }
 
-/// A server and a connection for a request.
+/// A server and a connection to it, for one request.
 struct ServerLease {
     server: Arc<FastCgiServer>,
     kind: LeaseKind,
 }
 
 enum LeaseKind {
-    /// An exclusive connection.
-    Lone(FastCgiLease),
-    /// A slot on a multiplexed connection.
-    Guest(RequestTicket),
+    /// A connection for this request only.
+    Exclusive(FastCgiLease),
+    /// A request slot on a multiplexed connection.
+    Multiplexed(RequestTicket),
 }
 
-/// A request with the look-up results.
+/// A request and the script found for it.
 struct ScriptRequest {
     worker: usize,
     request: HandlerRequest,
     script: LocatedScript,
-    /// The script's path in the server's file system; the server's name if it has no scripts.
+    /// The script's path in the server's file system; the server's name if it is a single program.
     file: Arc<Path>,
     body_len: Option<u64>,
     permit: Arc<Permit>,
@@ -210,7 +211,7 @@ impl FastCgiHandler {
         worker: usize,
         request: &HandlerRequest,
     ) -> Result<PathMeaning, HandlerFailure> {
-        // The configuration names the script, so no look-up is needed: the server reports a missing one.
+        // The configuration names the program, so no file is looked up.
         if self.is_one_program() {
             return Ok(PathMeaning::Script(mounted_program(
                 request.path(),
@@ -227,7 +228,8 @@ impl FastCgiHandler {
         let now_ms = worker_handle.timers.now_ms();
         let plain_len = request.plain_path_len();
         let is_plain = plain_len >= request.path().len();
-        // With script_root the files may be on another machine, so only the name is checked. Aliases are local.
+        // With script_root, the files may be on another machine: only the name of the script is checked. Aliases are
+        // local.
         if self.fastcgi.script_root.is_some() && request.extra.alias.is_none() {
             let requested = RequestedPath {
                 path: request.path(),
@@ -236,11 +238,12 @@ impl FastCgiHandler {
             return Ok(find_by_name(requested, &self.rules));
         }
         let (folder, prefix_len) = request.files();
-        // An encoded slash changes the look-up's result, but not the decoded path, so such paths bypass the cache.
+        // An encoded slash changes the result but not the decoded path, which is the cache key, so the cache is
+        // bypassed.
         if is_plain && let Some(meaning) = self.script_cache.get(folder, request.path(), now_ms) {
             return Ok(meaning);
         }
-        // A slow disk must not block the worker, so a helper thread does the look-up.
+        // A helper thread does the look-up, because a slow disk must not block the worker.
         let (handler, path) = (self.clone(), request.path().to_vec());
         let folder_path = folder.clone();
         let lookup = worker_handle.offload(move || {
@@ -262,7 +265,8 @@ impl FastCgiHandler {
             let detail = "the look-up of the script ended without a result";
             return Err(HandlerFailure::new(StatusCode::INTERNAL_ERROR, detail));
         };
-        // The time from before the look-up: a change during it must not extend the result's lifetime.
+        // `now_ms` is the time before the look-up, so that a change during the look-up does not extend the result's
+        // lifetime.
         if is_plain {
             self.script_cache
                 .insert(folder, request.path(), now_ms, &meaning);
@@ -270,12 +274,12 @@ impl FastCgiHandler {
         Ok(meaning)
     }
 
-    /// Whether the server is a single program without scripts.
+    /// Whether the server is a single program, without script files.
     fn is_one_program(&self) -> bool {
         self.fastcgi.script.as_deref() == Some("")
     }
 
-    /// The site's root in the server's file system.
+    /// The site's root as seen by the server.
     fn root<'r>(&'r self, request: &'r HandlerRequest) -> &'r Path {
         self.fastcgi.script_root.as_deref().unwrap_or(&request.root)
     }
@@ -284,9 +288,8 @@ impl FastCgiHandler {
         if self.is_one_program() {
             return Path::new(self.backends.name()).into();
         }
-        // A front controller outside the alias is found by its own name, independent of the requested path.
+        // A front controller may lie outside of the alias; it is then found by its own name.
         let alias = request.extra.alias.as_ref().filter(|alias| {
-            // The script may lie outside of the alias, if a front controller answers.
             let (prefix, rest) = script.name.split_at(alias.path_len.min(script.name.len()));
             request.path().starts_with(prefix) && rest.starts_with(b"/")
         });
@@ -298,21 +301,21 @@ impl FastCgiHandler {
         folder.join(std::ffi::OsStr::from_bytes(name)).into()
     }
 
-    /// Looks a script up in a folder. Blocks.
+    /// Finds the script of a path in a folder. Blocks.
     fn look_up(&self, folder: ScriptFolder<'_>, requested: RequestedPath<'_>) -> PathMeaning {
         let file_kind = |name: &[u8]| kind_below(folder, name, self.symlinks);
         find(requested, &self.rules, file_kind)
     }
 
-    /// Connects to a server for a request. Servers that refuse the connection have not seen the request, so the next
-    /// is tried.
+    /// Leases a connection for a request. A server that refuses the connection has not seen the request, so another
+    /// server is tried.
     async fn connect_any(
         &self,
         script_request: &ScriptRequest,
     ) -> Result<(ServerLease, Option<BackendAttempt>), HandlerFailure> {
         let (mut tried, mut last) = (Vec::new(), None);
         loop {
-            // Failures of one client must not eject a server for all (see the circuit breaker).
+            // The circuit breaker counts failures per client: those of a single client must not eject a server.
             let client = script_request.request.peer;
             let chosen = self.backends.choose(&tried, script_request.worker, client);
             let (server, attempt) = match (chosen, last) {
@@ -332,7 +335,7 @@ impl FastCgiHandler {
                 }
                 Err(unreachable) => unreachable,
             };
-            // A busy server is not replaced: its load would only move to the others.
+            // A busy server is not replaced by another: its load would only move.
             let Some(attempt) = attempt.filter(|_| unreachable.is_absent) else {
                 return Err(unreachable.failure);
             };
@@ -342,7 +345,7 @@ impl FastCgiHandler {
                 .worker_handle(script_request.worker)
                 .timers
                 .now_ms();
-            // Reported at once, so that the next choice already knows.
+            // Reported immediately, so that the next choice takes it into account.
             attempt.report(AttemptOutcome::ConnectFailed, now_ms);
             if !self
                 .backends
@@ -356,28 +359,30 @@ impl FastCgiHandler {
         }
     }
 
-    /// A connection to a server. `fresh` = not a reused one.
+    /// Leases a connection to a server; with `fresh`, a new one.
     async fn connect(
         &self,
         script_request: &ScriptRequest,
         server: Arc<FastCgiServer>,
         fresh: bool,
     ) -> Result<ServerLease, ServerUnreachable> {
-        // The timeout of the response's head also bounds the wait for a connection.
+        // The timeout for the response head also limits the wait for a connection.
         let timeouts = self.backends.acquire_timeouts(self.terms.idle_timeout);
         if server.multiplexes() {
             let shared = server
                 .lease_shared(script_request.worker, fresh, timeouts)
                 .await?;
-            // If the shared connection was lost just now, an exclusive one still works.
+            // If the shared connection was just lost, an exclusive one is used.
             if let Some(ticket) = shared.reserve_ticket(self.stderr_lines(script_request)) {
-                let kind = LeaseKind::Guest(ticket);
+                let kind = LeaseKind::Multiplexed(ticket);
                 return Ok(ServerLease { server, kind });
             }
         }
-        // After the response a script may go on, or its process may end: neither is visible on the idle connection.
+        // Without `keeps_connections`, only new connections are used: after a response the script may still run or its
+        // process may exit, and an idle connection shows neither.
         let fresh = fresh || !self.fastcgi.keeps_connections;
-        let kind = LeaseKind::Lone(server.lease(script_request.worker, fresh, timeouts).await?);
+        let kind =
+            LeaseKind::Exclusive(server.lease(script_request.worker, fresh, timeouts).await?);
         Ok(ServerLease { server, kind })
     }
 
@@ -390,10 +395,10 @@ impl FastCgiHandler {
         )
     }
 
-    /// Sends the request to the connected server.
+    /// Sends the request on the leased connection.
     ///
     /// # Errors
-    /// How it failed, and the server.
+    /// The failure, and the server.
     async fn send_request(
         &self,
         script_request: &ScriptRequest,
@@ -410,8 +415,8 @@ impl FastCgiHandler {
         let ServerLease { server, kind } = server_lease;
         let (request_server, permit) = (server.clone(), script_request.permit.clone());
         let result = match kind {
-            LeaseKind::Guest(ticket) => {
-                // Multiplexed connections are always kept: other requests use them.
+            LeaseKind::Multiplexed(ticket) => {
+                // Multiplexed connections are kept open: other requests use them.
                 let out = self.encode(script_request, ticket.id, true);
                 let multiplexed = MultiplexedRequest::new(
                     ticket,
@@ -423,8 +428,8 @@ impl FastCgiHandler {
                 );
                 answer(multiplexed, body, reply, &self.terms).await
             }
-            LeaseKind::Lone(lease) => {
-                let terms = LoneTerms {
+            LeaseKind::Exclusive(lease) => {
+                let terms = ExclusiveTerms {
                     is_idempotent: idempotent,
                     keeps_connection: self.fastcgi.keeps_connections,
                 };
@@ -442,10 +447,10 @@ impl FastCgiHandler {
         result.map_err(|script_failure| (script_failure, server))
     }
 
-    /// Repeats the request at the same server on a new connection, since the server had closed the reused one.
+    /// Repeats the request on a new connection to the same server, after the server had closed the reused one.
     ///
     /// # Errors
-    /// The failure, and its evidence about the server.
+    /// The failure, and the outcome to report for the server.
     async fn resend_request(
         &self,
         script_request: &ScriptRequest,
@@ -454,7 +459,7 @@ impl FastCgiHandler {
     ) -> Result<HandlerResponse, (HandlerFailure, AttemptOutcome)> {
         let connected = self.connect(script_request, server, true).await;
         let server_lease = connected.map_err(|unreachable| {
-            // A busy server is no evidence of a fault.
+            // That a server is busy does not show a fault.
             let outcome = match unreachable.is_absent {
                 true => AttemptOutcome::ConnectFailed,
                 false => AttemptOutcome::Cancelled,
@@ -476,7 +481,8 @@ impl FastCgiHandler {
             file: (!self.is_one_program()).then_some(&*script_request.file),
             root: self.root(&script_request.request),
             body_len: script_request.body_len,
-            // PHP applications check passwords themselves; RFC 3875 §4.1.18 would omit the field.
+            // PHP applications verify passwords themselves, although RFC 3875 §4.1.18 advises against passing the
+            // field.
             authorization: true,
             extra: &self.fastcgi.env,
         };
@@ -503,7 +509,7 @@ impl Handler for FastCgiHandler {
     }
 }
 
-/// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise, so that a form is sent again.
+/// Redirects to a folder's path with a slash: 301 for GET and HEAD, 308 otherwise.
 fn redirect_to_slash(request: &HandlerRequest) -> HandlerResponse {
     let mut location = Vec::new();
     lowroad_http::target::encode_path(request.path(), &mut location);
@@ -513,7 +519,7 @@ fn redirect_to_slash(request: &HandlerRequest) -> HandlerResponse {
         location.extend_from_slice(query);
     }
     let status = match request.method {
-        // RFC 9110 §15.4.2: clients may change POST to GET on a 301, but not on a 308.
+        // Clients may change POST to GET on a 301, but not on a 308 (RFC 9110 §15.4.2).
         Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
         _ => StatusCode::PERMANENT_REDIRECT,
     };

@@ -1,10 +1,10 @@
-//! The head of a program's output, and the response that it describes (RFC 3875 §6).
+//! Parses the head of a program's output (RFC 3875 §6).
 //!
-//! Lines may end in LF or CRLF. Fields that a server must not forward are dropped; an invalid head is
-//! refused with a message for the operator.
+//! Lines may end in LF or CRLF. Fields that a server must not forward are dropped. For an invalid head there is an
+//! error message for the operator.
 //!
-//! A `Location` that is a path of this site and the only field, without a `Status`, is a local redirect (§6.2.2). With
-//! a URL, or with other fields for the client, it becomes a 302.
+//! If `Location` is a path of this site and the only field, and there is no `Status`, the response is a local redirect
+//! (§6.2.2). With a URL, or with other fields for the client, the response is a 302.
 
 pub mod reply;
 #[cfg(test)]
@@ -12,15 +12,15 @@ mod tests;
 
 use lowroad_config::RouteConfig;
 use lowroad_handler::fields::{ResponseFields, is_token};
-use lowroad_handler::response::{FILE_INSTEAD, PATH_INSTEAD};
+use lowroad_handler::response::{ACCEL_REDIRECT_FIELD, SENDFILE_FIELD};
 use lowroad_http::status::StatusCode;
 
-/// Limits of a head.
+/// Limits for a head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HeadLimits {
-    /// Bytes, line ends included.
+    /// The number of bytes, including line ends.
     pub len_max: usize,
-    /// Fields.
+    /// The number of fields.
     pub fields_max: usize,
 }
 
@@ -37,11 +37,11 @@ impl HeadLimits {
 /// The form of a program's output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OutputForm {
-    /// A CGI head: fields only, including at least one of those that a program must send.
+    /// A CGI head: only fields, including at least one that RFC 3875 requires.
     Cgi,
-    /// The same from a FastCGI server, which may omit Content-Type, as other web servers accept.
+    /// A CGI head from a FastCGI server: Content-Type may be missing, which other web servers accept as well.
     FastCgi,
-    /// A complete HTTP head with a status line, from a program with the prefix `nph-` (non-parsed header).
+    /// A complete HTTP head with a status line, from a program whose name begins with `nph-` (non-parsed header).
     Http,
 }
 
@@ -52,21 +52,21 @@ pub struct CgiHead {
     pub status: StatusCode,
     /// The fields for the client.
     pub fields: ResponseFields,
-    /// The length of the body in bytes, if the program sends one, and if the head names no other content.
+    /// The length of the body, if the program declares it and sends the body itself (no X-Sendfile or the like).
     pub len: Option<u64>,
-    /// The target of a local redirect, path and query; the rest of the head is ignored then.
+    /// The target of a local redirect: path and query. The rest of the head is ignored then.
     pub redirect_target: Option<Vec<u8>>,
 }
 
-/// The reason why a head is refused: the text continues a sentence that begins with the program's name.
+/// The reason why a head is invalid. Continues a sentence that begins with the program's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadHead(pub String);
 
-/// Parses the head at the start of `output`, and returns where the body begins; `None` while the head is
-/// incomplete. `lines_len` is the state between calls: the number of bytes in complete lines, at first 0.
+/// Parses the head at the start of `output`. Returns the head and the offset of the body; `None` while the head is
+/// incomplete. `lines_len` is kept between calls: the number of bytes in complete lines, initially 0.
 ///
 /// # Errors
-/// [`BadHead`], as soon as the head is complete or too long.
+/// [`BadHead`], once the head is complete or too long.
 pub fn read(
     output: &[u8],
     lines_len: &mut usize,
@@ -75,25 +75,25 @@ pub fn read(
 ) -> Result<Option<(CgiHead, usize)>, BadHead> {
     let complete = find_end(output, lines_len);
     let len_max = limits.len_max;
-    // Also while incomplete: a program without an empty line must not fill the memory.
+    // Also checked while the head is incomplete: a program that never sends an empty line must not fill the memory.
     if *lines_len > len_max || !complete && output.len() > len_max {
         return Err(BadHead(format!(
             "sent a head of more than {len_max} bytes (head_len_max of the route)"
         )));
     }
     if !complete {
-        // Lines found so far are not scanned again.
+        // `lines_len` keeps lines from being scanned again.
         return Ok(None);
     }
     let head = parse(&output[..*lines_len], form, limits.fields_max)?;
     Ok(Some((head, *lines_len)))
 }
 
-/// Scans line by line up to the first empty line; returns whether it was found.
+/// Scans lines up to the first empty one; returns whether it was found.
 fn find_end(output: &[u8], lines_len: &mut usize) -> bool {
     while let Some(len) = output[*lines_len..].iter().position(|b| *b == b'\n') {
         let line = &output[*lines_len..*lines_len + len];
-        // Kept between calls: only new bytes are scanned.
+        // Kept between calls, so that only new bytes are scanned.
         *lines_len += len + 1;
         if line.is_empty() || line == b"\r" {
             return true;
@@ -114,7 +114,7 @@ fn parse(head: &[u8], form: OutputForm, fields_max: usize) -> Result<CgiHead, Ba
     }
     for (number, line) in lines.filter(|(_, line)| !line.is_empty()) {
         parts.line(number + 1, line)?;
-        // Checked while parsing, so that the list stays bounded.
+        // Checked while parsing, so that the list of fields stays bounded.
         if parts.fields.len() > fields_max {
             return Err(BadHead(format!(
                 "sent more than {fields_max} fields (fields_max of the route)"
@@ -139,13 +139,13 @@ impl HeadParts {
         let (name, value) = field(number, line)?;
         match name.to_ascii_lowercase().as_str() {
             "status" => {
-                // Status is CGI's own field and not sent to clients (RFC 3875 §6.3.3).
+                // Status is specific to CGI and not sent to clients (RFC 3875 §6.3.3).
                 self.status = Some(parse_status(value)?);
                 return Ok(());
             }
             "content-length" => self.len = Some(self.parse_content_len(value)?),
             "transfer-encoding" => self.has_transfer_encoding = true,
-            // CGI has no trailers after the body.
+            // CGI has no trailer section.
             "trailer" => return Ok(()),
             "location" => self.location = true,
             "content-type" => self.content_type = true,
@@ -155,7 +155,7 @@ impl HeadParts {
         Ok(())
     }
 
-    /// Repeated equal values count as one, in a list and in several lines (RFC 9110 §8.6).
+    /// Equal repeated values are accepted as one, in one line or several (RFC 9110 §8.6).
     fn parse_content_len(&self, value: &[u8]) -> Result<u64, BadHead> {
         let mut len = self.len;
         for member in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
@@ -182,7 +182,7 @@ impl HeadParts {
             ));
         }
         let has_field = |name| self.fields.values(name).next().is_some();
-        let is_internal_redirect = has_field(PATH_INSTEAD) || has_field(FILE_INSTEAD);
+        let is_internal_redirect = has_field(ACCEL_REDIRECT_FIELD) || has_field(SENDFILE_FIELD);
         let has_required_field =
             self.content_type || self.location || self.status.is_some() || is_internal_redirect;
         if form == OutputForm::Cgi && !has_required_field {
@@ -196,7 +196,7 @@ impl HeadParts {
         } else {
             StatusCode::OK
         };
-        // With an internal redirect the length describes a body that is not sent.
+        // Of a response that another file replaces, the length describes a body that is not sent.
         let len = self.len.filter(|_| !is_internal_redirect);
         Ok(CgiHead {
             status: self.status.unwrap_or(default_status),
@@ -206,8 +206,8 @@ impl HeadParts {
         })
     }
 
-    /// The target of a local redirect. If the head has fields for the client, such as a cookie, they would be lost, so
-    /// it is none then.
+    /// The target of a local redirect; `None` if the head has fields for the client (such as a cookie), which would be
+    /// lost.
     fn local_redirect(&self) -> Option<Vec<u8>> {
         if self.status.is_some() {
             return None;
@@ -223,7 +223,7 @@ impl HeadParts {
         }
         let mut locations = self.fields.values("Location");
         let target = locations.next().filter(|_| locations.next().is_none())?;
-        // "//host" is another authority, and a fragment is for clients only.
+        // `//host` refers to another host, and fragments are only for clients.
         let is_local = target.starts_with(b"/")
             && !target.starts_with(b"//")
             && target.iter().all(|b| b.is_ascii_graphic() && *b != b'#');
@@ -240,8 +240,7 @@ fn field(number: usize, line: &[u8]) -> Result<(&str, &[u8]), BadHead> {
     };
     let colon = line.iter().position(|b| *b == b':');
     let colon = colon.ok_or_else(|| bad_line("has no colon"))?;
-    // Whitespace before the colon is tolerated, since it has only one meaning here, as in responses of origins
-    // (RFC 9112 §5.1).
+    // Whitespace before the colon is unambiguous here and accepted, as in responses of origins (RFC 9112 §5.1).
     let name = line[..colon].trim_ascii_end();
     let value = line[colon + 1..].trim_ascii();
     if !is_token(name) {
@@ -263,17 +262,17 @@ fn parse_status(value: &[u8]) -> Result<StatusCode, BadHead> {
     let (code, rest) = value.split_at(value.len().min(3));
     let is_delimited = rest.is_empty() || rest.starts_with(b" ");
     let code = std::str::from_utf8(code).unwrap_or_default();
-    // 1xx are no final responses.
+    // 1xx responses are not final.
     let code = code.parse().ok().filter(|code| (200..1000).contains(code));
     code.filter(|_| is_delimited)
         .and_then(StatusCode::new)
         .ok_or_else(|| bad_head("sent a status that is not 200 to 999", value))
 }
 
-/// `HTTP/1.1 404 Not Found`
+/// Parses `HTTP/1.1 404 Not Found`.
 fn parse_status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
     let rest = line.strip_prefix(b"HTTP/1.").and_then(|rest| match rest {
-        // A higher minor version is understood as 1.1 (RFC 9110 §2.5).
+        // A higher minor version is treated as 1.1 (RFC 9110 §2.5).
         [b'0'..=b'9', b' ', rest @ ..] => Some(rest),
         _ => None,
     });
@@ -282,9 +281,9 @@ fn parse_status_line(line: &[u8]) -> Result<StatusCode, BadHead> {
     parse_status(rest)
 }
 
-/// A message with the start of the offending text.
+/// An error message with the beginning of the invalid text.
 fn bad_head(problem: &str, text: &[u8]) -> BadHead {
-    // Escaped and cut: the text goes into a log line.
+    // Escaped and truncated for the log.
     let excerpt = text.get(..80).unwrap_or(text).escape_ascii();
     BadHead(format!("{problem}: {excerpt}"))
 }

@@ -1,7 +1,7 @@
-//! Reverse proxy: forwards requests to origin servers over HTTP, and relays their responses.
+//! Reverse proxy: forwards requests over HTTP to origin servers, and relays their responses.
 //!
-//! The forwarded request is generated anew from the parsed one (`forwarding`), so no ambiguous bytes of a client reach
-//! the origin (request smuggling). Sites and caching are outside of this module.
+//! The forwarded request is generated from the parsed one (`forwarding`), so ambiguous bytes of a client never reach
+//! the origin (request smuggling). Sites and caching are not part of this module.
 
 mod checks;
 mod connect_errors;
@@ -27,7 +27,7 @@ use lowroad_http::method::Method;
 use lowroad_http::proxy_protocol::{ProxyAddresses, write_v1, write_v2};
 use lowroad_http::status::StatusCode;
 use lowroad_origin::group::{AttemptOutcome, NoMember};
-use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, RetryEvidence};
+use lowroad_origin::retry::{BodyReplay as Left, FailureStage, NoRetry, ResponseProgress};
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
 use self::connect_errors::unavailable_text;
@@ -50,7 +50,7 @@ use lowroad_handler::{
 #[cfg(feature = "tls")]
 pub use lowroad_origin::tls::open_files_with;
 
-/// Capacity for a request head's bytes other than the target and the fields.
+/// The capacity reserved for a request head in addition to the target and the fields.
 const OWN_LEN: usize = 128;
 
 /// The handler of a route to an origin.
@@ -60,9 +60,9 @@ pub struct ProxyHandler {
     proxy_protocol: Option<ProxyProtocol>,
     bounds: RouteBounds,
     timeouts: AcquireTimeouts,
-    /// The time limit for the head of a response.
+    /// The timeout for the head of a response.
     first_byte: Duration,
-    /// Whether references to the server's own address are removed from responses.
+    /// Whether references to the origin server's own address are removed from responses.
     hides_own_address: bool,
     /// See `OriginConfig::adds_via`.
     adds_via: bool,
@@ -71,11 +71,11 @@ pub struct ProxyHandler {
     terms: ScriptTerms,
 }
 
-/// The parts of a request that one attempt passes to the next.
+/// The parts of a request that are passed from one attempt to the next.
 struct RetryableRequest {
     body: Option<ProxyRequestBody>,
     len: BodyLen,
-    /// The route permit; `None` during an attempt, which holds it.
+    /// The route permit; `None` during an attempt, which then owns it.
     permit: Option<RoutePermit>,
     interims: InterimSink,
 }
@@ -88,10 +88,10 @@ impl RetryableRequest {
     ) -> RetryableRequest {
         let body = std::mem::take(&mut request.body);
         let len = match (&body.stream, body.len) {
-            // RFC 9110 §8.6: without Content-Length: 0 some origins wait for a body, or refuse with 411.
+            // Without `Content-Length: 0`, some origins wait for a body or answer 411 (RFC 9110 §8.6).
             (None, _) if anticipates_content(request.method) => BodyLen::Known(0),
             (None, _) => BodyLen::None,
-            // A body with trailers needs chunked coding (RFC 9112 §7.1.2), so its length is treated as unknown.
+            // Trailers need the chunked coding (RFC 9112 §7.1.2), so the length is treated as unknown.
             (Some(stream), Some(len)) if !stream.has_trailers() => BodyLen::Known(len),
             (Some(_), _) => BodyLen::Unknown,
         };
@@ -107,10 +107,10 @@ impl RetryableRequest {
 }
 
 impl ProxyHandler {
-    /// Creates the handler of `route`, with the servers of `origin` from `origins`. Resolves their names.
+    /// Creates the handler of a route to `origin`, whose servers are taken from `origins`. Resolves host names.
     ///
     /// # Errors
-    /// TLS cannot be set up: a text for the operator.
+    /// TLS cannot be set up; the text is for the operator.
     pub fn new(
         route: &RouteConfig,
         origin: &OriginConfig,
@@ -119,7 +119,7 @@ impl ProxyHandler {
         spools: Option<Arc<SpoolLimits>>,
     ) -> Result<ProxyHandler, String> {
         let silence = Duration::from_millis(route.timeout_ms);
-        // One timeout covers the wait for a connection and the wait for the head.
+        // One timeout applies to the wait for a connection and to the wait for the head.
         let first_byte = origin.timeout_ms.map_or(silence, Duration::from_millis);
         Ok(ProxyHandler {
             servers: origins.get(origin, &notice)?,
@@ -143,7 +143,7 @@ impl ProxyHandler {
     }
 
     fn acquire_permit(&self, request: &HandlerRequest) -> Result<RoutePermit, HandlerFailure> {
-        // An upgrade request needs both permits: it counts as a request until the 101, as a tunnel after it.
+        // An upgrade request needs two permits: it counts as a request until the 101, and as a tunnel afterwards.
         let wants_tunnel = request.upgrade().is_some();
         self.bounds
             .acquire(request.peer, wants_tunnel, &self.servers.name)
@@ -160,7 +160,7 @@ impl ProxyHandler {
             let chosen = self.servers.choose(request, &tried, worker);
             let (endpoint, attempt) = match (chosen, last) {
                 (Ok(chosen), _) => chosen,
-                // All members were tried: the last failure explains more than "all were tried".
+                // All members were tried; the failure of the last attempt explains more than the lack of members.
                 (Err(_), Some(failure)) => return Err(failure),
                 (Err(no_member), None) => return Err(self.no_member_failure(no_member)),
             };
@@ -170,8 +170,8 @@ impl ProxyHandler {
                 Ok(response) => return check_response(response, request, &endpoint),
                 Err(failed_attempt) => failed_attempt,
             };
-            // Stale connection: the server closed it while it was idle. RFC 9112 §9.3.1 allows the repetition of an
-            // idempotent request; any other one only if none of its bytes was sent. It does not count as a retry.
+            // Stale connection: the server closed it while it was idle. An idempotent request may be repeated (RFC 9112
+            // §9.3.1); any other one only if none of its bytes were sent. Such a repetition does not count as a retry.
             if failed_attempt.is_stale
                 && (is_idempotent(request) || !failed_attempt.sent)
                 && let Some(body) = failed_attempt.body.take()
@@ -203,10 +203,10 @@ impl ProxyHandler {
         }
     }
 
-    /// Prepares a retry at another server; returns the failure of the last attempt.
+    /// Decides whether another server may be tried, and prepares that attempt; returns the failure of the last attempt.
     ///
     /// # Errors
-    /// The same failure, if no retry is allowed.
+    /// The failure, if no retry is allowed.
     fn prepare_retry(
         &self,
         worker: usize,
@@ -214,7 +214,6 @@ impl ProxyHandler {
         endpoint: &OriginEndpoint,
         failed_attempt: ProxyFailure,
         tries: usize,
-        // An outcome that is no evidence must not become the latest failure in the status.
         retryable: &mut RetryableRequest,
     ) -> Result<HandlerFailure, HandlerFailure> {
         let ProxyFailure {
@@ -226,18 +225,19 @@ impl ProxyHandler {
         let is_body_too_large =
             failed_attempt.is_stale && is_repeatable && failed_attempt.body.is_none();
         if is_body_too_large {
-            self.count_unrepeated(endpoint, &mut failure);
+            self.count_unretried(endpoint, &mut failure);
         }
+        // `Cancelled` shows nothing about the server, so it must not become the latest failure in the status.
         if outcome != AttemptOutcome::Cancelled {
             endpoint.record_failure(&failure.detail);
         }
-        // A single server has no retries: there is no other one.
+        // A single server has no retries, as there is no other server.
         let (Some(attempt), Some(group)) = (failed_attempt.attempt, self.servers.group()) else {
             return Err(failure);
         };
         let now_ms = endpoint.pool.worker_handle(worker).timers.now_ms();
         attempt.report(outcome, now_ms);
-        // `Cancelled` means that the client left or that no permit was free: another server would not help.
+        // `Cancelled`: the client disconnected, or no permit was free. Another server would not help.
         if outcome == AttemptOutcome::Cancelled {
             return Err(failure);
         }
@@ -245,14 +245,14 @@ impl ProxyHandler {
             tries: u32::try_from(tries).unwrap_or(u32::MAX).saturating_add(1),
             is_idempotent: is_idempotent(request),
             sent: failed_attempt.sent,
-            // None of the body is left, or it exceeded the limit.
+            // The body was discarded once it exceeded the limit.
             body: match failed_attempt.body {
                 Some(_) => Left::Whole,
                 None => Left::Consumed,
             },
-            evidence: match failed_attempt.is_answered {
-                true => RetryEvidence::Some,
-                false => RetryEvidence::Nothing,
+            response: match failed_attempt.is_answered {
+                true => ResponseProgress::Started,
+                false => ResponseProgress::Nothing,
             },
             timed_out: outcome == AttemptOutcome::TimedOut,
         };
@@ -264,23 +264,23 @@ impl ProxyHandler {
                 Ok(failure)
             }
             Err(NoRetry::BodyConsumed) if !is_body_too_large && !stage.timed_out => {
-                self.count_unrepeated(endpoint, &mut failure);
+                self.count_unretried(endpoint, &mut failure);
                 Err(failure)
             }
             Err(_) => Err(failure),
         }
     }
 
-    /// Counts a request that could not be retried only because of its body's size, and mentions that in the failure.
-    fn count_unrepeated(&self, endpoint: &OriginEndpoint, failure: &mut HandlerFailure) {
-        endpoint.count_unrepeated();
+    /// Counts a request that was not retried only because its body is too large, and mentions that in the failure.
+    fn count_unretried(&self, endpoint: &OriginEndpoint, failure: &mut HandlerFailure) {
+        endpoint.count_unretried();
         failure.detail.push_str(&format!(
             "; the request was not retried, because its body is larger than retry_body_max ({} bytes)",
             self.retry_body_max
         ));
     }
 
-    /// Makes one attempt at a server. `fresh` = not on a reused connection.
+    /// Makes one attempt at a server. With `fresh`, it uses a new connection.
     async fn try_server(
         &self,
         worker: usize,
@@ -291,25 +291,25 @@ impl ProxyHandler {
         fresh: bool,
     ) -> Result<HandlerResponse, ProxyFailure> {
         let pool = &endpoint.pool;
-        // A connection with a PROXY header belongs to one client, so it is never reused.
+        // A connection with a PROXY header belongs to one client and is never reused.
         let fresh = fresh || self.proxy_protocol.is_some();
-        // Without an await first: an idle connection is the common case.
+        // First without await, because an idle connection is the common case.
         let leased = match (!fresh).then(|| pool.try_lease(worker)).flatten() {
             Some(lease) => Ok(lease),
             None => pool.lease(worker, fresh, self.timeouts).await,
         };
-        // The attempt owns permit and body until it ends.
+        // The attempt owns the permit and the body until it ends.
         let permit = retryable
             .permit
             .take()
             .expect("a request is tried once at a time");
         let body = retryable.body.take();
-        // Nothing was sent, so the caller gets everything back for the next attempt.
+        // Nothing was sent, so the caller gets both back for the next attempt.
         let mut lease = match leased {
             Ok(lease) => lease,
             Err(pool_error) => {
                 let failure = self.unavailable_failure(endpoint, &pool_error);
-                return Err(ProxyFailure::before(
+                return Err(ProxyFailure::before_sending(
                     failure,
                     outcome(&pool_error),
                     attempt,
@@ -318,19 +318,19 @@ impl ProxyHandler {
                 ));
             }
         };
-        // From here the member's slot counts as a request, not as one that waits.
+        // From here, the member counts this as a request in progress, not as a waiting one.
         attempt.iter_mut().for_each(OriginAttempt::mark_connected);
         let mut send_state = RequestSend::default();
-        // The PROXY header precedes every other byte.
+        // The PROXY header precedes all other bytes.
         self.write_proxy_header(request, &mut send_state.out);
         let host = match &self.host {
-            // HTTP/1.0 clients may omit Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
+            // An HTTP/1.0 request may lack Host, but an HTTP/1.1 origin requires it (RFC 9112 §3.2).
             OriginHost::Client if request.host().is_empty() => &endpoint.host,
             OriginHost::Client => request.host(),
             OriginHost::Origin => &endpoint.host,
             OriginHost::Name(name) => name.as_bytes(),
         };
-        // The buffer is reused with the connection, so the head needs no allocation.
+        // A buffer of the connection is reused, so that the head needs no allocation.
         let OriginLink { http, scratch, .. } = &mut *lease.connection;
         let mut lines = std::mem::take(scratch);
         lines.clear();
@@ -353,12 +353,11 @@ impl ProxyHandler {
         *scratch = lines;
         send_state.is_without_body = match start_result {
             Ok(has_body) => !has_body,
-            // The HTTP state is checked before a connection is returned to the pool, so this is a fault of this
-            // program.
+            // The state was checked before the connection was returned to the pool, so this is a bug of this program.
             Err(_) => {
                 let failure =
                     HandlerFailure::new(StatusCode::INTERNAL_ERROR, "a connection was not ready");
-                return Err(ProxyFailure::before(
+                return Err(ProxyFailure::before_sending(
                     failure,
                     AttemptOutcome::Cancelled,
                     attempt,
@@ -367,16 +366,16 @@ impl ProxyHandler {
                 ));
             }
         };
-        // Boxed: each future that awaits it would otherwise contain its full size.
-        // A request without framing for a body must not send one: the bytes would be read as the next request.
+        // A request without framing for a body must not send one: the origin would read it as the next request.
         let body = body.filter(|_| !send_state.is_without_body);
+        // Boxed: each future that awaits the exchange would otherwise contain its full size.
         let exchange = Box::new(ProxyExchange {
             endpoint: endpoint.clone(),
             attempt,
             lease,
             is_shared: self.proxy_protocol.is_none(),
             progress: match body {
-                Some(_) => BodyProgress::Coming,
+                Some(_) => BodyProgress::Sending,
                 None => BodyProgress::Sent,
             },
             body,
@@ -394,12 +393,12 @@ impl ProxyHandler {
         Ok(response)
     }
 
-    /// Writes the PROXY header for the client, if configured.
+    /// Writes the PROXY header with the client's address, if configured.
     fn write_proxy_header(&self, request: &HandlerRequest, out: &mut Vec<u8>) {
         let Some(version) = self.proxy_protocol else {
             return;
         };
-        // The PROXY protocol distinguishes IPv4 and IPv6, so mapped addresses are converted.
+        // The PROXY protocol distinguishes IPv4 from IPv6, so IPv4-mapped addresses are converted.
         let source = SocketAddr::new(request.peer.to_canonical(), request.peer_port);
         let local = request.local;
         let addresses = ProxyAddresses::Tcp {
@@ -425,7 +424,7 @@ impl ProxyHandler {
     ) -> HandlerFailure {
         let text = unavailable_text(pool_error, self.timeouts, &format!(" to {}", endpoint.name));
         let status = match pool_error {
-            // The client cannot tell a timeout from a refusal otherwise (RFC 9110 §15.6.3, §15.6.5).
+            // Different statuses, so that the client can tell overload from a timeout (RFC 9110 §15.6.4, §15.6.5).
             PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => {
                 StatusCode::SERVICE_UNAVAILABLE
             }
@@ -436,7 +435,7 @@ impl ProxyHandler {
     }
 }
 
-/// The evidence about a server if no connection to it is available.
+/// The outcome that is reported for a server if no connection to it is available.
 fn outcome(pool_error: &PoolUnavailable) -> AttemptOutcome {
     match pool_error {
         PoolUnavailable::TooManyWait | PoolUnavailable::NoneFree => AttemptOutcome::Cancelled,
@@ -446,8 +445,8 @@ fn outcome(pool_error: &PoolUnavailable) -> AttemptOutcome {
     }
 }
 
-/// Rejects a 304 to a GET or HEAD without a condition: there is no stored response that it could refer to. Varnish
-/// fails too; nginx passes it on.
+/// Rejects a 304 response to a GET or HEAD without a condition: there is no stored response to which it could refer.
+/// Varnish also fails such a response; nginx forwards it.
 ///
 /// # Errors
 /// 502 for such a response.
@@ -472,7 +471,7 @@ fn check_response(
     Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
 }
 
-/// Whether a method anticipates content, so that an empty body needs `Content-Length: 0` (RFC 9110 §8.6).
+/// Whether content is expected for a method, so that an empty body needs `Content-Length: 0` (RFC 9110 §8.6).
 fn anticipates_content(method: Method) -> bool {
     matches!(method, Method::Post | Method::Put | Method::Patch)
 }
@@ -492,11 +491,11 @@ impl Handler for ProxyHandler {
     }
 
     fn requests_in_progress(&self) -> usize {
-        self.bounds.requests_under_way()
+        self.bounds.requests_in_progress()
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
-        // RFC 9110 §7.6.2: with Max-Forwards: 0 the proxy must respond itself.
+        // With `Max-Forwards: 0` the proxy must respond itself (RFC 9110 §7.6.2).
         if forwarding::max_forwards(&request) == Some(0) {
             return HandlerResult::Ready(Ok(HandlerResponse {
                 status: StatusCode::OK,
@@ -505,7 +504,7 @@ impl Handler for ProxyHandler {
                 source: None,
             }));
         }
-        // Bounded before any work: refused requests cost no connection.
+        // The permit is acquired first, so that refused requests need no connection.
         let mut retryable = match self.acquire_permit(&request) {
             Ok(permit) => RetryableRequest::take_from(&mut request, permit, self.retry_body_max),
             Err(failure) => return HandlerResult::Ready(Err(failure)),

@@ -1,7 +1,7 @@
 //! Maps a path to a script and its PATH_INFO (RFC 3875 §4.1.5, §4.1.13).
 //!
-//! Pure: a function parameter reports the contents of the folder. [`lookup`] accesses the file system, `exchange` runs
-//! the exchange with the script.
+//! Free of I/O: `find` gets the contents of the folder from a function parameter. [`lookup`] accesses the file system;
+//! `exchange` runs the exchange with the program.
 
 pub mod exchange;
 pub mod lookup;
@@ -19,64 +19,64 @@ pub enum ScriptKind {
     File,
     /// A folder.
     Folder,
-    /// Absent, or inaccessible.
+    /// Nonexistent, or inaccessible.
     Nothing,
 }
 
-/// Selects the files that are scripts.
+/// The rules by which a file is a script.
 #[derive(Clone, Debug)]
 pub struct ScriptRules {
-    /// The route's pattern, which a script's path must match.
+    /// The pattern of the route, which the script's path must match.
     pub pattern: PathPattern,
-    /// The required suffix of a script's name, for patterns that end in a wildcard and so do not constrain
-    /// it. Empty: any name.
+    /// The suffix that a script's name must have if the pattern ends in a wildcard and so does not constrain the name.
+    /// Empty: any name.
     pub suffix: String,
-    /// The index file of a folder; empty: folders have none.
+    /// The name of a folder's index file; empty if folders have none.
     pub index: String,
 }
 
-/// A script and its PATH_INFO. Both are decoded.
+/// A script and its PATH_INFO, both decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LocatedScript {
-    /// SCRIPT_NAME: the path of the script, beginning with `/`.
+    /// SCRIPT_NAME: the path of the script; begins with `/`.
     pub name: Vec<u8>,
-    /// PATH_INFO: the rest of the path, empty or beginning with `/`.
+    /// PATH_INFO: the rest of the path; empty, or begins with `/`.
     pub info: Vec<u8>,
 }
 
-/// The meaning of a path.
+/// The result of looking up a path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum PathMeaning {
-    /// This script.
+    /// The path is that of a script.
     Script(LocatedScript),
-    /// A folder with an index file, but the path lacks the final slash.
+    /// The path is that of a folder with an index file, but lacks the final slash.
     SlashMissing,
-    /// No script: 404.
+    /// There is no script: 404.
     Nothing,
 }
 
-/// A request's decoded path.
+/// The decoded path of a request.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestedPath<'p> {
     /// The path, beginning with `/`.
     pub path: &'p [u8],
-    /// The length before the first needlessly encoded byte. The name of a script must end within it.
+    /// The length of the path before its first needlessly encoded byte. The name of a script must end within it.
     pub plain_len: usize,
 }
 
-/// A folder of scripts in the URL space.
+/// A folder of scripts, and its position in the URL space.
 #[derive(Clone, Copy, Debug)]
 pub struct ScriptFolder<'f> {
     /// The folder in the file system.
     pub folder: &'f Path,
-    /// The length of the path's prefix that leads to the folder.
+    /// The length of the path prefix that stands for the folder.
     pub prefix_len: usize,
 }
 
-/// Finds the script for a decoded path: the first of its prefixes that is a file.
+/// Finds the script of a decoded path: its shortest prefix that is a file.
 ///
-/// If that file is no script by the rules, there is no script: text after a file's name never turns it into one (an
-/// uploaded picture must not be executed), and no further candidates are tried. The rest of the path is PATH_INFO.
+/// If that file is not a script by the rules, the result is `Nothing`. Text after a file's name never turns the file
+/// into a script: an uploaded picture must not be executed. The rest of the path is PATH_INFO.
 pub fn find(
     requested: RequestedPath<'_>,
     rules: &ScriptRules,
@@ -97,11 +97,11 @@ pub fn find(
     }
 }
 
-/// Finds the script for a decoded path by its text alone, for files on another machine: the first of its
-/// prefixes with a script's name. The server reports a missing script.
+/// Finds the script of a decoded path by names alone, for files on another machine: the shortest prefix that has a
+/// script's name. The FastCGI server reports a missing script.
 pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMeaning {
     let RequestedPath { path, plain_len } = requested;
-    // Without a suffix every prefix could be a script, so the whole path is taken.
+    // Without a suffix every prefix would match, so the script is the whole path.
     let is_any_name = rules.pattern.has_capture() && rules.suffix.is_empty();
     for end in prefix_ends(path).take_while(|end| *end <= plain_len) {
         let (name, info) = path.split_at(end);
@@ -119,11 +119,11 @@ pub fn find_by_name(requested: RequestedPath<'_>, rules: &ScriptRules) -> PathMe
     }
 }
 
-/// The script of a front controller: always the same one; PATH_INFO is set only if the path begins with the script's
-/// own name.
+/// The script of a front controller, which is the same for all paths. PATH_INFO is set only if the path begins with the
+/// script's name.
 pub fn front_controller(path: &[u8], script: &str) -> LocatedScript {
     let info = match path.strip_prefix(script.as_bytes()) {
-        // PATH_INFO must begin with a slash: `/index.phpx` is another path.
+        // PATH_INFO begins with a slash: `/index.phpx` is a different path.
         Some(info) if info.starts_with(b"/") => info,
         _ => b"",
     };
@@ -133,7 +133,7 @@ pub fn front_controller(path: &[u8], script: &str) -> LocatedScript {
     }
 }
 
-/// The single program of a route: its SCRIPT_NAME is the base of the pattern.
+/// The single program of a route; its SCRIPT_NAME is the base of the pattern.
 pub fn mounted_program(path: &[u8], base: &str) -> LocatedScript {
     let base = match path.strip_prefix(base.as_bytes()) {
         Some(info) if info.is_empty() || info.starts_with(b"/") => base,
@@ -155,8 +155,8 @@ pub fn base_path(pattern: &PathPattern) -> String {
     }
 }
 
-/// Whether a path contains a hidden name, which begins with a dot, except the registered `.well-known` (RFC 8615) at
-/// the top.
+/// Whether a path contains a hidden segment: one that begins with a dot, except the registered `.well-known` (RFC 8615)
+/// as the first segment.
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut segments = path.split(|b| *b == b'/').filter(|s| !s.is_empty());
     let first = segments.next().unwrap_or_default();
@@ -164,10 +164,10 @@ pub fn is_hidden(path: &[u8]) -> bool {
 }
 
 impl ScriptRules {
-    /// Whether a file with this path is a script. A pattern may include PATH_INFO
-    /// (`/**.php/**`); then the script's path with a slash matches it.
+    /// Whether a file with this path is a script. A pattern may include PATH_INFO (`/**.php/**`) and then matches the
+    /// script's path with a slash.
     fn allow(&self, name: &[u8]) -> bool {
-        // A pattern like `/**.php/**` matches only paths with PATH_INFO.
+        // A pattern like `/**.php/**` matches only paths with PATH_INFO, so the path is also tried with a slash.
         let mut with_slash = name.to_vec();
         with_slash.push(b'/');
         let has_wildcard = self.pattern.has_capture();
@@ -177,15 +177,15 @@ impl ScriptRules {
     }
 }
 
-/// The ends of a path's prefixes: before each slash except the first, and at the end.
+/// The lengths of a path's prefixes: before each slash except the first, and the whole path.
 fn prefix_ends(path: &[u8]) -> impl Iterator<Item = usize> {
     let slashes = (1..path.len()).filter(|index| path[*index] == b'/');
-    // A path with a final slash ends with its last folder.
+    // A path with a final slash ends with a folder, whose end is already included.
     let full_len = (path.len() > 1 && !path.ends_with(b"/")).then_some(path.len());
     slashes.chain(full_len)
 }
 
-/// Finds the index file, if the whole path is a folder.
+/// Finds the index file if the whole path is a folder.
 fn find_index(
     path: &[u8],
     rules: &ScriptRules,

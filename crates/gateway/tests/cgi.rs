@@ -1,4 +1,4 @@
-//! Real CGI programs: shell, Perl and C, well-behaved and not.
+//! Real CGI programs in shell, Perl and C, including misbehaving ones.
 
 mod cgi_support;
 
@@ -19,11 +19,11 @@ use lowroad_http::status::StatusCode;
 use lowroad_testkit::TempFolder;
 
 use cgi_support::{
-    Notices, Whole, ask, cgi_route, fail, fetch, get, new_spawner, post, runtime, spawner, until,
-    upload, whole,
+    CollectedResponse, Notices, cgi_route, collect_response, fail, fetch, get, new_spawner, post,
+    runtime, send_request, spawner, until, upload,
 };
 
-/// A folder with programs, and their handler.
+/// A folder of programs, and the handler for them.
 struct Programs {
     folder: TempFolder,
     notices: Notices,
@@ -43,7 +43,7 @@ impl Programs {
         std::fs::canonicalize(self.folder.path()).expect("it is there")
     }
 
-    /// Writes a program.
+    /// Writes a program to the folder.
     fn add(&self, name: &str, text: &str) -> &Programs {
         let path = self.folder.file(Path::new("cgi").join(name), text);
         let mode = std::fs::Permissions::from_mode(0o755);
@@ -74,8 +74,8 @@ impl Programs {
         Arc::new(handler.expect("the folder is there"))
     }
 
-    /// The response of a program to a GET.
-    fn run(&self, name: &str, text: &str) -> Whole {
+    /// Writes a program, and returns its response to a GET request.
+    fn run(&self, name: &str, text: &str) -> CollectedResponse {
         self.add(name, text);
         let handler = self.handler();
         let root = self.path();
@@ -90,7 +90,7 @@ fn is_alive(pid: &str) -> bool {
 }
 
 #[test]
-fn the_environment_is_exactly_that_of_the_standard() {
+fn cgi_environment_is_exactly_that_of_rfc_3875() {
     let programs = Programs::new();
     programs.add(
         "env",
@@ -115,7 +115,7 @@ fn the_environment_is_exactly_that_of_the_standard() {
 }
 
 #[test]
-fn paths_that_are_no_programs() {
+fn paths_without_program_are_refused() {
     let programs = Programs::new();
     programs.add("sub/ok", "#!/bin/sh\nprintf 'Status: 200\\n\\nok'\n");
     programs.add(".secret", "#!/bin/sh\nprintf 'Status: 200\\n\\nno'\n");
@@ -148,7 +148,7 @@ fn paths_that_are_no_programs() {
 }
 
 #[test]
-fn heads_become_responses() {
+fn cgi_heads_become_http_responses() {
     let programs = Programs::new();
     let answer = programs.run(
         "teapot",
@@ -177,7 +177,7 @@ fn heads_become_responses() {
 }
 
 #[test]
-fn a_c_program_answers_to_head_without_a_body() {
+fn head_response_of_c_program_has_no_body() {
     let programs = Programs::new();
     let source = programs.folder.file(
         "hello.c",
@@ -186,20 +186,20 @@ fn a_c_program_answers_to_head_without_a_body() {
     let out = programs.path().join("cgi/hello");
     let built = Command::new("gcc").arg(source).arg("-o").arg(out).status();
     if !built.is_ok_and(|status| status.success()) {
-        return lowroad_testkit::skip("a_c_program_answers_to_head_without_a_body", "no gcc");
+        return lowroad_testkit::skip("head_response_of_c_program_has_no_body", "no gcc");
     }
     let root = programs.path();
     let mut request = get(&root, "/cgi-bin/hello");
     request.method = Method::Head;
     let answer = runtime().block_on(async { fetch(&programs.handler(), request).await });
-    // The length is known if the end comes together with the head.
+    // The length is known only if the end of the output arrives together with the head.
     assert!(matches!(answer.len, Some(5) | None), "{:?}", answer.len);
     assert_eq!(answer.body, "");
     assert!(!answer.cut);
 }
 
 #[test]
-fn what_goes_wrong_is_told_to_the_operator() {
+fn program_failures_are_reported_to_operator() {
     let programs = Programs::new();
     for (name, text, status, words) in [
         ("empty", "#!/bin/sh\n", 502, "without a head"),
@@ -236,7 +236,7 @@ fn what_goes_wrong_is_told_to_the_operator() {
 }
 
 #[test]
-fn a_body_that_is_too_short_is_an_error_or_cut() {
+fn short_body_is_502_or_truncated_response() {
     let programs = Programs::new();
     programs.add(
         "short",
@@ -245,16 +245,16 @@ fn a_body_that_is_too_short_is_an_error_or_cut() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        // The result depends on whether the end arrives together with the head.
-        match ask(&handler, get(&root, "/cgi-bin/short")).await {
-            Ok(response) => assert!(whole(response).await.cut),
+        // The outcome depends on whether the end of the output arrives together with the head.
+        match send_request(&handler, get(&root, "/cgi-bin/short")).await {
+            Ok(response) => assert!(collect_response(response).await.cut),
             Err(failure) => assert!(failure.detail.contains("3 of 9 bytes"), "{failure:?}"),
         }
     });
 }
 
 #[test]
-fn complaints_and_ends_are_logged() {
+fn stderr_and_abnormal_exits_are_logged() {
     let programs = Programs::new();
     programs.add(
         "loud",
@@ -276,7 +276,7 @@ fn complaints_and_ends_are_logged() {
 }
 
 #[test]
-fn bodies_go_in_and_come_out() {
+fn request_and_response_bodies_are_transferred() {
     let programs = Programs::new();
     programs.add(
         "echo",
@@ -295,7 +295,7 @@ fn bodies_go_in_and_come_out() {
     runtime().block_on(async {
         let answer = fetch(&handler, post(&root, "/cgi-bin/echo", b"hello")).await;
         assert_eq!(answer.body, "5:hello");
-        // Without Content-Length, the body is counted first.
+        // Without Content-Length, the body is buffered to determine its length.
         let mut request = post(&root, "/cgi-bin/echo", b"hello");
         request.body.len = None;
         assert_eq!(fetch(&handler, request).await.body, "5:hello");
@@ -310,7 +310,7 @@ fn bodies_go_in_and_come_out() {
     });
 }
 
-/// A program that starts a child, writes both process numbers, and hangs. Both ignore SIGTERM.
+/// A program that starts a child process, writes both PIDs to a file, and hangs. Both ignore SIGTERM.
 const HANG: &str = "#!/bin/sh\ntrap '' TERM\nsleep 1000 &\necho $$ $! > pids.new\n\
                     mv pids.new pids\nwait\nwait\n";
 
@@ -330,7 +330,7 @@ async fn wait_for_end(pids: &[String]) {
 }
 
 #[test]
-fn a_program_whose_client_is_gone_ends_with_its_children() {
+fn cancelled_request_kills_process_group_before_head() {
     let programs = Programs::new();
     programs.add("hang", HANG);
     let handler = programs.handler();
@@ -350,7 +350,7 @@ fn a_program_whose_client_is_gone_ends_with_its_children() {
 }
 
 #[test]
-fn a_program_whose_client_goes_in_the_middle_ends_with_its_children() {
+fn cancelled_request_kills_process_group_after_head() {
     let programs = Programs::new();
     programs.add(
         "hang",
@@ -359,7 +359,7 @@ fn a_program_whose_client_goes_in_the_middle_ends_with_its_children() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let response = ask(&handler, get(&root, "/cgi-bin/hang"))
+        let response = send_request(&handler, get(&root, "/cgi-bin/hang"))
             .await
             .expect("a head");
         let pids = wait_for_pids(&programs).await;
@@ -370,7 +370,7 @@ fn a_program_whose_client_goes_in_the_middle_ends_with_its_children() {
 }
 
 #[test]
-fn what_a_signal_ended_is_an_error_or_cut() {
+fn death_by_signal_is_502_or_truncated_response() {
     let programs = Programs::new();
     let head = "#!/bin/sh\nprintf 'Status: 200\\n\\nhalf'\n";
     programs.add("early", "#!/bin/sh\nkill -9 $$\n");
@@ -386,8 +386,8 @@ fn what_a_signal_ended_is_an_error_or_cut() {
             failure.detail.contains("ended with signal 9"),
             "{failure:?}"
         );
-        match ask(&handler, get(&root, "/cgi-bin/soon")).await {
-            Ok(response) => assert!(whole(response).await.cut),
+        match send_request(&handler, get(&root, "/cgi-bin/soon")).await {
+            Ok(response) => assert!(collect_response(response).await.cut),
             Err(failure) => assert_eq!(failure.status.code(), 502),
         }
         let (sender, receiver) = stream(100);
@@ -396,23 +396,23 @@ fn what_a_signal_ended_is_an_error_or_cut() {
             len: Some(100_004),
             stream: Some(receiver),
         };
-        // The program's head arrives before the request's whole body.
+        // The program sends its head before it receives the whole request body.
         let most = vec![b'x'; 100_000];
         sender.push(most.into()).expect("it is not asked yet");
-        let response = ask(&handler, request).await.expect("a head");
+        let response = send_request(&handler, request).await.expect("a head");
         sender.push("text".into()).expect("somebody reads");
         sender.end();
-        let answer = whole(response).await;
+        let answer = collect_response(response).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", true));
         programs.notices.wait_for("late ended with signal 9").await;
-        // A program that closes its output has finished its response, even if it runs on.
+        // A program that closes its output has completed its response, even if it keeps running.
         let answer = fetch(&handler, get(&root, "/cgi-bin/closed")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half", false));
     });
 }
 
 #[test]
-fn a_request_that_is_cut_ends_its_program() {
+fn truncated_request_body_kills_program() {
     let programs = Programs::new();
     programs.add("hang", HANG);
     let handler = programs.handler();
@@ -425,7 +425,7 @@ fn a_request_that_is_cut_ends_its_program() {
         request.body.len = Some(100_000);
         request.body.stream = Some(receiver);
         let handler = handler.clone();
-        let task = tokio::spawn(async move { ask(&handler, request).await.map(drop) });
+        let task = tokio::spawn(async move { send_request(&handler, request).await.map(drop) });
         let pids = wait_for_pids(&programs).await;
         drop(sender);
         assert!(task.await.expect("no panic").is_err());
@@ -434,7 +434,7 @@ fn a_request_that_is_cut_ends_its_program() {
 }
 
 #[test]
-fn silence_is_bounded_before_and_after_the_head() {
+fn program_timeout_applies_before_and_after_head() {
     let programs = Programs::new();
     programs.add("hang", HANG);
     programs.add(
@@ -454,7 +454,7 @@ fn silence_is_bounded_before_and_after_the_head() {
 }
 
 #[test]
-fn children_of_a_program_that_ended_live_on() {
+fn children_of_exited_program_keep_running() {
     let programs = Programs::new();
     programs.add(
         "leave",
@@ -467,7 +467,7 @@ fn children_of_a_program_that_ended_live_on() {
         let answer = fetch(&handler, get(&root, "/cgi-bin/leave")).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("bye", false));
         let first = wait_for_pids(&programs).await;
-        // Once the permit is free, the first program needs no further action.
+        // When the permit has been released, the first program is no longer involved.
         let again = until_answered(&handler, &root, "/cgi-bin/leave").await;
         assert_eq!(again.expect("an answer").body, "bye");
         let second = wait_for_pids(&programs).await;
@@ -479,34 +479,34 @@ fn children_of_a_program_that_ended_live_on() {
     });
 }
 
-/// A program that ends before its output does: a child continues the output once a file exists.
+/// A program that exits before its output ends: a child process continues the output when the file `go` exists.
 const GOES_ON: &str = "#!/bin/sh\n(until [ -e go ]; do sleep 0.01; done; printf rest) &\n\
                        echo $$ $! > pids.new\nmv pids.new pids\nprintf 'Status: 200\\n\\nhalf '\n";
 
 #[test]
-fn an_answer_ends_with_its_output() {
+fn response_ends_when_last_process_closes_output() {
     let programs = Programs::new();
     programs.add("on", GOES_ON);
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let response = ask(&handler, get(&root, "/cgi-bin/on")).await;
+        let response = send_request(&handler, get(&root, "/cgi-bin/on")).await;
         let response = response.expect("a head");
         wait_for_end(&wait_for_pids(&programs).await[..1]).await;
         programs.folder.file("cgi/go", "");
-        let answer = whole(response).await;
+        let answer = collect_response(response).await;
         assert_eq!((answer.body.as_str(), answer.cut), ("half rest", false));
     });
 }
 
 #[test]
-fn children_that_answer_end_with_the_request() {
+fn children_writing_output_are_killed_with_request() {
     let programs = Programs::new();
     programs.add("on", GOES_ON);
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let response = ask(&handler, get(&root, "/cgi-bin/on")).await;
+        let response = send_request(&handler, get(&root, "/cgi-bin/on")).await;
         let pids = wait_for_pids(&programs).await;
         wait_for_end(&pids[..1]).await;
         assert!(is_alive(&pids[1]));
@@ -515,11 +515,11 @@ fn children_that_answer_end_with_the_request() {
     });
 }
 
-/// Writes the numbers of its parent and itself, and hangs.
+/// Writes its parent's PID and its own to a file, and hangs.
 const TELLS: &str = "#!/bin/sh\necho $PPID $$ > pids.new\nmv pids.new pids\nexec sleep 1000\n";
 
 #[test]
-fn who_starts_programs_is_started_again() {
+fn killed_spawner_is_restarted() {
     let programs = Programs::new();
     programs.add("tell", TELLS);
     programs.add("say", "#!/bin/sh\nprintf 'Status: 200\\n\\nhere'\n");
@@ -528,7 +528,7 @@ fn who_starts_programs_is_started_again() {
     runtime().block_on(async {
         let task = {
             let (handler, request) = (handler.clone(), get(&root, "/cgi-bin/tell"));
-            tokio::spawn(async move { ask(&handler, request).await.map(drop) })
+            tokio::spawn(async move { send_request(&handler, request).await.map(drop) })
         };
         let pids = wait_for_pids(&programs).await;
         let killed = Command::new("kill").args(["-KILL", &pids[0]]).status();
@@ -546,7 +546,7 @@ fn who_starts_programs_is_started_again() {
 }
 
 #[test]
-fn programs_end_when_who_asks_for_them_is_gone() {
+fn programs_are_killed_when_spawner_socket_closes() {
     let programs = Programs::new();
     programs.add("tell", TELLS);
     let spawner = new_spawner(&programs.notices);
@@ -567,7 +567,7 @@ fn programs_end_when_who_asks_for_them_is_gone() {
 }
 
 #[test]
-fn a_program_starts_when_there_is_something_to_give_it() {
+fn program_starts_when_request_body_is_buffered() {
     let programs = Programs::new();
     programs.add(
         "count",
@@ -587,7 +587,7 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         };
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         assert!(answering.as_mut().poll(&mut context).is_pending());
-        // It does not occupy a permit either.
+        // Nor does the waiting request occupy the permit.
         let answer = fetch(&handler, get(&root, "/cgi-bin/count")).await;
         assert_eq!(answer.body, "0");
         std::fs::remove_file(&started).expect("it was started");
@@ -596,19 +596,19 @@ fn a_program_starts_when_there_is_something_to_give_it() {
         let rest = Bytes::from(vec![b'x'; 100_000]);
         sender.push(rest).expect("it waits for it");
         sender.end();
-        // The only permit is free after the end of the last process.
+        // The only permit is released when the last process has ended.
         until("a free place", || {
             let begun = handler.clone().begin(0, get(&root, "/cgi-bin/count"));
             matches!(begun, HandlerResult::OnRuntime(_)).then_some(())
         })
         .await;
         let response = answering.await.expect("a response");
-        assert_eq!(whole(response).await.body, "100003");
+        assert_eq!(collect_response(response).await.body, "100003");
     });
 }
 
 #[test]
-fn what_may_be_kept_comes_whole() {
+fn storable_response_is_collected() {
     let programs = Programs::new();
     let pieces = "printf one; sleep 0.05; printf two; sleep 0.05; printf three\n";
     let head = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\n";
@@ -618,15 +618,15 @@ fn what_may_be_kept_comes_whole() {
     let handler = programs.handler();
     let root = programs.path();
     runtime().block_on(async {
-        let response = ask(&handler, get(&root, "/cgi-bin/kept")).await;
+        let response = send_request(&handler, get(&root, "/cgi-bin/kept")).await;
         let ResponseContent::Bytes(body) = response.expect("a response").content else {
             panic!("streamed");
         };
         assert_eq!(body, "onetwothree");
         let answer = fetch(&handler, get(&root, "/cgi-bin/large")).await;
         assert_eq!((answer.body.len(), answer.cut), (3_000_000, false));
-        // A long response is streamed.
-        let response = ask(&handler, get(&root, "/cgi-bin/slow")).await;
+        // A response that takes too long is streamed.
+        let response = send_request(&handler, get(&root, "/cgi-bin/slow")).await;
         let ResponseContent::Stream { stream, .. } = response.expect("a head").content else {
             panic!("not streamed");
         };
@@ -638,7 +638,7 @@ fn what_may_be_kept_comes_whole() {
 }
 
 #[test]
-fn a_folder_that_is_put_in_place_by_a_link_is_seen() {
+fn replaced_program_folder_symlink_takes_effect() {
     let programs = Programs::new();
     for version in ["one", "two"] {
         let text = format!("#!/bin/sh\nprintf 'Status: 200\\n\\n{version}'\n");
@@ -659,7 +659,7 @@ fn a_folder_that_is_put_in_place_by_a_link_is_seen() {
 }
 
 #[test]
-fn processes_are_limited_in_number_memory_and_time() {
+fn process_limits_on_number_memory_and_cpu_apply() {
     let programs = Programs::new();
     programs.add("hang", HANG);
     programs.add(
@@ -706,15 +706,15 @@ fn processes_are_limited_in_number_memory_and_time() {
     });
 }
 
-/// The only permit is free after the end of the last process.
+/// Retries until the only permit has been released, which happens after the end of the last process.
 async fn until_answered(
     handler: &Arc<CgiHandler>,
     root: &Path,
     path: &str,
-) -> Result<Whole, lowroad_handler::HandlerFailure> {
+) -> Result<CollectedResponse, lowroad_handler::HandlerFailure> {
     loop {
-        match ask(handler, get(root, path)).await {
-            Ok(response) => return Ok(whole(response).await),
+        match send_request(handler, get(root, path)).await {
+            Ok(response) => return Ok(collect_response(response).await),
             Err(failure) if failure.status == StatusCode::SERVICE_UNAVAILABLE => {
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -724,7 +724,7 @@ async fn until_answered(
 }
 
 #[test]
-fn nothing_outlives_the_runtime() {
+fn dropping_runtime_kills_all_programs() {
     let programs = Programs::new();
     programs.add("hang", HANG);
     let handler = programs.handler();

@@ -1,4 +1,5 @@
-//! A long body through a CGI program, in both directions at once. Alone in its process, since it measures memory.
+//! A long body is sent to and received from a CGI program at the same time. In a process of its own, because it
+//! measures memory.
 
 mod cgi_support;
 
@@ -11,10 +12,10 @@ use lowroad_gateway::cgi::CgiHandler;
 use lowroad_handler::ResponseContent;
 use lowroad_testkit::TempFolder;
 
-use cgi_support::{Notices, ask, cgi_route, memory_peak_kib, runtime, spawner, upload};
+use cgi_support::{Notices, cgi_route, memory_peak_kib, runtime, send_request, spawner, upload};
 
 #[test]
-fn a_hundred_megabytes_go_through_in_little_memory() {
+fn streaming_100_mib_through_cgi_needs_little_memory() {
     let folder = TempFolder::new();
     let program = folder.file("cat", "#!/bin/sh\nprintf 'Status: 200\\n\\n'\nexec cat\n");
     let mode = std::fs::Permissions::from_mode(0o755);
@@ -27,7 +28,7 @@ fn a_hundred_megabytes_go_through_in_little_memory() {
     let before = memory_peak_kib();
     let got = runtime().block_on(async {
         let request = upload(folder.path(), "/cgi-bin/cat", len);
-        let response = ask(&handler, request).await;
+        let response = send_request(&handler, request).await;
         let ResponseContent::Stream { stream, .. } = response.expect("an answer").content else {
             panic!("not streamed");
         };

@@ -17,11 +17,12 @@ use lowroad_http::status::StatusCode;
 use lowroad_testkit::TempFolder;
 
 use cgi_support::{
-    Notices, ask, fail, fastcgi_route, fetch, get, head, memory_peak_kib, post, runtime, upload,
+    Notices, fail, fastcgi_route, fetch, get, head, memory_peak_kib, post, runtime, send_request,
+    upload,
 };
 use fastcgi_support::Fpm;
 
-/// A site with PHP.
+/// A site with PHP scripts.
 struct Site {
     folder: TempFolder,
     notices: Notices,
@@ -102,10 +103,10 @@ impl Site {
 }
 
 #[test]
-fn scripts_by_unix_socket_and_by_tcp() {
+fn php_scripts_run_over_unix_and_tcp() {
     for tcp in [false, true] {
         let site = Site::new();
-        let Some(fpm) = Fpm::start("scripts_by_unix_socket_and_by_tcp", &site.folder, tcp, 2)
+        let Some(fpm) = Fpm::start("php_scripts_run_over_unix_and_tcp", &site.folder, tcp, 2)
         else {
             return;
         };
@@ -143,9 +144,9 @@ fn scripts_by_unix_socket_and_by_tcp() {
 }
 
 #[test]
-fn paths_and_their_scripts() {
+fn php_paths_map_to_scripts() {
     let site = Site::new();
-    let Some(fpm) = Fpm::start("paths_and_their_scripts", &site.folder, false, 1) else {
+    let Some(fpm) = Fpm::start("php_paths_map_to_scripts", &site.folder, false, 1) else {
         return;
     };
     let handler = site.handler("/**", &fpm.address, |_, _| {});
@@ -187,10 +188,10 @@ fn paths_and_their_scripts() {
 }
 
 #[test]
-fn a_front_controller_answers_pretty_urls() {
+fn front_controller_handles_paths_without_file() {
     let site = Site::new();
     let Some(fpm) = Fpm::start(
-        "a_front_controller_answers_pretty_urls",
+        "front_controller_handles_paths_without_file",
         &site.folder,
         false,
         1,
@@ -216,13 +217,13 @@ fn a_front_controller_answers_pretty_urls() {
 }
 
 #[test]
-fn uploads_and_downloads_stream_in_little_memory() {
+fn php_upload_and_download_need_little_memory() {
     let site = Site::new();
-    let test = "uploads_and_downloads_stream_in_little_memory";
+    let test = "php_upload_and_download_need_little_memory";
     let Some(fpm) = Fpm::start(test, &site.folder, false, 2) else {
         return;
     };
-    // 1 GB by hand: it takes as much of the disk.
+    // 1 GB when run by hand, which needs as much disk space.
     let len: u64 = match std::env::var("LOWROAD_UPLOAD_MIB") {
         Ok(mib) => mib.parse::<u64>().expect("a number") << 20,
         Err(_) => 100 << 20,
@@ -233,7 +234,7 @@ fn uploads_and_downloads_stream_in_little_memory() {
     runtime().block_on(async {
         let request = upload(&root, "/count.php", len);
         assert_eq!(fetch(&handler, request).await.body, len.to_string());
-        let response = ask(&handler, get(&root, "/big.php"))
+        let response = send_request(&handler, get(&root, "/big.php"))
             .await
             .expect("an answer");
         let ResponseContent::Stream { stream, .. } = response.content else {
@@ -244,7 +245,7 @@ fn uploads_and_downloads_stream_in_little_memory() {
             got += bytes.len() as u64;
         }
         assert_eq!(got, 100 << 20);
-        // The connection is good for another request.
+        // The connection can be used for another request.
         assert_eq!(
             fetch(&handler, get(&root, "/hello.php")).await.body,
             "hello"
@@ -256,9 +257,9 @@ fn uploads_and_downloads_stream_in_little_memory() {
 }
 
 #[test]
-fn a_form_with_a_file() {
+fn multipart_form_reaches_php() {
     let site = Site::new();
-    let Some(fpm) = Fpm::start("a_form_with_a_file", &site.folder, false, 1) else {
+    let Some(fpm) = Fpm::start("multipart_form_reaches_php", &site.folder, false, 1) else {
         return;
     };
     let handler = site.handler("*.php", &fpm.address, |_, _| {});
@@ -285,9 +286,9 @@ fn a_form_with_a_file() {
 }
 
 #[test]
-fn more_connections_than_processes_all_get_their_turn() {
+fn more_requests_than_php_processes_are_all_answered() {
     let site = Site::new();
-    let test = "more_connections_than_processes_all_get_their_turn";
+    let test = "more_requests_than_php_processes_are_all_answered";
     let Some(fpm) = Fpm::start(test, &site.folder, false, 2) else {
         return;
     };
@@ -308,9 +309,9 @@ fn more_connections_than_processes_all_get_their_turn() {
 }
 
 #[test]
-fn scripts_that_hang_or_die() {
+fn hanging_or_dying_scripts() {
     let site = Site::new();
-    let Some(fpm) = Fpm::start("scripts_that_hang_or_die", &site.folder, false, 2) else {
+    let Some(fpm) = Fpm::start("hanging_or_dying_scripts", &site.folder, false, 2) else {
         return;
     };
     let handler = site.handler("*.php", &fpm.address, |route, _| route.timeout_ms = 500);
@@ -318,13 +319,16 @@ fn scripts_that_hang_or_die() {
     runtime().block_on(async {
         let failure = fail(&handler, get(&root, "/sleep.php")).await;
         assert_eq!(failure.status, StatusCode::GATEWAY_TIMEOUT);
-        match ask(&handler, get(&root, "/die.php")).await {
-            Ok(response) => assert!(cgi_support::whole(response).await.cut),
+        match send_request(&handler, get(&root, "/die.php")).await {
+            Ok(response) => assert!(cgi_support::collect_response(response).await.cut),
             Err(failure) => assert_eq!(failure.status, StatusCode::BAD_GATEWAY),
         }
-        // The other process still answers.
+        // The other PHP process still answers.
         tokio::time::timeout(Duration::from_secs(10), async {
-            while ask(&handler, get(&root, "/hello.php")).await.is_err() {}
+            while send_request(&handler, get(&root, "/hello.php"))
+                .await
+                .is_err()
+            {}
         })
         .await
         .expect("an answer");
@@ -332,7 +336,7 @@ fn scripts_that_hang_or_die() {
 }
 
 #[test]
-fn a_server_that_is_not_there() {
+fn unreachable_fastcgi_server_is_502() {
     let site = Site::new();
     let address = UpstreamAddress::Unix(site.folder.path().join("none.sock"));
     let handler = site.handler("*.php", &address, |_, _| {});

@@ -1,4 +1,4 @@
-//! Groups of FastCGI servers: the choice of a server, and no retry of requests that may have been executed.
+//! Groups of FastCGI servers: selection of a server, and no retries of requests that may have been executed.
 
 mod cgi_support;
 mod fastcgi_support;
@@ -15,10 +15,10 @@ use lowroad_handler::{Handler, RouteProbe};
 use lowroad_http::fields::FieldLines;
 use lowroad_http::status::StatusCode;
 
-use cgi_support::{Notices, ask_on, fail, fastcgi_route, fetch, get, post, runtime};
+use cgi_support::{Notices, fail, fastcgi_route, fetch, get, post, runtime, send_request_on};
 use fastcgi_support::{Peer, Responder, STDOUT, end, local, record, start_local};
 
-/// No file is accessed: there is a front controller.
+/// No file is accessed, because a front controller is configured.
 const ROOT: &str = "/srv";
 
 fn handler(
@@ -38,7 +38,7 @@ fn handler(
     (Arc::new(handler), notices)
 }
 
-/// A server that responds to every request with its name.
+/// A server whose response to every request is its name.
 async fn named(name: &'static str) -> Responder {
     Responder::start(move |mut peer: Peer| async move {
         while let Some((id, body)) = peer.request().await {
@@ -62,15 +62,17 @@ fn nowhere() -> UpstreamAddress {
 }
 
 #[test]
-fn each_has_its_turn() {
+fn fastcgi_servers_are_chosen_round_robin() {
     runtime().block_on(async {
         let (a, b) = (named("a").await, named("b").await);
         let (handler, _) = handler(vec![at(&a), at(&b)], |_| {});
         let mut got = String::new();
         for turn in 0..20 {
             let request = get(Path::new(ROOT), "/x");
-            let response = ask_on(&handler, turn % 2, request).await;
-            got += &cgi_support::whole(response.expect("it answers")).await.body;
+            let response = send_request_on(&handler, turn % 2, request).await;
+            got += &cgi_support::collect_response(response.expect("it answers"))
+                .await
+                .body;
         }
         assert_eq!(got, "ab".repeat(10));
         let status = handler.status().expect("there are several");
@@ -79,7 +81,7 @@ fn each_has_its_turn() {
 }
 
 #[test]
-fn one_that_is_not_there_is_passed_over_and_then_left_out() {
+fn unreachable_server_is_skipped_and_then_ejected() {
     let socket = UpstreamAddress::Unix("/nonexistent/fpm.sock".into());
     for gone in [nowhere(), socket] {
         runtime().block_on(async {
@@ -89,7 +91,8 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
             let root = Path::new(ROOT);
             for _ in 0..20 {
                 assert_eq!(fetch(&handler, get(root, "/x")).await.body, "here");
-                // No byte of the POST was sent to the first server, so it may be retried although it is not idempotent.
+                // No byte of the POST was sent to the unreachable server, so it may be retried although it is not
+                // idempotent.
                 assert_eq!(fetch(&handler, post(root, "/x", b"!")).await.body, "here!");
             }
             let status = handler.status().expect("there are several");
@@ -108,9 +111,9 @@ fn one_that_is_not_there_is_passed_over_and_then_left_out() {
     }
 }
 
-/// A script that writes no valid response does not count against its server.
+/// A script whose output is not a valid response does not count against its server.
 #[test]
-fn a_broken_script_takes_no_server_out() {
+fn invalid_script_output_does_not_eject_server() {
     runtime().block_on(async {
         let broken = || {
             Responder::start(async |mut peer: Peer| {
@@ -135,7 +138,7 @@ fn a_broken_script_takes_no_server_out() {
 }
 
 #[test]
-fn where_none_is_there_the_last_failure_is_told() {
+fn all_servers_unreachable_reports_last_failure() {
     runtime().block_on(async {
         let (handler, _) = handler(vec![nowhere(), nowhere()], |_| {});
         for _ in 0..10 {
@@ -147,7 +150,7 @@ fn where_none_is_there_the_last_failure_is_told() {
 }
 
 #[test]
-fn what_one_has_seen_no_other_is_asked() {
+fn request_that_reached_a_server_is_not_retried() {
     runtime().block_on(async {
         let seen = Arc::new(AtomicUsize::new(0));
         let dying = || {
@@ -172,9 +175,9 @@ fn what_one_has_seen_no_other_is_asked() {
 }
 
 #[test]
-fn the_one_with_less_to_do_is_asked() {
+fn least_connections_prefers_idle_server() {
     runtime().block_on(async {
-        // One server never responds.
+        // The server that never responds.
         let busy = Responder::start(
             async |mut peer: Peer| {
                 while peer.record().await.is_some() {}
@@ -187,7 +190,7 @@ fn the_one_with_less_to_do_is_asked() {
         let (handler, _) = handler(servers, least);
         let held = handler.clone();
         let mut held = Box::pin(async move { fetch(&held, get(Path::new(ROOT), "/x")).await });
-        // After the first request, the others go to the server without requests in progress.
+        // After the first request, the others go to the server that has no requests in progress.
         let mut context = std::task::Context::from_waker(std::task::Waker::noop());
         let is_held = held.as_mut().poll(&mut context).is_pending();
         assert!(is_held);
@@ -201,7 +204,7 @@ fn the_one_with_less_to_do_is_asked() {
 }
 
 #[test]
-fn a_name_stands_for_its_addresses() {
+fn host_name_resolves_to_group_members() {
     runtime().block_on(async {
         let here = named("here").await;
         let SocketAddr::V4(address) = here.address else {
@@ -213,7 +216,7 @@ fn a_name_stands_for_its_addresses() {
         };
         let (by_name, _) = handler(vec![of("localhost")], |_| {});
         for _ in 0..10 {
-            // The name may also have an IPv6 address without a listener.
+            // The host name may also resolve to an IPv6 address without a listener.
             let response = fetch(&by_name, get(Path::new(ROOT), "/x")).await;
             assert_eq!(response.body, "here");
         }

@@ -1,4 +1,4 @@
-//! FastCGI servers of many kinds: one that multiplexes, and some that die, hang or send garbage.
+//! FastCGI servers with various behavior: multiplexing, dying, hanging, or sending garbage.
 
 mod cgi_support;
 mod fastcgi_support;
@@ -17,14 +17,15 @@ use lowroad_http::status::StatusCode;
 use tokio::sync::mpsc;
 
 use cgi_support::{
-    Notices, ask, ask_on, fail, fastcgi_route, fetch, get, post, runtime, until, whole,
+    Notices, collect_response, fail, fastcgi_route, fetch, get, post, runtime, send_request,
+    send_request_on, until,
 };
 use fastcgi_support::{
     ABORT, BEGIN, GET_VALUES, Peer, Responder, STDIN, STDOUT, VALUES, end, local, record,
     start_local,
 };
 
-/// No file is accessed: there is a front controller.
+/// No file is accessed, because a front controller is configured.
 const ROOT: &str = "/srv";
 
 fn handler(responder: &Responder) -> Arc<FastCgiHandler> {
@@ -57,7 +58,7 @@ fn request() -> lowroad_handler::HandlerRequest {
     get(Path::new(ROOT), "/x")
 }
 
-/// Responds to one request after the other with the connection's number, and ignores FCGI_GET_VALUES.
+/// Responds to each request with the number of the connection, and ignores FCGI_GET_VALUES.
 async fn answer_numbers(mut peer: Peer) {
     while let Some((id, _)) = peer.request().await {
         let number = peer.number.to_string();
@@ -68,21 +69,21 @@ async fn answer_numbers(mut peer: Peer) {
 }
 
 #[test]
-fn a_connection_is_kept() {
+fn connection_is_reused() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         let handler = handler(&responder);
         for _ in 0..50 {
             assert_eq!(fetch(&handler, request()).await.body, "0");
         }
-        // One more connection for FCGI_GET_VALUES.
+        // One more connection is used for FCGI_GET_VALUES.
         assert!(responder.connections() <= 2);
     });
 }
 
-/// With `script_root`, scripts are found by name only.
+/// With `script_root`, scripts are recognized by name only.
 #[test]
-fn scripts_of_another_machine_need_not_be_here() {
+fn scripts_with_script_root_are_not_looked_up_locally() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         let servers = FastCgiServers::new(&[local()]);
@@ -95,23 +96,23 @@ fn scripts_of_another_machine_need_not_be_here() {
             let answer = fetch(&handler, get(Path::new(ROOT), path)).await;
             assert_eq!(answer.status, 200, "{path}");
         }
-        // Not a script by its name.
+        // By its name, this is not a script.
         let failure = fail(&handler, get(Path::new(ROOT), "/style.css")).await;
         assert_eq!(failure.status, StatusCode::NOT_FOUND);
     });
 }
 
-/// A script may continue after its response (`fastcgi_finish_request()`), and a process may end after any
-/// (`pm.max_requests`): no request is sent on the connection of another.
+/// A script may keep running after its response (`fastcgi_finish_request()`), and a process may end after any request
+/// (`pm.max_requests`), so by default no connection is used twice.
 #[test]
-fn by_default_each_request_has_its_own_connection() {
+fn connections_are_not_reused_by_default() {
     runtime().block_on(async {
         for works_on in [true, false] {
             let responder = Responder::start(move |mut peer: Peer| async move {
                 if let Some((id, _)) = peer.request().await {
                     let number = peer.number.to_string();
                     peer.respond(id, &number).await;
-                    // The script continues: the server does not close the connection.
+                    // The script keeps running, so the server does not close the connection.
                     if works_on {
                         std::future::pending::<()>().await;
                     }
@@ -124,7 +125,7 @@ fn by_default_each_request_has_its_own_connection() {
             let handler = handler_with(&responder, &Notices::default(), change);
             let mut numbers = Vec::new();
             for turn in 0..20 {
-                // Requests that are not idempotent, too: none may be lost.
+                // Also requests that are not idempotent: none of them may fail.
                 let request = match turn % 2 {
                     0 => request(),
                     _ => post(Path::new(ROOT), "/x", b"body"),
@@ -133,7 +134,7 @@ fn by_default_each_request_has_its_own_connection() {
                 assert_eq!(got.status, 200, "{works_on} {turn}");
                 numbers.push(got.body);
             }
-            // Distinct numbers: each request had its own connection.
+            // All numbers are distinct, so each request had its own connection.
             numbers.sort();
             numbers.dedup();
             assert_eq!(numbers.len(), 20, "{works_on}");
@@ -142,27 +143,27 @@ fn by_default_each_request_has_its_own_connection() {
 }
 
 #[test]
-fn a_kept_connection_serves_all_workers_in_turn() {
+fn pooled_connection_moves_between_workers() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
-        // Two workers; both must get the same connection.
+        // Two workers, which must both get the same connection.
         let servers = FastCgiServers::new(&[local(), start_local()]);
         let handler = handler_of(&servers, &responder, &Notices::default(), |_, _| {});
         for turn in 0..50 {
-            let response = ask_on(&handler, turn % 2, request())
+            let response = send_request_on(&handler, turn % 2, request())
                 .await
                 .expect("it answers");
-            assert_eq!(whole(response).await.body, "0");
+            assert_eq!(collect_response(response).await.body, "0");
         }
     });
 }
 
 #[test]
-fn all_workers_get_their_turn_on_few_connections() {
+fn workers_share_fewer_connections_than_workers() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         let servers = FastCgiServers::new(&[local(), start_local(), start_local()]);
-        // Fewer connections than workers: they have to move between workers.
+        // There are fewer connections than workers, so connections have to move between workers.
         let change = |_: &mut RouteConfig, fastcgi: &mut FastCgiConfig| fastcgi.connections_max = 2;
         let handler = handler_of(&servers, &responder, &Notices::default(), change);
         let tasks: Vec<_> = (0..60)
@@ -170,7 +171,7 @@ fn all_workers_get_their_turn_on_few_connections() {
                 let handler = handler.clone();
                 tokio::spawn(async move {
                     for _ in 0..20 {
-                        let response = ask_on(&handler, number % 3, request()).await;
+                        let response = send_request_on(&handler, number % 3, request()).await;
                         assert_eq!(response.expect("it answers").status, StatusCode::OK);
                     }
                 })
@@ -183,9 +184,9 @@ fn all_workers_get_their_turn_on_few_connections() {
 }
 
 #[test]
-fn a_kept_connection_found_dead_is_replaced() {
+fn stale_connection_is_replaced_for_idempotent_requests_only() {
     runtime().block_on(async {
-        // Each connection responds once, accepts one more request, and closes.
+        // Each connection answers one request, reads another one, and is closed.
         let responder = Responder::start(async |mut peer: Peer| {
             if let Some((id, _)) = peer.request().await {
                 let number = peer.number.to_string();
@@ -202,7 +203,7 @@ fn a_kept_connection_found_dead_is_replaced() {
         // Requests that are not idempotent are not retried.
         let mut failures = 0;
         for _ in 0..10 {
-            match ask(&handler, post(root, "/x", b"")).await {
+            match send_request(&handler, post(root, "/x", b"")).await {
                 Ok(response) => assert_eq!(response.status, StatusCode::OK),
                 Err(failure) => {
                     assert_eq!(failure.status, StatusCode::BAD_GATEWAY);
@@ -210,13 +211,13 @@ fn a_kept_connection_found_dead_is_replaced() {
                 }
             }
         }
-        // Some of the POST requests met a closed connection.
+        // Some of the POST requests were sent on a closed connection.
         assert!(failures > 0);
     });
 }
 
 #[test]
-fn a_server_that_closes_after_each_answer_is_never_an_error() {
+fn server_closing_after_each_response_causes_no_failure() {
     runtime().block_on(async {
         let responder = Responder::start(async |mut peer: Peer| {
             if let Some((id, body)) = peer.request().await {
@@ -232,10 +233,10 @@ fn a_server_that_closes_after_each_answer_is_never_an_error() {
 }
 
 #[test]
-fn nonsense_and_silence() {
+fn garbage_and_silence_are_502_and_504() {
     let start = record(STDOUT, 1, b"Content-Type: text/plain\r\n\r\nhalf");
     let whole_head = b"Content-Type: text/plain\r\n\r\n";
-    // The server's bytes, the client's status code, and a part of the operator's message.
+    // The bytes that the server sends, the status code for the client, and a part of the message for the operator.
     for (bytes, status, words) in [
         (
             b"HTTP/1.1 400 Bad Request\r\n\r\n".to_vec(),
@@ -270,7 +271,7 @@ fn nonsense_and_silence() {
     runtime().block_on(async {
         let responder =
             Responder::start(async |mut peer: Peer| while peer.record().await.is_some() {}).await;
-        // Shorter than the default, since the test waits for it.
+        // Shorter than the default, because the test waits for it.
         let change = |route: &mut RouteConfig, _: &mut FastCgiConfig| route.timeout_ms = 200;
         let handler = handler_with(&responder, &Notices::default(), change);
         let failure = fail(&handler, request()).await;
@@ -279,13 +280,13 @@ fn nonsense_and_silence() {
 }
 
 #[test]
-fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
+fn response_stalled_after_head_is_truncated_by_timeout() {
     runtime().block_on(async {
         let responder = Responder::start(async |mut peer: Peer| {
             if peer.request().await.is_some() {
                 let head = b"Content-Type: text/plain\r\n\r\nhalf";
                 peer.send(&record(STDOUT, 1, head)).await;
-                // The head is sent separately.
+                // Waits for another record, so the connection stays open.
                 peer.record().await;
             }
         })
@@ -300,14 +301,15 @@ fn a_server_that_dies_in_the_middle_leaves_a_cut_response() {
     });
 }
 
-/// The end of the output completes a response; END_REQUEST only reports how the request ended (FastCGI 1.0 §5.1).
+/// The end of the output completes the response; FCGI_END_REQUEST only reports how the request ended (FastCGI 1.0
+/// §5.1).
 #[test]
-fn a_response_is_complete_with_the_end_of_its_output() {
+fn empty_stdout_record_completes_response() {
     let head = b"Content-Type: text/plain\r\n\r\n";
-    // Longer than one read of the link.
+    // Longer than one read of the connection.
     let long = "x".repeat(60_000);
     for (parts, is_whole) in [
-        // Parts are the contents of FCGI_STDOUT records; an empty one ends the output. END_REQUEST is never sent.
+        // The contents of FCGI_STDOUT records; an empty one ends the output. FCGI_END_REQUEST is never sent.
         (&["all", ""][..], true),
         (&["a", "ll", ""], true),
         (&["", "all", ""], true),
@@ -335,11 +337,11 @@ fn a_response_is_complete_with_the_end_of_its_output() {
                     fastcgi.keeps_connections = keeps_connections;
                 };
                 let handler = handler_with(&responder, &Notices::default(), change);
-                // Repeated, since a connection that the server has closed must not be reused.
+                // Repeated, because a connection that the server has closed must not be reused.
                 for _ in 0..3 {
-                    match ask(&handler, request()).await {
+                    match send_request(&handler, request()).await {
                         Ok(response) => {
-                            let got = whole(response).await;
+                            let got = collect_response(response).await;
                             assert_eq!(got.cut, !is_whole, "{}", parts.len());
                             if is_whole {
                                 assert_eq!(got.body, parts.concat());
@@ -354,7 +356,7 @@ fn a_response_is_complete_with_the_end_of_its_output() {
 }
 
 #[test]
-fn requests_beyond_the_limits_wait_or_are_refused() {
+fn requests_beyond_connection_and_concurrency_limits() {
     runtime().block_on(async {
         let (tell, mut told) = mpsc::unbounded_channel();
         let responder = Responder::start(move |mut peer: Peer| {
@@ -367,7 +369,7 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
         })
         .await;
         let change = |route: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
-            // Two requests may run, but only one has a connection; the third exceeds the bound.
+            // Two requests are permitted, but only one connection; the third request exceeds the limit.
             route.concurrency_max = 2;
             route.timeout_ms = 1_000;
             fastcgi.connections_max = 1;
@@ -378,8 +380,8 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
         told.recv().await.expect("a request");
         let asking = handler.clone();
         let second = tokio::spawn(async move { fail(&asking, request()).await });
-        // The second may not have begun yet; then it is the one that is refused. The other gets the
-        // connection or not, as the first is cancelled at about the time of its timeout.
+        // If the second request has not begun yet, it is the one that is refused. The other one may or may not get the
+        // connection, since the first is cancelled at about the time of its timeout.
         let third = fail(&handler, request()).await;
         let all = [
             first.await.expect("ended"),
@@ -394,7 +396,7 @@ fn requests_beyond_the_limits_wait_or_are_refused() {
 }
 
 #[test]
-fn a_client_that_goes_away_is_noticed() {
+fn cancelled_request_closes_exclusive_connection() {
     runtime().block_on(async {
         let (tell, mut told) = mpsc::unbounded_channel();
         let responder = Responder::start(move |mut peer: Peer| {
@@ -408,15 +410,15 @@ fn a_client_that_goes_away_is_noticed() {
         })
         .await;
         let handler = handler(&responder);
-        let task = tokio::spawn(async move { ask(&handler, request()).await.map(drop) });
+        let task = tokio::spawn(async move { send_request(&handler, request()).await.map(drop) });
         assert_eq!(told.recv().await, Some("asked"));
-        // Cancels the request, as a worker does for a client that leaves.
+        // Cancels the request, as a worker does when the client disconnects.
         task.abort();
         assert_eq!(told.recv().await, Some("closed"));
     });
 }
 
-/// A server that multiplexes: it reports so, and responds to `/hold` only when another request has arrived.
+/// A multiplexing server, which reports that it does. It responds to requests when enough of them have arrived.
 async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
     let mut bodies = std::collections::BTreeMap::<u16, Vec<u8>>::new();
     let mut held = Vec::new();
@@ -430,7 +432,7 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             STDIN if got.content.is_empty() => held.push(got.id),
             STDIN => bodies.entry(got.id).or_default().extend(got.content),
             BEGIN => drop(begun.insert(got.id)),
-            // A request that has ended is not ended again: its number may belong to another one.
+            // A request that has ended is not ended again: its ID may belong to another request.
             ABORT if begun.remove(&got.id) => {
                 held.retain(|id| *id != got.id);
                 bodies.remove(&got.id);
@@ -439,12 +441,12 @@ async fn multiplex(mut peer: Peer, most: Arc<AtomicUsize>) {
             _ => {}
         }
         most.fetch_max(held.len(), SeqCst);
-        // On the connection from before FCGI_GET_VALUES, one at a time.
+        // Requests on the connection from before FCGI_GET_VALUES arrive one at a time.
         let wait_for = if peer.number == 0 { 1 } else { 3 };
         if held.len() < wait_for {
             continue;
         }
-        // Interleaved in pieces, the last request first.
+        // The responses are interleaved in pieces, beginning with the last request.
         held.reverse();
         for id in &held {
             let head = record(STDOUT, *id, b"Content-Type: text/plain\r\n\r\n");
@@ -468,21 +470,21 @@ async fn multiplexer() -> (Responder, Arc<AtomicUsize>) {
     (responder, most)
 }
 
-/// Sends requests until the handler knows that the server multiplexes.
+/// Sends requests until the handler has learned that the server multiplexes.
 async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
     assert_eq!(fetch(handler, request()).await.status, 200);
     loop {
         let all: Vec<_> = (0..3)
             .map(|_| {
                 let handler = handler.clone();
-                tokio::spawn(async move { ask(&handler, request()).await.is_ok() })
+                tokio::spawn(async move { send_request(&handler, request()).await.is_ok() })
             })
             .collect();
         let mut good = 0;
         for one in all {
             good += usize::from(one.await.expect("no panic"));
         }
-        // On the first connection they may have been sequential.
+        // On the first connection, the requests may have been sequential.
         if good == 3 && most.load(SeqCst) == 3 {
             return;
         }
@@ -490,7 +492,7 @@ async fn wait_until_shared(handler: &Arc<FastCgiHandler>, most: &AtomicUsize) {
 }
 
 #[test]
-fn requests_share_a_connection_and_nothing_else() {
+fn multiplexed_requests_are_independent() {
     runtime().block_on(async {
         let (responder, most) = multiplexer().await;
         let change = |route: &mut RouteConfig, _: &mut FastCgiConfig| route.timeout_ms = 500;
@@ -517,7 +519,7 @@ fn requests_share_a_connection_and_nothing_else() {
 }
 
 #[test]
-fn a_shared_request_is_aborted_when_its_client_goes() {
+fn cancelled_multiplexed_request_is_aborted() {
     runtime().block_on(async {
         let (tell, mut told) = mpsc::unbounded_channel();
         let responder = Responder::start(move |mut peer: Peer| {
@@ -544,10 +546,11 @@ fn a_shared_request_is_aborted_when_its_client_goes() {
         })
         .await;
         let handler = handler(&responder);
-        // Until the handler shares connections, requests use the first one.
+        // Until the handler multiplexes, requests use the first connection.
         loop {
             let asking = handler.clone();
-            let mut task = tokio::spawn(async move { ask(&asking, request()).await.map(drop) });
+            let mut task =
+                tokio::spawn(async move { send_request(&asking, request()).await.map(drop) });
             tokio::select! {
                 told = told.recv() => {
                     assert_eq!(told, Some("asked"));
@@ -563,7 +566,7 @@ fn a_shared_request_is_aborted_when_its_client_goes() {
 }
 
 #[test]
-fn one_slow_client_holds_memory_only_up_to_a_limit() {
+fn slow_client_buffers_bounded_output() {
     runtime().block_on(async {
         let sent = Arc::new(AtomicUsize::new(0));
         let count = sent.clone();
@@ -584,11 +587,11 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
         })
         .await;
         let handler = handler(&responder);
-        let response = ask(&handler, request()).await.expect("a head");
+        let response = send_request(&handler, request()).await.expect("a head");
         let ResponseContent::Stream { stream, .. } = response.content else {
             panic!("not streamed");
         };
-        // Data that is not accepted stays in the socket buffers, which hold some megabytes.
+        // Output that is not read stays in socket buffers, which hold some megabytes.
         let mut last = usize::MAX;
         until("a standstill", || {
             let now = sent.load(SeqCst);
@@ -607,7 +610,7 @@ fn one_slow_client_holds_memory_only_up_to_a_limit() {
 }
 
 #[test]
-fn a_slow_upload_takes_no_connection() {
+fn slow_upload_occupies_no_connection() {
     runtime().block_on(async {
         let responder = Responder::start(answer_numbers).await;
         let change = |route: &mut RouteConfig, fastcgi: &mut FastCgiConfig| {
@@ -621,8 +624,8 @@ fn a_slow_upload_takes_no_connection() {
         slow.body.len = Some(6);
         slow.body.stream = Some(receiver);
         let asking = handler.clone();
-        let task = tokio::spawn(async move { ask(&asking, slow).await.map(drop) });
-        // All of it was accepted, and the handler waits for more.
+        let task = tokio::spawn(async move { send_request(&asking, slow).await.map(drop) });
+        // The bytes sent so far were read, and the handler waits for more.
         std::future::poll_fn(|context| sender.poll_room(context))
             .await
             .expect("it waits");
@@ -634,7 +637,7 @@ fn a_slow_upload_takes_no_connection() {
 }
 
 #[test]
-fn a_request_is_not_asked_again_when_its_body_was_used() {
+fn request_with_consumed_body_is_not_retried() {
     runtime().block_on(async {
         let responder = Responder::start(async |mut peer: Peer| {
             if let Some((id, _)) = peer.request().await {
@@ -652,8 +655,8 @@ fn a_request_is_not_asked_again_when_its_body_was_used() {
         sender.push(start).expect("just made");
         request.body.len = Some(100_000);
         request.body.stream = Some(receiver);
-        match ask(&handler, request).await {
-            Ok(response) => assert_eq!(whole(response).await.body, "never"),
+        match send_request(&handler, request).await {
+            Ok(response) => assert_eq!(collect_response(response).await.body, "never"),
             Err(failure) => assert_eq!(failure.status, StatusCode::BAD_GATEWAY),
         }
         drop(sender);

@@ -1,4 +1,4 @@
-//! Spools without a server: the data arrives intact whichever side is slow, and handlers get a request once its body is
+//! Spools without a server: data arrives intact whichever side is slow, and handlers get a request when its body is
 //! complete.
 
 mod cgi_support;
@@ -20,7 +20,7 @@ use lowroad_http::status::StatusCode;
 
 use cgi_support::{get, runtime, until};
 
-/// Responds with the announced length, the body itself and the value of a trailer.
+/// Responds with the declared length, the body itself, and the value of a trailer.
 #[derive(Default)]
 struct Echo(AtomicUsize);
 
@@ -58,7 +58,7 @@ async fn nothing_is_left(account: &SpoolAccount) {
     .await;
 }
 
-/// Bytes in a countable order.
+/// Distinguishable bytes: consecutive numbers.
 fn counted(len: usize) -> Vec<u8> {
     (0_u32..).flat_map(u32::to_be_bytes).take(len).collect()
 }
@@ -78,7 +78,7 @@ async fn answer(
 }
 
 #[test]
-fn bodies_are_gathered_whatever_their_length_and_parts() {
+fn request_bodies_of_any_length_are_buffered_completely() {
     runtime().block_on(async {
         let (spools, account) = spools(&BufferConfig::default(), 10);
         let handler = Arc::new(BufferingHandler::new(Arc::new(Echo::default()), spools));
@@ -111,7 +111,7 @@ fn bodies_are_gathered_whatever_their_length_and_parts() {
 }
 
 #[test]
-fn a_body_that_is_there_or_cut_needs_no_wait() {
+fn complete_or_truncated_body_needs_no_wait() {
     runtime().block_on(async {
         let (spools, account) = spools(&BufferConfig::default(), 10);
         let echo = Arc::new(Echo::default());
@@ -143,7 +143,7 @@ fn a_body_that_is_there_or_cut_needs_no_wait() {
 }
 
 #[test]
-fn no_more_files_than_there_may_be() {
+fn spool_files_beyond_limit_are_refused() {
     runtime().block_on(async {
         let (spools, account) = spools(&BufferConfig::default(), 0);
         let handler = Arc::new(BufferingHandler::new(Arc::new(Echo::default()), spools));
@@ -158,7 +158,7 @@ fn no_more_files_than_there_may_be() {
     });
 }
 
-/// Passes a response through a spool, to a reader that pauses after some pieces.
+/// Passes a response through a spool to a reader that pauses after some pieces.
 async fn passed(
     limits: &BufferConfig,
     len: usize,
@@ -207,7 +207,7 @@ fn trailers() -> Box<ResponseFields> {
 }
 
 #[test]
-fn responses_come_out_as_they_went_in() {
+fn spooled_responses_are_unchanged() {
     runtime().block_on(async {
         let all = BufferConfig::default();
         let short = BufferConfig {

@@ -1,7 +1,7 @@
-//! The global allocator: mimalloc, called with an alignment only if its blocks would not have it anyway.
+//! The global allocator: mimalloc, with an explicit alignment only if it is larger than that of all mimalloc blocks.
 //!
-//! With an explicit alignment, mimalloc 3 uses up to that many bytes more for each size that is not a power of two,
-//! and a slower path. That amounts to a size class: 112 bytes for a stored object of 96.
+//! With an explicit alignment, mimalloc 3 takes a slower path, and uses up to the alignment in additional bytes for
+//! each size that is not a power of two: 112 instead of 96 bytes for a stored object.
 
 #![allow(unsafe_code)] // an allocator is an unsafe trait, and mimalloc is C
 
@@ -9,14 +9,14 @@ use std::alloc::{GlobalAlloc, Layout};
 
 use libmimalloc_sys as mi;
 
-/// The alignment of every block of mimalloc: blocks are cut from their page in whole words.
+/// The alignment of every mimalloc block: the sizes of blocks within a page are multiples of a word.
 const ALIGN: usize = size_of::<usize>();
 
 /// mimalloc as the global allocator.
 pub struct MimallocAllocator;
 
-// SAFETY: mimalloc returns null or a block of `size` bytes that is not in use; its blocks begin at multiples of a word,
-// and larger alignments are passed on. All blocks come from it, so `mi_free` and `mi_realloc` get its own blocks.
+// SAFETY: mimalloc returns null or an unused block of `size` bytes; its blocks begin at multiples of a word, and larger
+// alignments are passed on. All blocks are from mimalloc, so `mi_free` and `mi_realloc` get only those.
 unsafe impl GlobalAlloc for MimallocAllocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ninety_six_bytes_take_no_more() {
+    fn allocation_of_96_bytes_takes_96_bytes() {
         let layout = Layout::new::<[u64; 12]>();
         // SAFETY: the size is not 0; the blocks are never accessed, and freed with their layout.
         let blocks: Vec<*mut u8> = (0..1000)
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_are_aligned_and_keep_their_bytes() {
+    fn blocks_are_aligned_and_realloc_preserves_bytes() {
         for (size, align) in
             (1..200).flat_map(|size| [1, 8, 16, 64, 4096].map(|align| (size, align)))
         {

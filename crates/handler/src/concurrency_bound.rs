@@ -1,4 +1,4 @@
-//! Bounds concurrency and time of a handler that has no such limits.
+//! Limits the concurrency and the time of a handler that has no such limits itself.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResult, PendingResponse};
 
-/// A handler with bounds.
+/// A handler with a concurrency limit and a timeout.
 pub struct LimitedHandler<H> {
     inner: Arc<H>,
     timeout: Duration,
@@ -16,7 +16,7 @@ pub struct LimitedHandler<H> {
 }
 
 impl<H: Handler> LimitedHandler<H> {
-    /// A handler that answers within `timeout_ms`, for `concurrency_max` requests at a time.
+    /// Limits `inner` to `concurrency_max` requests at a time, each for at most `timeout_ms`.
     pub fn new(inner: H, timeout_ms: u64, concurrency_max: usize) -> LimitedHandler<H> {
         LimitedHandler {
             inner: Arc::new(inner),
@@ -28,7 +28,7 @@ impl<H: Handler> LimitedHandler<H> {
 
 impl<H: Handler + 'static> Handler for LimitedHandler<H> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
-        // Rejected, not queued: the caller answers 503 at once.
+        // Rejected with 503 immediately, and not queued.
         let Some(permit) = self.concurrency.try_acquire() else {
             let detail = format!(
                 "{} requests are in progress already; raise concurrency to allow more",
@@ -44,7 +44,7 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
             HandlerResult::OnRuntime(pending) => {
                 HandlerResult::OnRuntime(with_timeout(self.timeout, permit, pending))
             }
-            // The timeout is a timer of the runtime, so the future must be polled there.
+            // The timeout is a tokio timer, so the future must be polled on the runtime.
             HandlerResult::OnWorker(pending) => {
                 HandlerResult::OnRuntime(with_timeout(self.timeout, permit, pending))
             }
@@ -55,7 +55,7 @@ impl<H: Handler + 'static> Handler for LimitedHandler<H> {
 /// A response that fails after a timeout.
 fn with_timeout(time: Duration, permit: Permit, pending: PendingResponse) -> PendingResponse {
     Box::pin(async move {
-        // Held until the response is made, also by a timeout.
+        // Dropped when there is a response, also by a timeout.
         let _permit = permit;
         let answer = tokio::time::timeout(time, pending).await;
         answer.unwrap_or_else(|_| {

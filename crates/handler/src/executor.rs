@@ -1,4 +1,4 @@
-//! Executors of responses: the tokio runtime beside the workers, or a worker with its own timers.
+//! Where a response is produced: on the tokio runtime, or on a worker with its own timers.
 
 use std::future::Future;
 use std::time::Duration;
@@ -6,7 +6,7 @@ use std::time::Duration;
 use lowroad_engine::WorkerHandle;
 use lowroad_engine::timers::TimeoutElapsed;
 
-/// Where the exchange with a program is polled.
+/// The executor on which the exchange with an application is polled.
 #[derive(Clone)]
 pub enum ResponseExecutor {
     /// The current tokio runtime.
@@ -16,8 +16,8 @@ pub enum ResponseExecutor {
 }
 
 impl ResponseExecutor {
-    /// Spawns `work`, which runs to its end. A draining worker waits for it, since it serves clients, perhaps of other
-    /// workers.
+    /// Spawns `work`, which runs to its end. A draining worker waits for `work`, since it serves clients, perhaps of
+    /// other workers.
     pub fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         match self {
             ResponseExecutor::Runtime => drop(tokio::spawn(work)),
@@ -33,7 +33,7 @@ impl ResponseExecutor {
         }
     }
 
-    /// Waits for `work`, at most `time`.
+    /// Waits for `work`, for at most `time`.
     ///
     /// # Errors
     /// [`TimeoutElapsed`]; the work is dropped.

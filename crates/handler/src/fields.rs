@@ -1,4 +1,4 @@
-//! Fields of a program's response (`lowroad_http::fields`).
+//! Names of special fields in an application's response.
 
 pub use lowroad_http::fields::{ResponseFields, is_token};
 

@@ -1,4 +1,4 @@
-//! The handler interface: one trait for all kinds of dynamic content, its results and failures.
+//! The handler interface: one trait for all kinds of dynamic content, with its results and failures.
 
 use std::future::Future;
 use std::net::IpAddr;
@@ -16,37 +16,37 @@ use crate::response::HandlerResponse;
 pub type PendingResponse =
     Pin<Box<dyn Future<Output = Result<HandlerResponse, HandlerFailure>> + Send>>;
 
-/// Makes responses to requests. Shared by all workers; it enforces its own limits (concurrency,
-/// time, memory).
+/// Generates responses to requests. A handler is shared by all workers, and enforces its own limits (concurrency, time,
+/// memory).
 pub trait Handler: Send + Sync {
-    /// Begins a response, on the worker with this number: it must not block or compute for long. Longer
-    /// work is returned as a future.
+    /// Begins a response, on the worker with this number. Must not block or compute for long: longer work is returned
+    /// as a future.
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult;
 
-    /// The inner handler of a wrapper, which answers the status functions.
+    /// The inner handler of a wrapper, to which the status functions are delegated.
     fn inner_handler(&self) -> Option<&dyn Handler> {
         None
     }
 
-    /// A status text with requests in progress and refusals, if the handler counts them.
+    /// A status text with the numbers of requests in progress and of rejected requests, if the handler counts them.
     fn status(&self) -> Option<String> {
         self.inner_handler()?.status()
     }
 
-    /// Requests in progress, if the handler counts them.
+    /// The number of requests in progress, if the handler counts them.
     fn requests_in_progress(&self) -> usize {
         self.inner_handler()
             .map_or(0, Handler::requests_in_progress)
     }
 
-    /// The server that a request would get now, and the reason, for `explain`; `None` if there is no choice.
-    /// Has no effects.
+    /// For `lowroad explain`: the upstream server that a request would get now, and the reason. `None` if there is no
+    /// choice. Has no effects.
     fn explain_member(&self, probe: &RouteProbe<'_>) -> Option<String> {
         self.inner_handler()?.explain_member(probe)
     }
 }
 
-/// The properties of a request that may determine its server.
+/// The properties of a request that may determine its upstream server.
 pub struct RouteProbe<'r> {
     /// Path and query as sent by the client.
     pub target: &'r [u8],
@@ -60,11 +60,10 @@ pub struct RouteProbe<'r> {
 pub enum HandlerResult {
     /// The response is ready.
     Ready(Result<HandlerResponse, HandlerFailure>),
-    /// A future for the tokio runtime beside the worker, with tokio's I/O and timers.
+    /// A future for the tokio runtime, with tokio's I/O and timers.
     OnRuntime(PendingResponse),
-    /// A future for the worker itself: it only waits for events, and
-    /// never computes. It uses the worker's I/O, timers and helper threads
-    /// ([`Local`](lowroad_engine::Local)).
+    /// A future for the worker itself: it only waits for events, and never computes for long. It uses the worker's I/O,
+    /// timers and helper threads ([`WorkerHandle`](lowroad_engine::WorkerHandle)).
     OnWorker(PendingResponse),
 }
 
@@ -75,7 +74,7 @@ impl HandlerResult {
     /// The handler's failure, or 500 if its task ended without a response.
     pub async fn answer(self) -> Result<HandlerResponse, HandlerFailure> {
         match self {
-            // Wrapped, so that the task is aborted with the request: a dropped JoinHandle only detaches it.
+            // On the runtime, the handle is wrapped, since dropping a JoinHandle would only detach the task.
             HandlerResult::Ready(answer) => answer,
             HandlerResult::OnWorker(pending) => pending.await,
             HandlerResult::OnRuntime(pending) => RuntimeTask(tokio::spawn(pending)).answer().await,
@@ -83,7 +82,7 @@ impl HandlerResult {
     }
 }
 
-/// A task on the runtime beside the worker, aborted when this is dropped.
+/// A task on the tokio runtime, which is aborted when this value is dropped.
 struct RuntimeTask(JoinHandle<Result<HandlerResponse, HandlerFailure>>);
 
 impl RuntimeTask {
@@ -97,19 +96,19 @@ impl RuntimeTask {
 
 impl Drop for RuntimeTask {
     fn drop(&mut self) {
-        // A request that was abandoned must not occupy its program any longer.
+        // A cancelled request must not occupy its application any longer.
         self.0.abort();
     }
 }
 
-/// A failure to make a response. The client gets a page with the status code and a number; the log gets the
-/// number and the detail.
+/// A handler's failure to generate a response. The client gets an error page with the status code and an incident
+/// number; the log gets this number and the detail.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct HandlerFailure {
     /// The status code for the client: 400, 403, 404, 411, 413, 500, 502, 503, 504 or 507.
     pub status: StatusCode,
-    /// The detail for the operator: the fault, its place and a remedy. Empty if there is
-    /// nothing to report, as for a missing program.
+    /// The detail for the operator: the error, where it occurred, and a remedy. Empty if there is nothing to report, as
+    /// for a missing script.
     pub detail: String,
 }
 

@@ -1,4 +1,4 @@
-//! Interim responses (1xx) to one request, on their way from its handler to its client.
+//! Interim responses (1xx) from a handler to the client of a request.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use lowroad_engine::{ExchangeId, InterimResponse};
 use lowroad_http::fields::ResponseFields;
 use lowroad_http::status::StatusCode;
 
-/// The maximum of interim responses to one request; more are a fault of the handler.
+/// The maximum number of interim responses to one request; more indicate a bug of the handler.
 const COUNT_MAX: u8 = 16;
 
 /// Posts an interim response to the worker of the client.
@@ -26,7 +26,7 @@ impl InterimSink {
         InterimSink::default()
     }
 
-    /// For the client of an exchange.
+    /// The sink for the client of an exchange.
     pub fn new(post: PostInterim, id: ExchangeId) -> InterimSink {
         InterimSink {
             to: Some((post, id)),
@@ -34,16 +34,16 @@ impl InterimSink {
         }
     }
 
-    /// Sends an interim response before the final one. Returns whether it was passed on: its status must be 102 to 199
-    /// but not 101, which is a final response, and there are at most 15 others. Clients of HTTP/1.0 get none; nor does a
-    /// client of a handler that responds immediately ([`Begun::Answered`](crate::Begun)), or which waits as a
-    /// follower for the response to an equal request.
+    /// Sends an interim response before the final one. Returns whether it was accepted: the status must be 102 to 199
+    /// (101 is a final response), and there may be at most 16 interim responses. They are not sent to HTTP/1.0 clients,
+    /// to the client of a handler that responds immediately ([`HandlerResult::Ready`](crate::HandlerResult::Ready)), or
+    /// to a follower, which waits for the response to an equal request.
     pub fn send(&mut self, status: StatusCode, fields: ResponseFields) -> bool {
         let Some((post, id)) = &self.to else {
             return false;
         };
-        if self.count >= COUNT_MAX || !InterimResponse::is_one(status) {
-            // Counted per request: a broken handler must not flood the client.
+        if self.count >= COUNT_MAX || !InterimResponse::is_interim_status(status) {
+            // Limited for each request: a faulty handler must not flood the client.
             return false;
         }
         self.count += 1;
@@ -64,12 +64,12 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn there_are_some_but_not_without_end() {
+    fn interim_responses_are_limited() {
         let sent = Arc::new(Mutex::new(Vec::new()));
         let into = sent.clone();
         let post =
             move |_, it: InterimResponse| into.lock().expect("no panic").push(it.status.code());
-        let mut interims = InterimSink::new(Arc::new(post), ExchangeId::NOBODY);
+        let mut interims = InterimSink::new(Arc::new(post), ExchangeId::NONE);
         let hints = StatusCode::EARLY_HINTS;
         for not in [
             StatusCode::CONTINUE,

@@ -1,9 +1,9 @@
-//! Handlers: make content for each request.
+//! Handlers: the interface of all code that generates content for a request.
 //!
-//! A [`Handler`] gets a `HandlerRequest` with a body stream, and returns a `HandlerResponse` with bytes or a
-//! stream. [`spool`]s decouple slow clients on both sides. Handlers that compute or need tokio's I/O run on a runtime
-//! beside the workers, those that only wait for sockets run on the workers ([`executor`]). The kinds of handlers are
-//! in the crates `gateway`, `module_host` and `sql_pages`.
+//! A [`Handler`] gets a `HandlerRequest` with a body stream, and returns a `HandlerResponse` with bytes or a stream.
+//! Buffering ([`spool`]) decouples applications from slow clients in both directions. Handlers that compute or need
+//! tokio's I/O run on a tokio runtime, those that only wait for sockets run on the workers ([`executor`]). The kinds of
+//! handlers are in the crates `gateway`, `module_host` and `sql_pages`.
 
 pub mod allocator;
 pub mod concurrency_bound;

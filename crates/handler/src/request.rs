@@ -1,4 +1,4 @@
-//! A handler's request: an owned copy of its head, and its body as a stream.
+//! The request that a handler gets: an owned copy of the head, and the body as a stream.
 
 use std::future::Future;
 use std::net::{IpAddr, SocketAddr};
@@ -17,7 +17,7 @@ use lowroad_http::version::HttpVersion;
 
 use crate::interim_responses::InterimSink;
 
-/// A request.
+/// A request to a handler.
 pub struct HandlerRequest {
     /// The method.
     pub method: Method,
@@ -31,13 +31,13 @@ pub struct HandlerRequest {
     pub peer_port: u16,
     /// The local address of the connection.
     pub local: SocketAddr,
-    /// The TLS parameters, if it came over TLS.
-    pub secured: Option<Arc<TlsInfo>>,
-    /// The report of a trusted proxy, if the connection is from one.
+    /// The TLS parameters, if the connection uses TLS.
+    pub tls: Option<Arc<TlsInfo>>,
+    /// What a trusted proxy has reported in forwarding fields, if the connection is from one.
     pub forwarded: Option<Arc<ForwardedRequest>>,
-    /// The site's folder for this host: absolute, without symbolic links.
+    /// The site's document root for this host: absolute, without symbolic links.
     pub root: Arc<Path>,
-    /// The site's objects, for subrequests.
+    /// The files of the site, for subrequests.
     pub objects: Arc<dyn SubrequestSource>,
     /// The body.
     pub body: RequestBody,
@@ -50,25 +50,25 @@ pub struct HandlerRequest {
 /// Rarely used properties of a request.
 #[derive(Clone, Debug, Default)]
 pub struct RequestExtra {
-    /// The folder of the path's files, if it is not below the root.
+    /// The folder to which the path is mapped, if it is outside the document root.
     pub alias: Option<PathAlias>,
     /// The target that the client sent, if an internal redirect replaced it.
     pub original_target: Option<Vec<u8>>,
-    /// The authenticated user, after the server has verified Basic credentials.
+    /// The authenticated user, if the server has verified Basic credentials.
     pub user: Option<Box<str>>,
 }
 
-/// A folder of the site outside its root.
+/// A folder of the site outside its document root (Apache `Alias`).
 #[derive(Clone, Debug)]
 pub struct PathAlias {
-    /// The length of the prefix of the decoded path that leads to the folder; a slash or the end follows.
+    /// The length of the prefix of the decoded path that is mapped to the folder; a slash or the end follows.
     pub path_len: usize,
     /// The folder: absolute, without symbolic links.
     pub folder: Arc<Path>,
 }
 
 impl HandlerRequest {
-    /// `http` or `https`: as reported by a trusted proxy, else the connection's.
+    /// `http` or `https`, as reported by a trusted proxy, or otherwise by the connection.
     pub fn scheme(&self) -> &'static [u8] {
         match self.is_https() {
             true => b"https",
@@ -78,10 +78,10 @@ impl HandlerRequest {
 
     /// Whether the scheme is https.
     pub fn is_https(&self) -> bool {
-        forwarding::is_https(self.forwarded.as_deref(), self.secured.is_some())
+        forwarding::is_https(self.forwarded.as_deref(), self.tls.is_some())
     }
 
-    /// The folder of the path's files, and the length of the decoded path's prefix that leads to it.
+    /// The folder to which the path is mapped, and the length of the decoded path's prefix that stands for this folder.
     pub fn files(&self) -> (&Arc<Path>, usize) {
         match &self.extra.alias {
             Some(alias) => (&alias.folder, alias.path_len),
@@ -89,22 +89,22 @@ impl HandlerRequest {
         }
     }
 
-    /// Path and query as sent, percent-encoded.
+    /// Path and query, percent-encoded as in the request target.
     pub fn target(&self) -> &[u8] {
         &self.head.text[..self.head.target_end]
     }
 
-    /// Path and query as the client sent them, before internal redirects.
+    /// Path and query of the client's request, before internal redirects.
     pub fn original_target(&self) -> &[u8] {
-        // Kept only if an internal redirect has replaced it.
+        // Set only if an internal redirect has replaced the target.
         let original = self.extra.original_target.as_deref();
         original.unwrap_or_else(|| self.target())
     }
 
-    /// The path as sent, percent-encoded.
+    /// The path, percent-encoded as in the request target.
     pub fn raw_path(&self) -> &[u8] {
         let target = self.target();
-        // Without a query, `query_start` is beyond the target.
+        // One byte before the query is the `?`; without a query, this is the end of the target.
         let path = target.get(..self.head.query_start.saturating_sub(1));
         path.unwrap_or(target)
     }
@@ -114,24 +114,24 @@ impl HandlerRequest {
         &self.head.text[self.head.target_end..self.head.path_end]
     }
 
-    /// The length of the decoded path before its first slash or backslash that was sent encoded. A proxy in front may
-    /// treat only literal ones as separators.
+    /// The length of the decoded path before its first slash or backslash that was percent-encoded in the target. A
+    /// proxy in front may treat only literal ones as separators.
     pub fn plain_path_len(&self) -> usize {
         let raw = self.raw_path();
-        // Other paths are decoded as they are, so the search for escapes is not needed.
+        // Without these characters, the path has no encoded separators.
         match raw.contains(&b'%') || raw.contains(&b'\\') {
             true => lowroad_http::target::plain_len(raw),
             false => self.path().len(),
         }
     }
 
-    /// The query: the text after the first `?` of the target, as sent.
+    /// The query: the text after the first `?` of the target, not decoded.
     pub fn query(&self) -> Option<&[u8]> {
         let target = self.target();
         target.get(self.head.query_start..)
     }
 
-    /// The requested host name as sent, with its port if there is one; empty without a host.
+    /// The requested host, with a port if there is one, not normalized; empty if there is none.
     pub fn host(&self) -> &[u8] {
         &self.head.text[self.head.path_end..self.head.host_end]
     }
@@ -146,10 +146,11 @@ impl HandlerRequest {
         FieldLines::new(self.lines())
     }
 
-    /// The protocols of an upgrade, if the client asks for one that is possible: the value of Upgrade in a GET
-    /// without a body by HTTP/1.1, or of an extended CONNECT by HTTP/2 (RFC 8441).
+    /// The protocols of a possible upgrade: the value of Upgrade in an HTTP/1.1 GET without a body, or the protocol of
+    /// an HTTP/2 extended CONNECT (RFC 8441).
     ///
-    /// Other versions of HTTP are excluded: requests in such a tunnel would bypass all rules here (h2c smuggling).
+    /// An upgrade to HTTP is excluded, since requests in such a tunnel would bypass all rules of this server (h2c
+    /// smuggling).
     pub fn upgrade(&self) -> Option<&[u8]> {
         // RFC 9110 §7.8: a server must ignore Upgrade in an HTTP/1.0 request.
         let can_upgrade =
@@ -160,16 +161,16 @@ impl HandlerRequest {
         requested.filter(|protocols| !names_http(protocols))
     }
 
-    /// The value of the first field with this name, in any case.
+    /// The value of the first field line with this name, compared without case.
     pub fn field(&self, name: &str) -> Option<&[u8]> {
-        // The first line of a repeated field.
+        // Of a repeated field, only the first line.
         self.fields()
             .find(|(field_name, _)| field_name.eq_ignore_ascii_case(name.as_bytes()))
             .map(|(_, value)| value)
     }
 }
 
-/// Whether one of the protocols in an Upgrade is HTTP.
+/// Whether one of the protocols in a value of Upgrade is HTTP.
 fn names_http(protocols: &[u8]) -> bool {
     protocols.split(|byte| *byte == b',').any(|protocol| {
         let name = protocol.split(|byte| *byte == b'/').next();
@@ -193,7 +194,7 @@ pub struct RawTarget<'t> {
 pub struct RequestHead {
     /// Target, decoded path, host and field lines, concatenated.
     text: Vec<u8>,
-    /// Beyond the target without a query.
+    /// The offset of the query in `text`; without a query, the length of the target plus 1.
     query_start: usize,
     target_end: usize,
     path_end: usize,
@@ -201,13 +202,13 @@ pub struct RequestHead {
 }
 
 impl RequestHead {
-    /// A head of these parts, see [`Request`]: the target is given as path and query.
+    /// Creates a head from these parts; see [`Request`].
     pub fn new(target: RawTarget<'_>, path: &[u8], host: &[u8], lines: &[u8]) -> RequestHead {
         let RawTarget {
             path: raw_path,
             query,
         } = target;
-        // One past the path: the position after `?`, or past the target without a query, where `get` returns None.
+        // The offset after `?`, or without a query one past the end of the target, so that `get` returns None.
         let query_start = raw_path.len() + 1;
         let target_end = raw_path.len() + query.map_or(0, |query| query.len() + 1);
         let path_end = target_end + path.len();
@@ -231,11 +232,11 @@ impl RequestHead {
     }
 }
 
-/// Subrequests: the files that the request's site would send for its paths and the request's host, from memory
-/// if cached. A path that a handler answers is no file: the file may be a program's source.
+/// Subrequests: returns the files that the site would send for other paths, from memory if cached. Paths of handlers'
+/// routes have no file here, since the file may be a script.
 pub trait SubrequestSource: Send + Sync {
     /// The content for a decoded path, if it is in memory and fresh.
-    fn now(&self, path: &[u8]) -> Option<Bytes>;
+    fn find_in_memory(&self, path: &[u8]) -> Option<Bytes>;
 
     /// The content for a decoded path, loaded if necessary; `None` if there is none, or if it is too large for
     /// memory.
@@ -245,7 +246,7 @@ pub trait SubrequestSource: Send + Sync {
 /// A pending load of an object.
 pub type SubrequestLoad = Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>;
 
-/// A request's body, without its framing.
+/// The body of a request, without framing.
 #[derive(Default)]
 pub struct RequestBody {
     /// The length in bytes; `None` if it is unknown (chunked).
@@ -263,7 +264,7 @@ impl RequestBody {
         }
     }
 
-    /// Waits for the next piece. `Cut` if the client left or violated the framing.
+    /// Waits for the next piece. `Cut` if the client disconnected or violated the framing.
     pub async fn next(&mut self) -> StreamItem {
         match &self.stream {
             Some(stream) => stream.next().await,
@@ -271,7 +272,7 @@ impl RequestBody {
         }
     }
 
-    /// Takes the trailers: known after the end of the body. Fields that belong into heads are excluded.
+    /// Takes the trailer section, which is known after the end of the body, without fields that are not allowed there.
     pub fn take_trailers(&self) -> Option<Box<ResponseFields>> {
         self.stream.as_ref()?.take_trailers()
     }
@@ -279,12 +280,12 @@ impl RequestBody {
     /// Reads the whole body.
     ///
     /// # Errors
-    /// `BodyReadError` if it is longer than `len_max` bytes, or truncated.
+    /// `BodyReadError` if the body is longer than `len_max` bytes, or truncated.
     pub async fn read(&mut self, len_max: usize) -> Result<Vec<u8>, BodyReadError> {
         let mut all = Vec::new();
         loop {
             match self.next().await {
-                // Checked before copying: a client cannot make the handler hold more than the limit.
+                // Checked before copying, so that no more than the limit is ever buffered.
                 StreamItem::Bytes(bytes) if all.len() + bytes.len() > len_max => {
                     return Err(BodyReadError::TooLong);
                 }
@@ -296,11 +297,11 @@ impl RequestBody {
     }
 }
 
-/// The reason why a body was not read.
+/// Why a body could not be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyReadError {
-    /// It exceeds the limit.
+    /// The body exceeds the limit.
     TooLong,
-    /// It was truncated.
+    /// The body was truncated.
     Cut,
 }

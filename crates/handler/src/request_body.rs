@@ -1,7 +1,7 @@
-//! Collects the start of a request's body for a program.
+//! Collects the start of a request's body before an application is called.
 //!
-//! A program costs a process or a connection, so it starts only after the whole body or a good part of it has arrived.
-//! A body of unknown length is collected completely, within a limit, since programs need its length (RFC 3875 §4.1.2).
+//! A call occupies a process or a connection, so it begins only after the whole body or a sufficient part has arrived.
+//! A body of unknown length is collected completely, within a limit, since CGI needs the length (RFC 3875 §4.1.2).
 
 use std::collections::VecDeque;
 use std::task::{Context, Poll};
@@ -12,12 +12,12 @@ use lowroad_http::status::StatusCode;
 
 use crate::{HandlerFailure, RequestBody};
 
-/// The maximum of a body without a length, in bytes.
+/// The maximum length of a body of unknown length, in bytes.
 const LEN_MAX: usize = 1 << 20;
-/// Bytes of a body with a length that must arrive before the program starts.
+/// How many bytes of a body of known length must arrive before the application is called.
 const START_LEN: usize = 64 << 10;
 
-/// A body with a received start.
+/// A body, the start of which has been received.
 pub struct PartialBody {
     /// The length in bytes, if there is a body.
     pub len: Option<u64>,
@@ -36,8 +36,8 @@ impl PartialBody {
         }
     }
 
-    /// Like [`new`](Gathered::of), but frees the request's permit while the body arrives, perhaps slowly, and acquires
-    /// one `reacquire` afterwards. So slow uploads do not occupy the route's bound.
+    /// Like [`new`](PartialBody::new), but frees the request's permit while the body arrives, perhaps slowly, and
+    /// acquires another one by `reacquire` afterwards. So slow uploads do not use up the route's concurrency limit.
     ///
     /// # Errors
     /// As `new`, or no permit is free.
@@ -46,26 +46,26 @@ impl PartialBody {
         permit: P,
         reacquire: impl FnOnce() -> Result<P, HandlerFailure>,
     ) -> Result<(PartialBody, P), HandlerFailure> {
-        // No wait follows, so the permit is kept.
+        // There is no body to wait for, so the permit is kept.
         if body.stream.is_none() {
             return Ok((PartialBody::none(), permit));
         }
-        // Freed while the client sends: a slow client must not hold a permit.
+        // Freed while the client sends, since a slow client must not occupy a permit.
         drop(permit);
         Ok((PartialBody::new(body).await?, reacquire()?))
     }
 
-    /// Waits for the whole body, or for a good part of it.
+    /// Waits for the whole body, or for its first `START_LEN` bytes.
     ///
     /// # Errors
-    /// 411 if its length is unknown and it is too long to be collected, 400 if it was truncated.
+    /// 411 if the length is unknown and the body is too long to be collected, 400 if it was truncated.
     pub async fn new(body: RequestBody) -> Result<PartialBody, HandlerFailure> {
         let Some(stream) = body.stream else {
             return Ok(PartialBody::none());
         };
         let (mut received, mut received_len) = (VecDeque::new(), 0);
         loop {
-            // Of known length: the program can start with the first part.
+            // The length is known, so the application can be called with the first part.
             if body.len.is_some() && received_len >= START_LEN {
                 return Ok(PartialBody {
                     len: body.len,
@@ -81,7 +81,7 @@ impl PartialBody {
                 StreamItem::End => break,
                 StreamItem::Cut => return Err(truncation_failure()),
             }
-            // Only bodies of unknown length are bounded here: the others are passed on after START_LEN.
+            // Only bodies of unknown length are limited here: others are passed on after START_LEN.
             if body.len.is_none() && received_len > LEN_MAX {
                 // RFC 9110 §15.5.12: the client may repeat the request with a Content-Length.
                 return Err(HandlerFailure::new(StatusCode::LENGTH_REQUIRED, ""));
@@ -94,7 +94,7 @@ impl PartialBody {
         })
     }
 
-    /// Whether there is no body; an empty one is a body.
+    /// Whether the request has no body. An empty body is a body.
     pub fn is_none(&self) -> bool {
         self.len.is_none()
     }
@@ -109,7 +109,7 @@ impl PartialBody {
     }
 }
 
-/// The failure for a truncated body; its client is gone, so it has no text.
+/// The failure for a truncated body, without a detail, since the client has disconnected.
 pub fn truncation_failure() -> HandlerFailure {
     HandlerFailure::new(StatusCode::BAD_REQUEST, "")
 }

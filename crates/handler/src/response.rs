@@ -1,4 +1,4 @@
-//! A handler's response. The server adds framing, `Date`, `Connection` and `Content-Length`.
+//! The response of a handler. The server adds framing, `Date`, `Connection` and `Content-Length`.
 
 use std::sync::Arc;
 
@@ -9,21 +9,21 @@ use lowroad_http::status::StatusCode;
 
 use crate::fields::ResponseFields;
 
-/// The field of an internal redirect to a path of the site, as in nginx.
-pub const PATH_INSTEAD: &str = "X-Accel-Redirect";
-/// The field that names a file to send, as in Apache's mod_xsendfile and lighttpd.
-pub const FILE_INSTEAD: &str = "X-Sendfile";
+/// The field that requests an internal redirect to a path of the site, as in nginx.
+pub const ACCEL_REDIRECT_FIELD: &str = "X-Accel-Redirect";
+/// The field that names a file to be sent, as in Apache's mod_xsendfile and lighttpd.
+pub const SENDFILE_FIELD: &str = "X-Sendfile";
 
 /// A handler's response.
 pub struct HandlerResponse {
-    /// The status code, 200 to 999; 101 only with `ResponseContent::UpgradedConnection`.
+    /// The status code, 200 to 999; 101 only with `ResponseContent::Upgrade`.
     pub status: StatusCode,
-    /// Its fields, except those that the server manages.
+    /// The fields, except those that the server manages.
     pub fields: ResponseFields,
     /// The body.
     pub content: ResponseContent,
-    /// Names a source of the response other than the request, such that a change of the source invalidates stored
-    /// copies. Not a cache tag of the program.
+    /// The name of another source from which the response was made (an SQL page). A change of the source invalidates
+    /// stored responses. It is separate from the application's cache tags.
     pub source: Option<Arc<str>>,
 }
 
@@ -38,13 +38,13 @@ pub enum ResponseContent {
         /// The bytes.
         stream: BodyReceiver,
     },
-    /// An object of the site with text around it; the object does not pass through the handler.
+    /// A file of the site with text around it. The handler does not read the file.
     Stored(Box<WrappedObject>),
-    /// Local redirect: the site answers this target instead, path and optional query, percent-encoded; status and
-    /// fields are ignored (RFC 3875 §6.2.2).
-    Local(Vec<u8>),
+    /// Local redirect (RFC 3875 §6.2.2): the response for this target is sent instead. Path and optional query,
+    /// percent-encoded; status and fields are ignored.
+    LocalRedirect(Vec<u8>),
     /// Upgrade: after a response with status 101 the connection changes its protocol. Only for a request that asks for
-    /// it ([`Request::upgrade`](crate::Request::upgrade)).
+    /// it ([`HandlerRequest::upgrade`](crate::HandlerRequest::upgrade)).
     Upgrade(Box<UpgradedConnection>),
 }
 
@@ -56,13 +56,13 @@ pub struct UpgradedConnection {
     pub tunnel: ClientTunnel,
 }
 
-/// An object of the site with text around it.
+/// A file of the site with text around it.
 pub struct WrappedObject {
-    /// The text before the object.
+    /// The text before the file.
     pub before: Bytes,
-    /// The object's decoded path, beginning with `/`.
+    /// The decoded path of the file, beginning with `/`.
     pub path: Bytes,
-    /// The text after the object.
+    /// The text after the file.
     pub after: Bytes,
 }
 

@@ -1,9 +1,10 @@
-//! Spools: bodies are buffered between clients and programs, first in memory and then in files without names, so that
-//! slow clients do not occupy a program's limited pool.
+//! Spools: request and response bodies are buffered between clients and applications, first in memory and then in
+//! temporary files, so that slow clients do not occupy an application's limited processes or connections (nginx
+//! `proxy_buffering`).
 //!
-//! `BufferingHandler` collects a request's body before its program starts; [`SpoolLimits::spool_for`] buffers a response for a
-//! slow client. This module has the shared parts: the limits, and the account of resources in use. All file access
-//! happens on separate threads, in [`mod@file`].
+//! `BufferingHandler` collects a request's body before its application is called; [`SpoolLimits::spool_for`] buffers a
+//! response for a slow client. This module has the shared parts: the limits, and the account of resources in use. All
+//! file access happens on separate threads, in [`mod@file`].
 
 mod account;
 mod failure;
@@ -25,30 +26,30 @@ pub use response::STALL;
 
 use crate::operator_notice::OperatorNotice;
 
-/// The default folders of the files: on a disk, if there is one.
+/// The default folders for spool files. `/var/tmp` is first, since it is usually on a disk.
 const FOLDERS: [&str; 2] = ["/var/tmp", "/tmp"];
 
-/// The limits of one configuration, and the account of all configurations.
+/// The limits of one configuration, and the account, which all configurations share.
 pub struct SpoolLimits {
     folder: PathBuf,
     limits: BufferConfig,
     account: Arc<SpoolAccount>,
     notice: OperatorNotice,
-    /// Whether the notice about missing files was sent; reset once a file is free again.
+    /// Whether the operator was notified that the limit on files is reached; reset once a file is closed.
     is_notice_sent: AtomicBool,
 }
 
 impl SpoolLimits {
-    /// Spools within these limits; checks that the folder accepts files. Blocks.
+    /// Creates the limits; checks that files can be created in the folder. Blocks.
     ///
     /// # Errors
-    /// No file can be created in the configured folder: the reason, for the operator.
+    /// The reason why no file can be created in the configured folder, for the operator.
     pub fn open(
         limits: &BufferConfig,
         account: Arc<SpoolAccount>,
         notice: OperatorNotice,
     ) -> Result<Arc<SpoolLimits>, String> {
-        // Reported when the configuration is loaded, not with the first slow client.
+        // Checked when the configuration is loaded, and not with the first slow client.
         check_folder(limits)?;
         let folder = limits.temp_path.clone().unwrap_or_else(default_folder);
         Ok(Arc::new(SpoolLimits {
@@ -60,19 +61,19 @@ impl SpoolLimits {
         }))
     }
 
-    /// Bytes of a request's body that are buffered in memory.
+    /// The number of bytes of a request's body that are buffered in memory.
     fn request_len(&self) -> usize {
         usize::try_from(self.limits.request_buffer_len).unwrap_or(usize::MAX)
     }
 
-    /// Bytes of a response that are buffered in memory.
+    /// The number of bytes of a response that are buffered in memory.
     fn response_len(&self) -> usize {
         usize::try_from(self.limits.response_buffer_len).unwrap_or(usize::MAX)
     }
 
-    /// Notifies the operator once that responses cannot use files.
+    /// Notifies the operator, once per shortage, that responses can't be spooled to files.
     fn notify_operator(&self, failure: &SpoolFailure) {
-        // One notice per shortage: every slow client would log a line otherwise.
+        // Otherwise every slow client would cause a log line.
         if !self.is_notice_sent.swap(true, Relaxed) {
             let detail = failure.detail(self);
             (self.notice)(&format!(
@@ -87,7 +88,7 @@ impl SpoolLimits {
 ///
 /// # Errors
 /// The reason why that fails, for the operator.
-// The default folder is not checked here: without files, requests that need one fail one by one.
+// The default folder is not checked: if it is unusable, only requests that need a file fail.
 pub fn check_folder(limits: &BufferConfig) -> Result<(), String> {
     let Some(folder) = &limits.temp_path else {
         return Ok(());
@@ -102,7 +103,7 @@ fn try_folder(folder: &Path) -> io::Result<()> {
     file::create_unnamed(folder).map(drop)
 }
 
-/// The first usable default folder. Without any, each request that needs a file reports the error.
+/// The first usable default folder. If there is none, each request that needs a file reports the error.
 fn default_folder() -> PathBuf {
     let mut folders = FOLDERS.into_iter().map(Path::new);
     let usable = folders.find(|folder| try_folder(folder).is_ok());

@@ -5,7 +5,7 @@
 pub struct UpstreamReport {
     /// The servers.
     pub servers: Vec<UpstreamStatus>,
-    /// Faults that concern no server: names that can't be resolved.
+    /// Problems that are not of a single server: names that can't be resolved.
     pub faults: Vec<String>,
 }
 
@@ -16,11 +16,11 @@ pub struct UpstreamStatus {
     pub origin: String,
     /// The server, as in the log: `origin http://127.0.0.1:3000`.
     pub server: String,
-    /// Its health and requests, if it is a member of a group.
+    /// The health and requests, if the server is a member of a group.
     pub member: Option<UpstreamMember>,
-    /// Its connections.
+    /// The connections.
     pub connections: UpstreamConnections,
-    /// Requests that were not repeated because their body exceeded the limit.
+    /// Requests that were not retried because their body exceeded the limit for buffering.
     pub unrepeated: u64,
     /// The last failure.
     pub latest_failure: Option<String>,
@@ -29,13 +29,13 @@ pub struct UpstreamStatus {
 /// A server as a member of a group.
 #[derive(Clone, Debug)]
 pub struct UpstreamMember {
-    /// Its health in words.
+    /// The health as a text.
     pub health: String,
-    /// Whether it gets requests.
+    /// Whether the server gets requests.
     pub is_available: bool,
-    /// Whether it gets requests only if no other server can.
+    /// Whether the server is a backup.
     pub is_backup: bool,
-    /// Its weight.
+    /// The weight.
     pub weight: u32,
     /// Requests in progress.
     pub requests_now: u32,
@@ -62,7 +62,7 @@ pub struct UpstreamConnections {
     pub waiting: u64,
     /// Connections opened so far.
     pub opened: u64,
-    /// Uses of a connection that had been idle.
+    /// Reuses of idle connections.
     pub reused: u64,
     /// Failed attempts to connect.
     pub failed: u64,
@@ -75,18 +75,18 @@ impl UpstreamReport {
         self.faults.append(&mut other.faults);
     }
 
-    /// A line for each server and fault.
+    /// A line for each server and each fault.
     pub fn lines(&self) -> Vec<String> {
         let servers = self.servers.iter().map(UpstreamStatus::line);
         let mut lines: Vec<String> = servers.chain(self.faults.iter().cloned()).collect();
-        // Origins are kept in a hash map, whose order varies; that of a report should not.
+        // Origins are in a hash map, whose order varies, but a report should have a stable order.
         lines.sort_unstable();
         lines
     }
 }
 
 impl UpstreamStatus {
-    /// Its state in one line.
+    /// The state of the server as one line of text.
     fn line(&self) -> String {
         let member = match &self.member {
             Some(member) => format!("{}; ", member.text()),

@@ -29,7 +29,7 @@ fn main() {
     println!("{} bytes", out.len());
 }
 
-/// The work of a worker for received bytes.
+/// Processes received bytes as a worker does.
 #[inline(never)]
 fn take(
     server: &mut H1Server,
@@ -55,7 +55,7 @@ fn take(
     }
 }
 
-/// The work of a service for a request.
+/// Responds to a request as a service does.
 #[inline(never)]
 fn answer(server: &mut H1Server, request: &Request<'_>, built: &[u8], out: &mut Vec<u8>) {
     black_box(request.target);

@@ -70,7 +70,7 @@ fn main() {
     println!("{} streams", id / 2);
 }
 
-/// The first request adds the fields to the table that the others index.
+/// The first request adds the fields to the dynamic table; the others use their indexes.
 fn put_h2load(id: u32, input: &mut Vec<u8>) {
     let block: &[u8] = match id {
         1 => b"\x82\x86\x41\x0elocalhost:8080\x85\x7a\x0dh2load nghttp",
@@ -80,7 +80,7 @@ fn put_h2load(id: u32, input: &mut Vec<u8>) {
     input.extend_from_slice(block);
 }
 
-/// A subresource of a page: after the first request, all fields except the path are in the table.
+/// A request for a subresource of a page: after the first request, all fields except the path are in the dynamic table.
 fn put_browser(id: u32, input: &mut Vec<u8>) {
     const FIELDS: [(&str, &str); 13] = [
         ("sec-ch-ua-platform", "\"Linux\""),
@@ -126,7 +126,7 @@ fn put_browser(id: u32, input: &mut Vec<u8>) {
     input.extend_from_slice(&block);
 }
 
-/// The work of a worker for received bytes.
+/// Processes received bytes as a worker does.
 #[inline(never)]
 fn take(
     server: &mut H2Server,
@@ -154,7 +154,7 @@ fn take(
     send(server, body, turn);
 }
 
-/// The work of a service for a request.
+/// Responds to a request as a service does.
 #[inline(never)]
 fn answer(
     server: &mut H2Server,
@@ -171,7 +171,7 @@ fn answer(
     }
 }
 
-/// The work of a worker when all input is consumed.
+/// Sends bodies as a worker does when all input is consumed.
 #[inline(never)]
 fn send(server: &mut H2Server, body: &[u8], turn: &mut ConnectionTurn<'_>) {
     while let Some(piece) = server.send(16_384, turn.out) {

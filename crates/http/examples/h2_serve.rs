@@ -1,6 +1,6 @@
-//! Serves HTTP/2 over clear text with prior knowledge (`h2load`, `nghttp`, `curl --http2-prior-knowledge`): `/N` has N
-//! bytes, any other path returns the length of the request's body. For trying clients, not a production server: a
-//! blocking thread for each connection.
+//! Serves HTTP/2 over clear text with prior knowledge (`h2load`, `nghttp`, `curl --http2-prior-knowledge`): `/N`
+//! returns N bytes, every other path returns the length of the request's body. For trying out clients, not for
+//! production: it uses a blocking thread for each connection.
 //!
 //! ```text
 //! cargo run --release -p lowroad-http --example h2_serve 127.0.0.1:8082

@@ -1,9 +1,9 @@
 //! Decodes the framing of request bodies as they are received.
 //!
 //! ```text
-//! Framing::None ───────────────────────────────────────────► Done
-//! Framing::Length(n) ──► Length { left } ── left == 0 ─────► Done
-//! Framing::Chunked ────► Chunked(state, see `chunked`) ────► Done
+//! BodyFraming::None ────────────────────────────────────────► Done
+//! BodyFraming::Length(n) ──► Length(n) ── 0 bytes left ─────► Done
+//! BodyFraming::Chunked ────► Chunked(state, see `chunked`) ─► Done
 //! ```
 //!
 //! Read RFC 9112 §6 and §7.1.
@@ -41,7 +41,7 @@ impl BodyFraming {
     }
 }
 
-/// Reads one body from a stream of bytes. Small (40 bytes at most), since every connection has one.
+/// Reads one body from a sequence of bytes. At most 40 bytes, since every connection has a reader.
 #[derive(Clone, Debug)]
 pub struct BodyReader(BodyReaderState);
 
@@ -58,9 +58,9 @@ enum BodyReaderState {
 pub struct FeedProgress<'i> {
     /// Bytes of the input consumed, framing included.
     pub consumed: usize,
-    /// The decoded body bytes among them, in one piece. May be empty when `consumed` is not 0.
+    /// The decoded body bytes among the consumed ones, in one slice. May be empty when `consumed` is not 0.
     pub data: &'i [u8],
-    /// With `done`, the trailers: field lines with their CRLFs, validated.
+    /// If `done` is set, the trailers: validated field lines with their CRLFs.
     pub trailers: &'i [u8],
     /// The body has ended; the bytes after `consumed` belong to the next request.
     pub done: bool,
@@ -88,7 +88,8 @@ impl BodyReader {
     /// A reader for a body with this framing.
     ///
     /// # Errors
-    /// `BodyTooLarge` if the announced length exceeds the limit; the limit of chunks is checked while reading.
+    /// `BodyTooLarge` if the announced length exceeds the limit. The limit of a chunked body is checked while it is
+    /// read.
     pub fn new(framing: BodyFraming, limits: &RequestLimits) -> Result<BodyReader, RequestRefusal> {
         Ok(BodyReader(match framing {
             BodyFraming::None | BodyFraming::Length(0) => BodyReaderState::Done,
@@ -121,9 +122,10 @@ impl BodyReader {
         matches!(self.0, BodyReaderState::Done)
     }
 
-    /// Consumes bytes from the start of `input`: framing, and at most one run of body bytes. Call it again with the
+    /// Consumes bytes from the start of `input`: framing, and at most one run of body bytes. Call `feed` again with the
     /// following bytes until `consumed` is 0 or `done` is set; it never consumes a byte beyond the end of the body.
-    /// Unconsumed bytes are passed again with those that follow, since a trailer section is consumed whole.
+    /// Unconsumed bytes must be passed again together with those that follow, since a trailer section is consumed in
+    /// one call.
     ///
     /// # Errors
     /// The framing is malformed or exceeds a limit. The connection must close, and the reader must not be fed again.
@@ -170,13 +172,13 @@ mod tests {
     }
 
     #[test]
-    fn it_is_small() {
+    fn body_reader_is_at_most_40_bytes() {
         assert!(size_of::<BodyReader>() <= 40);
     }
 
     #[test]
-    fn no_body_is_done_at_once_and_takes_nothing() {
-        // The bytes are the next request.
+    fn reader_without_body_is_done_and_consumes_nothing() {
+        // The bytes belong to the next request.
         for framing in [BodyFraming::None, BodyFraming::Length(0)] {
             let mut body = reader(framing);
             assert!(body.is_done());
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_ends_exactly_where_it_says() {
+    fn content_length_body_ends_at_its_length() {
         let mut body = reader(BodyFraming::Length(5));
         let fed = body.feed(b"abc").expect("body");
         assert_eq!(
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_over_the_limit_is_refused_before_it_is_read() {
+    fn content_length_over_limit_is_refused_before_reading() {
         // The client can be answered without receiving the body.
         let limits = RequestLimits {
             body_len_max: 10,

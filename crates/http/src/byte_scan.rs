@@ -1,8 +1,7 @@
 //! Byte classes, and the search for the first byte outside a class.
 //!
-//! Three techniques, each where it is the cheapest: a table look-up per byte for short runs with many classes; eight
-//! lanes in a `u64` (SWAR) to find a position; and a fold over 16 bytes, which the compiler vectorizes, to skip long
-//! runs.
+//! Three techniques, by cost: a table look-up per byte for short runs and many classes; eight lanes in a `u64` (SWAR)
+//! to find a position; a fold over 16 bytes, which the compiler vectorizes, to skip long runs.
 //!
 //! Read RFC 9110 §5.6.2 (token) and §5.5 (field values), RFC 3986 §2 (characters of a URI).
 
@@ -63,13 +62,13 @@ pub(crate) fn strip_prefix<'b, const N: usize>(
     (start == prefix).then_some(rest)
 }
 
-/// The bytes before and after the first `:`.
+/// The bytes before the first `:` and those after it.
 #[inline(always)]
 pub(crate) fn split_at_colon(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
     let (words, _) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
-        // Marks lanes equal to `:` and lanes from 0x80, which no name contains; a borrow can also set marks above the
-        // first one.
+        // Marks lanes equal to `:` and lanes from 0x80, which no field name contains. A borrow can also set marks above
+        // the first marked lane.
         let marks = (u64::from_le_bytes(*word) ^ spread(b':')).wrapping_sub(ONES) & HIGH;
         if marks != 0 {
             return match bytes.split_at(i * 8 + first_lane(marks)) {
@@ -110,16 +109,16 @@ fn value_len_after(bytes: &[u8], mut len: usize) -> usize {
     }
 }
 
-/// A number of leading bytes without control characters. The next byte is usually one, but may also be HTAB, 0x7e
-/// after 0xff, or any byte within the last 16.
+/// The length of a prefix without control characters. The byte after the prefix is usually a control character, but may
+/// also be HTAB, 0x7e after 0xff, or any byte within the last 16.
 #[inline(always)]
 fn clean_len(bytes: &[u8]) -> usize {
     let (chunks, tail) = bytes.as_chunks::<16>();
     let Some((first, following)) = chunks.split_first() else {
         return run_len(tail, VALUE);
     };
-    // Most values are short, so look for the position at once; only if the first 16 bytes are clean, use the cheaper
-    // test without a position for the following ones.
+    // Most values are short, so look for the position in the first 16 bytes immediately; only if they are clean, use
+    // the cheaper test without a position for the following chunks.
     if let Some(at) = suspect_in(first) {
         return at;
     }
@@ -133,7 +132,8 @@ fn clean_len(bytes: &[u8]) -> usize {
     len + run_len(tail, VALUE)
 }
 
-/// Whether the first `len` bytes are a token; there must be as many. Names of letters and hyphens take the fast path.
+/// Whether the first `len` bytes are a token; false if there are fewer. Names of letters and hyphens take the fast
+/// path.
 #[inline(always)]
 pub(crate) fn starts_with_token(bytes: &[u8], len: usize) -> bool {
     if let (Some(chunk), Some(lanes)) = (bytes.first_chunk::<16>(), LANES.get(len))
@@ -144,7 +144,7 @@ pub(crate) fn starts_with_token(bytes: &[u8], len: usize) -> bool {
     is_token_by_table(bytes.get(..len).unwrap_or_default())
 }
 
-/// For each length, the lanes of 16 that belong to a name of that length: 0xff in these, 0 in the others.
+/// For each length, 16 lanes: 0xff in the lanes that belong to a name of that length, 0 in the others.
 static LANES: [[u8; 16]; 17] = {
     let mut lanes = [[0; 16]; 17];
     let mut len = 0;
@@ -203,7 +203,7 @@ fn suspect_in(chunk: &[u8; 16]) -> Option<usize> {
 fn suspect_lane(word: u64) -> Option<usize> {
     let below_space = word.wrapping_sub(spread(0x20));
     let above_tilde = word.wrapping_add(ONES);
-    // Also marks most lanes from 0x80; they are removed only if there are any marks.
+    // Also marks most lanes from 0x80; those marks are removed only if there are any.
     let marks = (below_space | above_tilde) & HIGH;
     if marks == 0 || marks & !word == 0 {
         return None;
@@ -271,7 +271,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn classes_are_those_of_the_standards() {
+    fn byte_classes_match_the_rfc_grammars() {
         let of = |class| -> alloc::vec::Vec<u8> {
             (0..=255).filter(|b| is_in_class(*b, class)).collect()
         };
@@ -287,7 +287,7 @@ mod tests {
     }
 
     #[test]
-    fn value_len_finds_each_control_character_at_each_offset() {
+    fn value_len_stops_at_each_control_character_at_each_offset() {
         // All lanes and all lengths of the remainder.
         for len in 0..70 {
             let clean = alloc::vec![b'\xe9'; len];
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_of_several_marks_counts() {
+    fn value_len_stops_at_the_first_control_character() {
         // 0x7e after 0xff looks like 0x7f to the carry, see `suspect_in`.
         assert_eq!(value_len(b"ab\x7f\r\n\0\x01\x02"), 2);
         assert_eq!(value_len(b"\tab\t\tcd\t\r\n"), 8);
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_colon_splits() {
+    fn split_at_colon_uses_the_first_colon() {
         // `9` and `;` are the neighbours of `:`, and 0xba is `:` with the high bit.
         for (text, split) in [
             (&b"ab:9:;::"[..], Some((&b"ab"[..], &b"9:;::"[..]))),
@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_ends_at_the_first_byte_of_another_class() {
+    fn run_len_stops_at_the_first_byte_of_another_class() {
         for len in 0..12 {
             let mut bytes = alloc::vec![b'a'; len];
             assert_eq!(run_len(&bytes, HOST), len);
@@ -338,7 +338,7 @@ mod tests {
     }
 
     #[test]
-    fn a_token_is_one_for_each_byte_in_each_place() {
+    fn starts_with_token_checks_each_byte_at_each_offset() {
         // The fast path reads 16 bytes, also those after the name.
         for len in 0..40 {
             for at in 0..len {

@@ -13,9 +13,9 @@
 //!
 //! A decoder that is more lenient than the next one allows request smuggling (RFC 9112 §11.2). So every line end is
 //! CRLF, only grammatical extensions may stand between a size and its CRLF, and trailers are checked like fields. One
-//! exception: some servers pad the sizes of a response with spaces, which has one meaning only. The trailer section is
-//! consumed in one piece, so that it can be returned as slices of the input; that of a response may be passed again
-//! after mending ([`crate::h1::repair_trailers`]).
+//! exception: some servers pad the chunk sizes of a response with spaces, which is unambiguous. The trailer section is
+//! consumed in one piece, so that it can be returned as slices of the input; the trailer section of a response may be
+//! passed again after [`crate::h1::repair_trailers`].
 
 use crate::body::{self, FeedProgress};
 use crate::byte_scan::{self, TOKEN, VALUE};
@@ -30,19 +30,19 @@ const SIZE_DIGITS_MAX: u8 = 16;
 /// Decodes one body.
 #[derive(Clone, Debug)]
 pub(crate) struct ChunkedDecoder {
-    /// The size of the current chunk while its digits are read, then its outstanding bytes.
+    /// The size of the current chunk while its digits are read, then the outstanding bytes of its data.
     chunk_remaining: u64,
-    /// The bytes that further chunks may have.
+    /// The number of body bytes that are still within the limit.
     body_remaining: u64,
-    /// The bytes of extensions that each chunk may have.
+    /// The limit of extension bytes in each chunk.
     extension_len_max: u32,
-    /// The bytes of extensions that the current chunk may still have.
+    /// The number of extension bytes that are still within the limit in the current chunk.
     extension_budget: u32,
-    /// The bytes that the trailer section may have.
+    /// The limit of the trailer section in bytes.
     trailers_len_max: u32,
     /// Digits of the size read so far, `0 <= digits <= SIZE_DIGITS_MAX`.
     digits: u8,
-    /// Whitespace may stand between a size and its CRLF, and trailers with mendable faults keep their refusal.
+    /// If set, whitespace may stand between a size and its CRLF, and repairable trailer faults are reported as such.
     is_response: bool,
     state: ChunkState,
 }
@@ -104,7 +104,7 @@ impl ChunkedDecoder {
                 return Ok(self.data(at, input.get(at..).unwrap_or_default()));
             }
             if self.state == ChunkState::Trailers {
-                // Return before the section, so that a section passed again is at the start of the input.
+                // Return before the section, so that the section is at the start of the input if it is passed again.
                 return match at {
                     0 => self.trailers(input),
                     _ => Ok(FeedProgress::framing(at)),
@@ -180,7 +180,7 @@ impl ChunkedDecoder {
     }
 
     fn trailer_refusal(&self, refusal: RequestRefusal) -> RequestRefusal {
-        // The client mends such trailers and feeds them again.
+        // `H1Client` reports such trailers as repairable, and the caller feeds them again after the repair.
         match self.is_response && refusal.is_mendable() {
             true => refusal,
             false => RequestRefusal::TrailerInvalid,
@@ -232,8 +232,7 @@ impl ChunkedDecoder {
             _ if self.digits == 0 => Err(RequestRefusal::ChunkSize),
             b'\r' => Ok(ChunkState::SizeLf),
             b';' => self.spend(ChunkState::NameStart, RequestRefusal::ChunkExtensionTooLong),
-            // Bad whitespace before an extension (RFC 9112 §7.1.1): it counts as extension bytes, so it is bounded,
-            // too.
+            // Bad whitespace before an extension (RFC 9112 §7.1.1) counts as extension bytes, so that it is bounded.
             b' ' | b'\t' => self.spend(ChunkState::Space, RequestRefusal::ChunkExtensionTooLong),
             _ => Err(RequestRefusal::ChunkSize),
         }
@@ -245,7 +244,8 @@ impl ChunkedDecoder {
             (ChunkState::Name | ChunkState::Value | ChunkState::QuotedEnd, b'\r') => {
                 return Ok(ChunkState::SizeLf);
             }
-            // Padding by servers; in a request it is refused, since another decoder may read it differently.
+            // Some servers pad the size. In a request padding is refused, since another decoder may read it
+            // differently.
             (ChunkState::Space | ChunkState::NameSpace, b'\r') if self.is_response => {
                 return Ok(ChunkState::SizeLf);
             }
@@ -270,7 +270,7 @@ impl ChunkedDecoder {
             (ChunkState::ValueStart, b'"') => ChunkState::Quoted,
             (ChunkState::Quoted, b'"') => ChunkState::QuotedEnd,
             (ChunkState::Quoted, b'\\') => ChunkState::Escaped,
-            // RFC 9110 §5.6.4: any value byte, or an escaped one.
+            // RFC 9110 §5.6.4: any byte of a field value, or an escaped one.
             (ChunkState::Quoted | ChunkState::Escaped, _)
                 if byte_scan::is_in_class(byte, VALUE) =>
             {
@@ -298,7 +298,7 @@ impl ChunkedDecoder {
             return Ok(ChunkState::Trailers);
         }
         self.extension_budget = self.extension_len_max;
-        // Checked before the data arrives: a chunk that is too long is refused at once.
+        // Checked before the data arrives, so that a chunk that is too long is refused immediately.
         match self.body_remaining.checked_sub(self.chunk_remaining) {
             Some(remaining) => self.body_remaining = remaining,
             None => return Err(RequestRefusal::BodyTooLarge),

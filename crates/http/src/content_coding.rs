@@ -1,4 +1,4 @@
-//! Content codings and the selection among them. Read RFC 9110 §8.4.1 and §12.5.3.
+//! Content codings, and the negotiation of one by Accept-Encoding. Read RFC 9110 §8.4.1 and §12.5.3.
 
 use crate::field_values::FieldLineValues;
 use crate::list_values;
@@ -109,9 +109,9 @@ impl CodingSet {
     }
 }
 
-/// Selects the coding of the response (RFC 9110 §12.5.3): of the available ones, the one with the highest weight in the
-/// request, and among equals the first in order of preference. Identity is always available; it is also selected if the
-/// client accepts no available coding, or sends no Accept-Encoding.
+/// Selects the coding of the response (RFC 9110 §12.5.3): the available coding with the highest weight in the request;
+/// among equal weights, the first in the server's order of preference. Identity is always available; it is also
+/// selected if the client accepts no available coding, or sends no Accept-Encoding.
 #[inline]
 pub fn choose(accept: &FieldLineValues<'_>, available: CodingSet) -> ContentCoding {
     if accept.is_empty() || available.is_empty() {
@@ -149,7 +149,7 @@ impl CodingWeights {
                 },
             };
             *slot = match (*slot, weight) {
-                // The stricter one: `gzip, gzip;q=0` excludes gzip.
+                // The stricter weight: `gzip, gzip;q=0` excludes gzip.
                 (Some(old), Some(new)) => Some(old.min(new)),
                 (old, new) => old.or(new),
             };
@@ -161,7 +161,7 @@ impl CodingWeights {
         let mut best = (0, ContentCoding::Identity);
         for encoding in available.with(ContentCoding::Identity).iter() {
             let weight = self.weight(encoding);
-            // Strictly greater: among equals the first in the order of preference wins.
+            // Strictly greater: among equal weights the first in the order of preference wins.
             if weight > best.0 {
                 best = (weight, encoding);
             }
@@ -169,7 +169,8 @@ impl CodingWeights {
         best.1
     }
 
-    /// The weight of a coding. Identity is acceptable unless it is excluded, but any named coding is preferred to it.
+    /// The weight of a coding. Identity is acceptable unless it is excluded, but any coding named in the field is
+    /// preferred to it.
     fn weight(&self, encoding: ContentCoding) -> u16 {
         match self.by_coding[encoding as usize].or(self.wildcard) {
             Some(weight) => weight,
@@ -221,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn sets() {
+    fn coding_set_insert_remove_and_iteration() {
         let mut set = CodingSet::EMPTY;
         assert!(set.is_empty() && !set.contains(Gzip));
         set.insert(Gzip);
@@ -233,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_said_or_nothing_there_is_identity() {
+    fn identity_without_accept_encoding_or_available_coding() {
         assert_eq!(choose(&FieldLineValues::NONE, ALL), Identity);
         assert_chosen("", ALL, Identity);
         assert_chosen("gzip, br", CodingSet::EMPTY, Identity);
@@ -242,7 +243,7 @@ mod tests {
     }
 
     #[test]
-    fn our_preference_decides_among_equals() {
+    fn server_preference_decides_among_equal_weights() {
         assert_chosen("gzip, deflate, br, zstd", ALL, Brotli);
         assert_chosen("gzip, zstd", ALL, Zstd);
         assert_chosen("gzip", ALL, Gzip);
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn the_clients_weights_come_first() {
+    fn client_weights_override_server_preference() {
         // RFC 9110 §12.4.2.
         assert_chosen("gzip;q=1.0, br;q=0.9", ALL, Gzip);
         assert_chosen("gzip;q=0.5, br;q=0.9, zstd;q=0.91", ALL, Zstd);
@@ -266,7 +267,7 @@ mod tests {
     }
 
     #[test]
-    fn weight_zero_excludes() {
+    fn weight_zero_excludes_a_coding() {
         // RFC 9110 §12.4.2: "not acceptable"; identity is the fallback nevertheless.
         assert_chosen("gzip;q=0", ALL, Identity);
         assert_chosen("gzip;q=0.000, br", GZIP, Identity);
@@ -278,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_members_are_left_out() {
+    fn malformed_accept_encoding_members_are_ignored() {
         for member in [
             "gzip;q=2",
             "gzip;q=1.1",
@@ -302,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn several_lines_are_one_list() {
+    fn accept_encoding_lines_are_combined() {
         // RFC 9110 §5.3.
         let head = b"GET / HTTP/1.1\r\nHost: a\r\nAccept-Encoding: gzip;q=0.5\r\n\
             X: y\r\naccept-encoding: zstd;q=0.6\r\n\r\n";

@@ -24,7 +24,7 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
     // The format has four digits for the year.
     let secs = unix_secs.min(LAST_SECS);
     let days = secs / DAY_SECS;
-    let (year, month, day) = civil(days);
+    let (year, month, day) = civil_from_days(days);
     // 1970-01-01 was a Thursday.
     let weekday = DAYS[index(days + 3, DAYS.len())];
     let mut out = *b"Sun, 06 Nov 1994 08:49:37 GMT";
@@ -40,8 +40,8 @@ pub fn format(unix_secs: u64) -> [u8; 29] {
 }
 
 /// Parses a date in any of the three formats of RFC 9110 §5.6.7 to seconds since 1970; `now_secs` decides the century
-/// of a two-digit year. Names of days, months and the zone are accepted in any case, as many caches do. `None` if
-/// malformed or before 1970.
+/// of a two-digit year. Names of days, months and the zone are accepted in any case, as in many caches. `None` if the
+/// date is malformed or before 1970.
 pub fn parse(date: &[u8], now_secs: u64) -> Option<u64> {
     // The three formats differ in the fourth byte.
     match date.get(3)? {
@@ -56,8 +56,8 @@ fn imf_fixdate(date: &[u8]) -> Option<u64> {
     let date: &[u8; 29] = date.try_into().ok()?;
     let separators = date[3..5] == *b", " && date[7] == b' ' && date[11] == b' ';
     (separators && date[16] == b' ' && is_gmt(&date[25..])).then_some(())?;
-    name(&DAYS, &date[..3])?;
-    let month = name(&MONTHS, &date[8..11])? + 1;
+    find_name(&DAYS, &date[..3])?;
+    let month = find_name(&MONTHS, &date[8..11])? + 1;
     seconds(
         decimal(&date[12..16])?,
         month,
@@ -69,11 +69,11 @@ fn imf_fixdate(date: &[u8]) -> Option<u64> {
 /// `Sunday, 06-Nov-94 08:49:37 GMT`
 fn rfc850(date: &[u8], now_secs: u64) -> Option<u64> {
     let comma = date.iter().position(|b| *b == b',')?;
-    name(&LONG_DAYS, &date[..comma])?;
+    find_name(&LONG_DAYS, &date[..comma])?;
     let rest: &[u8; 24] = date[comma..].try_into().ok()?;
     let separators = rest[..2] == *b", " && rest[4] == b'-' && rest[8] == b'-' && rest[11] == b' ';
     (separators && is_gmt(&rest[20..])).then_some(())?;
-    let month = name(&MONTHS, &rest[5..8])? + 1;
+    let month = find_name(&MONTHS, &rest[5..8])? + 1;
     let year = full_year(decimal(&rest[9..11])?, now_secs);
     seconds(year, month, decimal(&rest[2..4])?, &rest[12..20])
 }
@@ -83,8 +83,8 @@ fn asctime(date: &[u8]) -> Option<u64> {
     let date: &[u8; 24] = date.try_into().ok()?;
     let separators = date[7] == b' ' && date[10] == b' ' && date[19] == b' ';
     separators.then_some(())?;
-    name(&DAYS, &date[..3])?;
-    let month = name(&MONTHS, &date[4..7])? + 1;
+    find_name(&DAYS, &date[..3])?;
+    let month = find_name(&MONTHS, &date[4..7])? + 1;
     // asctime pads the day with a space.
     let day = if date[8] == b' ' {
         &date[9..10]
@@ -94,10 +94,10 @@ fn asctime(date: &[u8]) -> Option<u64> {
     seconds(decimal(&date[20..])?, month, decimal(day)?, &date[11..19])
 }
 
-/// The year for two digits: a year more than 50 years ahead is in the past (RFC 9110 §5.6.7).
+/// The full year of a two-digit year: if that is more than 50 years ahead, it is in the past (RFC 9110 §5.6.7).
 fn full_year(two_digits: u64, now_secs: u64) -> u64 {
-    let (now, _, _) = civil(now_secs.min(LAST_SECS) / DAY_SECS);
-    // At first in the century of `now_secs`.
+    let (now, _, _) = civil_from_days(now_secs.min(LAST_SECS) / DAY_SECS);
+    // Start with the century of `now_secs`.
     let year = now - now % 100 + two_digits;
     if year > now + 50 { year - 100 } else { year }
 }
@@ -112,7 +112,8 @@ fn seconds(year: u64, month: u64, day: u64, time: &[u8]) -> Option<u64> {
     let is_valid = hour < 24 && minute < 60 && second <= 60;
     let is_valid =
         is_valid && (1970..=9999).contains(&year) && day >= 1 && day <= month_len(year, month);
-    is_valid.then(|| days(year, month, day) * DAY_SECS + hour * 3600 + minute * 60 + second)
+    is_valid
+        .then(|| days_from_civil(year, month, day) * DAY_SECS + hour * 3600 + minute * 60 + second)
 }
 
 fn month_len(year: u64, month: u64) -> u64 {
@@ -124,8 +125,8 @@ fn month_len(year: u64, month: u64) -> u64 {
     }
 }
 
-/// Days from 1970-01-01 to a date not before it. Years are counted from March, so that the leap day is the last.
-fn days(year: u64, month: u64, day: u64) -> u64 {
+/// Days from 1970-01-01 to a later date. Years are counted from March, so that the leap day is the last day.
+fn days_from_civil(year: u64, month: u64, day: u64) -> u64 {
     // January and February belong to the year that began in March.
     let year = if month <= 2 { year - 1 } else { year };
     let month_from_march = (month + 9) % 12;
@@ -134,7 +135,7 @@ fn days(year: u64, month: u64, day: u64) -> u64 {
 }
 
 /// The inverse of [`days`]: year, month, day.
-fn civil(days: u64) -> (u64, u64, u64) {
+fn civil_from_days(days: u64) -> (u64, u64, u64) {
     let days = days + 719_468;
     // An era has 400 years.
     let (era, day_of_era) = (days / 146_097, days % 146_097);
@@ -151,7 +152,7 @@ fn is_gmt(zone: &[u8]) -> bool {
     zone.eq_ignore_ascii_case(b" GMT")
 }
 
-fn name(names: &[&str], text: &[u8]) -> Option<u64> {
+fn find_name(names: &[&str], text: &[u8]) -> Option<u64> {
     names
         .iter()
         .zip(0..)
@@ -177,7 +178,7 @@ mod tests {
     const NOW: u64 = 1_795_207_512; // 2026
 
     #[test]
-    fn the_three_formats_of_the_rfc_mean_the_same() {
+    fn all_three_date_formats_are_parsed() {
         // RFC 9110 §5.6.7: a recipient must accept all three.
         for date in [
             "Sun, 06 Nov 1994 08:49:37 GMT",
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_formatted_is_read_back() {
+    fn formatted_date_parses_to_the_same_time() {
         let mut secs = 0;
         while secs <= LAST_SECS {
             assert_eq!(parse(&format(secs), NOW), Some(secs));
@@ -204,15 +205,16 @@ mod tests {
     }
 
     #[test]
-    fn two_digit_years_lie_at_most_fifty_years_ahead() {
+    fn two_digit_year_is_at_most_50_years_ahead() {
         // RFC 9110 §5.6.7.
-        let year = |date: &str| parse(date.as_bytes(), NOW).map(|s| civil(s / DAY_SECS).0);
+        let year =
+            |date: &str| parse(date.as_bytes(), NOW).map(|s| civil_from_days(s / DAY_SECS).0);
         assert_eq!(year("Friday, 01-Jan-76 00:00:00 GMT"), Some(2076));
         assert_eq!(year("Saturday, 01-Jan-77 00:00:00 GMT"), Some(1977));
     }
 
     #[test]
-    fn malformed_dates_are_none() {
+    fn malformed_dates_are_rejected() {
         for date in [
             "",
             "Sun",

@@ -1,4 +1,4 @@
-//! The built-in error page, for sites without a page for a status.
+//! The built-in HTML error page, for sites that configure no page for a status.
 
 use alloc::format;
 use alloc::string::String;
@@ -39,7 +39,7 @@ pub fn escape(text: &str) -> String {
 /// The explanation of a 403 for a directory without an index file and with listing disabled.
 pub const NO_INDEX: &str = "This folder has no index page, and its files are not listed.";
 
-/// The explanation of a status for the visitor.
+/// The explanation of a status for the site's visitor.
 pub fn explanation(status: StatusCode) -> &'static str {
     match status {
         StatusCode::FORBIDDEN => "Access is not permitted.",

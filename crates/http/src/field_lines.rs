@@ -1,4 +1,4 @@
-//! Parses field lines of requests, responses and trailers, without regard to their names. Read RFC 9112 §5.
+//! Parses single field lines of requests, responses and trailers; field names are not interpreted. Read RFC 9112 §5.
 
 use crate::byte_scan::{self, TOKEN};
 use crate::list_values;
@@ -7,7 +7,7 @@ use crate::refusal::RequestRefusal;
 /// Why parsing stops.
 #[derive(Clone, Copy)]
 pub(crate) enum LineParseStop {
-    /// The input ends before the element does.
+    /// The input ends before the element is complete.
     Partial,
     Refused(RequestRefusal),
 }
@@ -34,7 +34,7 @@ pub(crate) fn line(rest: &[u8]) -> Result<FieldLine<'_>, LineParseStop> {
     let Some((name, mut value)) = byte_scan::split_at_colon(rest) else {
         return Err(missing_colon_stop(rest));
     };
-    // Nearly all senders write one space.
+    // Nearly all senders write one space after the colon.
     if let [b' ', after @ ..] = value {
         value = after;
     }
@@ -72,8 +72,8 @@ fn missing_line_end_stop(rest: &[u8], colon: usize, end: &[u8]) -> LineParseStop
 fn missing_colon_stop(rest: &[u8]) -> LineParseStop {
     let after = byte_scan::skip(rest, TOKEN);
     match after {
-        // After a lone CR or whitespace the line is malformed in any case, but the next byte decides which refusal it
-        // is.
+        // A line with a lone CR or whitespace here is malformed in any case, but the next byte decides which refusal it
+        // gets.
         [] | [b'\r'] => LineParseStop::Partial,
         [b' ' | b'\t'] if after.len() < rest.len() => LineParseStop::Partial,
         _ => LineParseStop::Refused(

@@ -1,15 +1,15 @@
-//! The values of a field that may come on several lines (RFC 9110 §5.3), without a copy.
+//! The values of a field that may be on several lines (RFC 9110 §5.3), without a copy.
 //!
-//! Nearly always such a field comes once and is a single slice. If it comes more often, iteration scans the rest of the
-//! head, which is validated by then.
+//! Nearly always such a field is on one line, and its value is a single slice. If there are more lines, iteration scans
+//! the rest of the head, which has been validated before.
 
 use crate::fields::FieldLines;
 
-/// The lines of one field in their order.
+/// The values of one field, line by line.
 #[derive(Clone, Copy, Debug)]
 pub struct FieldLineValues<'b> {
     first: Option<&'b [u8]>,
-    /// The bytes from the second line with this name on, if there is one. They begin with the name, so it is not
+    /// The head from the second line with this name on, if there is one. It begins with the name, so the name is not
     /// stored.
     following_lines: Option<&'b [u8]>,
 }
@@ -29,7 +29,8 @@ impl<'b> FieldLineValues<'b> {
         }
     }
 
-    /// A field on several lines; `following_lines` are the bytes from its second line on, at least to the end of the head.
+    /// A field on several lines. `following_lines` are the bytes from its second line on, at least to the end of the
+    /// head.
     pub(crate) const fn from_lines(
         first: &'b [u8],
         following_lines: Option<&'b [u8]>,
@@ -51,7 +52,7 @@ impl<'b> FieldLineValues<'b> {
         let following_lines = FieldLines::new(self.following_lines.unwrap_or_default());
         ValuesIter {
             first: self.first,
-            // The bytes begin with a line of this name.
+            // `following_lines` begins with a line of this name.
             name: following_lines.clone().next().map_or(&[], |(name, _)| name),
             following_lines,
         }

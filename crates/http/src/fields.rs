@@ -1,6 +1,6 @@
 //! The fields of messages, in one form for all versions of HTTP. Read RFC 9110 §5.
 //!
-//! The fields of a request are `FieldLines` of the buffer that received it; those of a response made here are
+//! The fields of a request are `FieldLines` of the buffer that received it; the fields of a response generated here are
 //! `ResponseFields`. Neither has connection-specific fields, unless a client sent them.
 
 mod lines;

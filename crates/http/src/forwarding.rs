@@ -1,6 +1,6 @@
-//! Request fields in which a proxy reports the client's original request: its scheme, host, path or method. The server
-//! may choose its response by them, though they are not part of a cache key. `bpf/request.h` of the softirq level has
-//! the same list.
+//! Request fields in which a proxy reports the client's original request: its scheme, host, path or method
+//! (`X-Forwarded-Proto` and the like). The response may depend on them, though most are not part of the cache key.
+//! `bpf/request.h` of the softirq level has the same list.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -20,16 +20,16 @@ pub struct ForwardedRequest {
 }
 
 impl ForwardedRequest {
-    /// The port of the client's URL, for a request with this authority: the reported one, else that of the authority,
-    /// else the default of the reported scheme. `None` if there is none of these.
+    /// The port of the client's URL, for a request with this authority: the reported port, else the port of the
+    /// authority, else the default port of the reported scheme. `None` if all are missing.
     #[must_use]
     pub fn client_port(&self, authority: &[u8]) -> Option<u16> {
         let authority_port = || host::port(authority).or(self.is_https.map(default_port));
         self.port.or_else(authority_port)
     }
 
-    /// The authority with the reported port, if the port is neither in it nor the default of its scheme. A response
-    /// may depend on it, so it is part of the cache key.
+    /// The authority with the reported port appended, if the port is neither in the authority nor the default of its
+    /// scheme. A response may depend on this port, so it is part of the cache key.
     #[must_use]
     pub fn authority_with_port(&self, authority: &[u8], is_https: bool) -> Option<Vec<u8>> {
         let port = self.port.filter(|port| *port != default_port(is_https))?;
@@ -42,22 +42,22 @@ impl ForwardedRequest {
     }
 }
 
-/// Whether the client's request is over https: as reported by a trusted proxy, else by its connection.
+/// Whether the client used https: as reported by a trusted proxy, else as on this connection.
 #[must_use]
 pub fn is_https(forwarded: Option<&ForwardedRequest>, is_tls: bool) -> bool {
     let reported = forwarded.and_then(|forwarded| forwarded.is_https);
     reported.unwrap_or(is_tls)
 }
 
-/// The port of URLs without a port.
+/// The default port of a scheme.
 #[must_use]
 pub const fn default_port(is_https: bool) -> u16 {
     if is_https { 443 } else { 80 }
 }
 
-/// Fields in which proxies report the client's address or request, other than `X-Forwarded-…`. Applications trust
-/// them, so those sent by clients are removed.
-pub const REPORTS: [&str; 10] = [
+/// Fields other than `X-Forwarded-…` in which proxies report the client's address or request. Applications trust them,
+/// so they are removed from requests of untrusted clients.
+pub const FORWARDING_FIELDS: [&str; 10] = [
     "Forwarded",
     "Front-End-Https",
     "X-Host",
@@ -71,18 +71,18 @@ pub const REPORTS: [&str; 10] = [
 ];
 
 /// Fields of two CDNs (Cloudflare, CloudFront) that report the client's scheme.
-const OF_NETWORKS: [&str; 2] = ["CF-Visitor", "CloudFront-Forwarded-Proto"];
+const CDN_SCHEME_FIELDS: [&str; 2] = ["CF-Visitor", "CloudFront-Forwarded-Proto"];
 
-/// Whether proxies use this field to report a client or its request; a client must not forge it.
+/// Whether proxies report a client or its request in this field, so that clients must not forge it.
 #[must_use]
 pub fn is_report(name: &[u8]) -> bool {
     let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
-    is_x_forwarded(name) || REPORTS.into_iter().any(name_is) || is_network_report(name)
+    is_x_forwarded(name) || FORWARDING_FIELDS.into_iter().any(name_is) || is_network_report(name)
 }
 
 fn is_network_report(name: &[u8]) -> bool {
     let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
-    OF_NETWORKS.into_iter().any(name_is)
+    CDN_SCHEME_FIELDS.into_iter().any(name_is)
 }
 
 /// Whether a name begins with `X-Forwarded`.
@@ -91,17 +91,17 @@ pub fn is_x_forwarded(name: &[u8]) -> bool {
     starts_with(name, X_FORWARDED)
 }
 
-/// Whether a trusted proxy's field is forwarded unchanged: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor` and
-/// similar ones, but none of the usual fields for address, scheme, host or port.
+/// Whether this field of a trusted proxy is forwarded unchanged: `X-Forwarded-Prefix`, `X-Forwarded-User`, `CF-Visitor`
+/// and similar fields, but none of the usual fields for address, scheme, host or port.
 #[must_use]
 pub fn is_forwarded_report(name: &[u8]) -> bool {
     let name_is = |rest: &&str| name[X_FORWARDED.len()..].eq_ignore_ascii_case(rest.as_bytes());
     is_x_forwarded(name) && !REWRITTEN.iter().any(name_is) || is_network_report(name)
 }
 
-/// Whether applications receive this report with a value that is not part of a cache key: a client's address, its port
-/// where the authority has another or none is reported, and fields that only trusted proxies may send. All other
-/// reports are part of the key, or removed from each request.
+/// Whether applications receive this field with a value that is not part of a cache key: the client's address; the
+/// client's port if the authority has another port or no port is reported; fields that only trusted proxies may send.
+/// All other reported values are part of the key, or the fields are removed from each request.
 #[must_use]
 pub fn is_client_report(name: &[u8]) -> bool {
     let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
@@ -131,13 +131,13 @@ fn starts_with(name: &[u8], start: &str) -> bool {
     prefix.is_some_and(|prefix| prefix.eq_ignore_ascii_case(start.as_bytes()))
 }
 
-/// Prefixes of fields that describe another original request. Eight bytes, as in `bpf/request.h`.
-const BEGINNINGS: [&str; 7] = [
+/// Prefixes of fields that describe another original request. Each has eight bytes, as in `bpf/request.h`.
+const NAME_PREFIXES: [&str; 7] = [
     "X-Forwar", "X-HTTP-M", "X-Method", "X-Origin", "X-Rewrit", "X-Scheme", "X-URL-Sc",
 ];
 
-/// An exception: this field only identifies the client.
-const OF_CLIENTS: &str = "X-Forwarded-For";
+/// An exception to the prefixes: this field only identifies the client.
+const CLIENT_ADDRESS_FIELD: &str = "X-Forwarded-For";
 
 /// Further fields that describe another original request.
 const NAMES: [&str; 5] = [
@@ -153,7 +153,8 @@ const NAMES: [&str; 5] = [
 pub fn describes_other_request(name: &[u8]) -> bool {
     let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
     let has_prefix = |start: &str| starts_with(name, start);
-    BEGINNINGS.into_iter().any(has_prefix) && !name_is(OF_CLIENTS) || NAMES.into_iter().any(name_is)
+    NAME_PREFIXES.into_iter().any(has_prefix) && !name_is(CLIENT_ADDRESS_FIELD)
+        || NAMES.into_iter().any(name_is)
 }
 
 #[cfg(test)]
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reports_of_proxies_are_known_in_any_case() {
+    fn proxy_report_fields_match_case_insensitively() {
         // A client could otherwise forge a report by its spelling.
         for name in [
             "X-Forwarded-For",
@@ -215,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn the_port_is_the_nearest_report() {
+    fn client_port_prefers_reported_port_then_authority_then_scheme() {
         let port = |is_https, port, authority: &[u8]| {
             let report = ForwardedRequest {
                 is_https,
@@ -243,8 +244,8 @@ mod tests {
     }
 
     #[test]
-    fn what_stood_in_front_is_known_in_any_case() {
-        // A miss would let a cache store a response to another request under this key.
+    fn original_request_fields_match_case_insensitively() {
+        // An unrecognized field would let a cache store the response to another request under this key.
         for name in [
             "X-Forwarded-Proto",
             "x-forwarded-host",

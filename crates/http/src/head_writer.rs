@@ -1,7 +1,7 @@
 //! Writes response heads at the end of a buffer; the caller selects the fields.
 //!
-//! The layout is fixed at its start, so that the date of a prebuilt head can be overwritten in place, and open at its
-//! end, so that fields that depend on the connection can be appended:
+//! The start of a head has a fixed layout, so that the date of a prebuilt head can be overwritten in place. Its end is
+//! open, so that fields that depend on the connection can be appended:
 //!
 //! ```text
 //! HTTP/1.1 200 OK\r\n
@@ -23,7 +23,7 @@ pub const fn date_offset(status: StatusCode) -> usize {
     "HTTP/1.1 200 ".len() + status.reason().len() + "\r\nDate: ".len()
 }
 
-/// Writes one head.
+/// Writes one response head.
 #[derive(Debug)]
 pub struct HeadWriter<'v>(&'v mut Vec<u8>);
 
@@ -49,7 +49,7 @@ impl<'v> HeadWriter<'v> {
         HeadWriter(out)
     }
 
-    /// Continues a head that is the end of `out`.
+    /// Continues the head at the end of `out`.
     pub fn resume(out: &'v mut Vec<u8>) -> HeadWriter<'v> {
         HeadWriter(out)
     }
@@ -71,7 +71,7 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
-    /// Adds a field; `write` appends its value, and must write only valid bytes.
+    /// Adds a field whose value is appended by `write`, which must write only bytes that are valid in a value.
     pub fn field_by(&mut self, name: &str, write: impl FnOnce(&mut Vec<u8>)) -> &mut Self {
         self.name(name);
         write(self.0);
@@ -90,8 +90,7 @@ impl<'v> HeadWriter<'v> {
         self.end()
     }
 
-    /// Adds `Content-Range: bytes first-last/len` for the bytes `start..end`, of which there must
-    /// be at least one.
+    /// Adds `Content-Range: bytes first-last/len` for the bytes `start..end`, which must not be empty.
     pub fn content_range(&mut self, start: u64, end: u64, len: u64) -> &mut Self {
         self.name("Content-Range");
         put_content_range(self.0, start, end, len);
@@ -121,7 +120,7 @@ impl<'v> HeadWriter<'v> {
         self.0.extend_from_slice(b"Connection: keep-alive\r\n\r\n");
     }
 
-    /// Leaves the head open: the sender appends the connection's fields and the empty line.
+    /// Leaves the head open: the sender appends the connection-specific fields and the empty line.
     pub fn finish_open(self) {}
 
     fn name(&mut self, name: &str) {
@@ -135,8 +134,8 @@ impl<'v> HeadWriter<'v> {
     }
 }
 
-/// Appends `bytes first-last/len` for the bytes `start..end`, of which there must be at least one:
-/// the value of Content-Range in a head or in a part of `multipart/byteranges`.
+/// Appends `bytes first-last/len` for the bytes `start..end`, which must not be empty: the value of Content-Range in a
+/// head or in a part of `multipart/byteranges`.
 pub fn put_content_range(out: &mut Vec<u8>, start: u64, end: u64, len: u64) {
     out.extend_from_slice(b"bytes ");
     put_number(out, start);
@@ -154,7 +153,7 @@ fn put_status_line(out: &mut Vec<u8>, status: StatusCode) {
     out.extend_from_slice(b"\r\n");
 }
 
-/// The digits of a status code, which always has three.
+/// The three digits of a status code.
 fn three_digits(code: u16) -> [u8; 3] {
     [code / 100, code / 10 % 10, code % 10].map(|digit| b'0' | (digit % 10) as u8)
 }
@@ -194,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_whole_head() {
+    fn head_has_status_line_date_and_fields_in_order() {
         let text = head(StatusCode::OK, |mut head| {
             head.field("Content-Type", b"text/html")
                 .field_u64("Content-Length", 1024)
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn the_date_stands_where_it_is_said_to_stand() {
+    fn date_offset_points_to_the_date() {
         // Prebuilt heads are patched at this offset.
         for status in StatusCode::ALL.iter().copied().chain(StatusCode::new(299)) {
             let text = head(status, |head| head.finish_open());
@@ -218,7 +217,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ends() {
+    fn finish_variants_write_connection_field() {
         let start = head(StatusCode::OK, |head| head.finish_open());
         let end = |text: String| text.strip_prefix(&start).map(String::from);
         let plain = end(head(StatusCode::OK, |head| head.finish()));
@@ -230,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn a_value_cannot_split_the_head() {
+    fn line_ends_in_field_values_become_spaces() {
         // Response splitting.
         let text = head(StatusCode::FOUND, |mut head| {
             head.field("Location", b"/a\r\nSet-Cookie: b\0\x7f");
@@ -254,7 +253,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers() {
+    fn put_number_writes_decimal_digits() {
         for number in [0, 1, 9, 10, 99, 100, 12345, u64::MAX] {
             let mut out = Vec::from("x");
             put_number(&mut out, number);

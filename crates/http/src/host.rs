@@ -1,30 +1,30 @@
-//! Host names in Host fields and request targets.
+//! Validates and normalizes hosts in Host fields and request targets.
 //!
-//! A subset of RFC 3986 §3.2.2: names of letters, digits, `-`, `_` and single dots (no percent escapes, which would
-//! give a name two spellings), IPv4 addresses, which look like names, and IPv6 addresses in brackets (no zone, no
-//! IPvFuture); each with an optional port. Internationalised names arrive as A-labels and are left unchanged. Read
-//! also RFC 9110 §7.2.
+//! Accepts a subset of RFC 3986 §3.2.2: names of letters, digits, `-`, `_` and single dots (no percent-encoding, which
+//! would give a name two spellings), IPv4 addresses, which match the syntax of names, and IPv6 addresses in brackets
+//! (no zone identifier, no IPvFuture); each with an optional port. Internationalized names are expected as A-labels and
+//! are not converted. Read also RFC 9110 §7.2.
 
 use core::net::Ipv6Addr;
 
 use crate::byte_scan::{self, DIGIT, HOST};
 use crate::list_values;
 
-/// The longest name, without the port, before and after [`normalize`].
+/// The longest name without the port, both before and after [`normalize`].
 pub const NAME_LEN_MAX: usize = 255;
 
-/// Whether `raw` is `host` or `host:port`. If so, [`normalize`] succeeds. An empty Host is invalid: a client sends it
-/// for a URI without an authority (RFC 9110 §7.2), and an `http` URI always has one.
+/// Whether `raw` is `host` or `host:port`. If so, [`normalize`] succeeds. An empty Host is invalid: it means that the
+/// URI has no authority (RFC 9110 §7.2), but an `http` URI always has one.
 #[inline]
 pub fn is_valid(raw: &[u8]) -> bool {
     split(raw).is_some()
 }
 
-/// The name for looking up a site: lower case, without port and without one trailing dot. An IPv6 address keeps its
-/// brackets. `None` if `raw` is empty or invalid.
+/// The name by which a site is looked up: in lower case, without the port and without a trailing dot. An IPv6 address
+/// keeps its brackets. `None` if `raw` is empty or invalid.
 pub fn normalize<'a>(raw: &[u8], out: &'a mut [u8; 256]) -> Option<&'a [u8]> {
     let (host, _) = split(raw)?;
-    // A fully qualified name with its root dot denotes the same site.
+    // A fully qualified name with the final root dot denotes the same site.
     let host = host.strip_suffix(b".").unwrap_or(host);
     let name = out.get_mut(..host.len())?;
     name.copy_from_slice(host);
@@ -38,7 +38,7 @@ pub fn port(raw: &[u8]) -> Option<u16> {
     list_values::decimal(digits)?.try_into().ok()
 }
 
-/// Whether both are the same host and port, with `default_port` where the port is missing (RFC 3986 §6.2.3).
+/// Whether both are the same host and port; `default_port` is used where the port is missing (RFC 3986 §6.2.3).
 #[inline]
 pub fn is_same(a: &[u8], b: &[u8], default_port: u16) -> bool {
     a.eq_ignore_ascii_case(b) || is_equivalent(a, b, default_port)
@@ -56,7 +56,7 @@ fn is_equivalent(a: &[u8], b: &[u8], default_port: u16) -> bool {
     a.0.eq_ignore_ascii_case(b.0) && port(a.1) == port(b.1)
 }
 
-/// Splits into the host and the digits of the port (empty if there are none), both checked.
+/// Splits `raw` into the host and the digits of the port (empty if there are none). Both are validated.
 #[inline(always)]
 fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     let end = match raw.first()? {
@@ -71,12 +71,12 @@ fn split(raw: &[u8]) -> Option<(&[u8], &[u8])> {
     }
 }
 
-/// The end of the dot-separated labels at the start of `raw`; one final dot is included.
+/// The offset after the dot-separated labels at the start of `raw`. One final dot belongs to the labels.
 #[inline(always)]
 fn name_end(raw: &[u8]) -> Option<usize> {
     let mut rest = raw;
     loop {
-        // An empty label: an empty name, a double dot, or the end after a final dot.
+        // An empty label: the name is empty, has a double dot, or ends with a dot.
         let label_end = byte_scan::skip(rest, HOST);
         if label_end.len() == rest.len() {
             break;
@@ -91,20 +91,20 @@ fn name_end(raw: &[u8]) -> Option<usize> {
     (1..=NAME_LEN_MAX).contains(&end).then_some(end)
 }
 
-/// The end of the bracketed IPv6 address at the start of `raw`.
+/// The offset after the bracketed IPv6 address at the start of `raw`.
 fn address_end(raw: &[u8]) -> Option<usize> {
     let close = raw.iter().position(|b| *b == b']')?;
     let address = core::str::from_utf8(raw.get(1..close)?).ok()?;
-    // The parser of the standard library accepts no zone identifier.
+    // The parser of the standard library rejects zone identifiers.
     address.parse::<Ipv6Addr>().ok()?;
     Some(close + 1)
 }
 
-/// Whether these are up to five digits of at most 65535, or none (RFC 3986 §3.2.3 allows an empty port).
+/// Whether `digits` is a port of at most 65535 in up to five digits, or empty (allowed by RFC 3986 §3.2.3).
 #[inline(always)]
 fn is_port(digits: &[u8]) -> bool {
     let all_digits = byte_scan::run_len(digits, DIGIT) == digits.len();
-    // `Option` orders by its value: the digits are checked above.
+    // `None < Some`: `decimal` cannot return `None` here, since all bytes are digits.
     all_digits
         && (digits.len() < 5 || digits.len() == 5 && list_values::decimal(digits) <= Some(0xffff))
 }
@@ -113,14 +113,14 @@ fn is_port(digits: &[u8]) -> bool {
 mod tests {
     use super::*;
 
-    fn normal(raw: &str) -> Option<alloc::string::String> {
+    fn normalized(raw: &str) -> Option<alloc::string::String> {
         let mut out = [0; 256];
         let name = normalize(raw.as_bytes(), &mut out)?;
         Some(core::str::from_utf8(name).expect("ASCII").into())
     }
 
     #[test]
-    fn a_default_port_may_be_left_out() {
+    fn missing_port_equals_default_port() {
         // RFC 3986 §6.2.3; a final dot, however, makes another authority.
         let same = |one: &str, other: &str, port| is_same(one.as_bytes(), other.as_bytes(), port);
         for (one, other, port) in [
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_hosts_and_their_normal_form() {
+    fn valid_hosts_are_normalized() {
         // Several spellings must select the same site.
         for (raw, name, port_expected) in [
             ("localhost", "localhost", None),
@@ -168,7 +168,7 @@ mod tests {
             ("[::ffff:1.2.3.4]:", "[::ffff:1.2.3.4]", None),
         ] {
             assert!(is_valid(raw.as_bytes()), "{raw}");
-            assert_eq!(normal(raw).as_deref(), Some(name), "{raw}");
+            assert_eq!(normalized(raw).as_deref(), Some(name), "{raw}");
             assert_eq!(port(raw.as_bytes()), port_expected, "{raw}");
         }
     }
@@ -176,12 +176,12 @@ mod tests {
     #[test]
     fn an_empty_host_is_invalid() {
         assert!(!is_valid(b""));
-        assert_eq!(normal(""), None);
+        assert_eq!(normalized(""), None);
     }
 
     #[test]
-    fn invalid_hosts() {
-        // Most could be read as another host by a lenient parser, or break a log line or a file name.
+    fn invalid_hosts_are_rejected() {
+        // A lenient parser could read most of these as another host; others would break a log line or a file name.
         for raw in [
             ".",
             "..",
@@ -224,15 +224,15 @@ mod tests {
             "<a>",
         ] {
             assert!(!is_valid(raw.as_bytes()), "{raw:?}");
-            assert_eq!(normal(raw), None, "{raw:?}");
+            assert_eq!(normalized(raw), None, "{raw:?}");
             assert_eq!(port(raw.as_bytes()), None, "{raw:?}");
         }
     }
 
     #[test]
-    fn the_longest_name_still_fits() {
+    fn name_of_maximum_length_is_valid() {
         let name = "a".repeat(NAME_LEN_MAX);
-        assert_eq!(normal(&name).as_deref(), Some(name.as_str()));
+        assert_eq!(normalized(&name).as_deref(), Some(name.as_str()));
         assert!(is_valid((name.clone() + ":80").as_bytes()));
         assert!(!is_valid((name + "a").as_bytes()));
     }

@@ -4,8 +4,8 @@
 /// The size limits of one request. A size equal to its limit is allowed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestLimits {
-    /// Bytes of the head, from the first byte (including a skipped empty line) to the end of the empty line. Default
-    /// 16 KiB. Cost: a connection's input buffer grows up to this.
+    /// Bytes of the head, from its first byte (including a skipped empty line) to the end of the empty line after the
+    /// fields. Default 16 KiB. Cost: a connection's input buffer may grow to this size.
     pub head_len_max: usize,
     /// Bytes of the request target. Default 8 KiB.
     pub target_len_max: usize,

@@ -1,9 +1,9 @@
-//! Comma-separated lists and the parameters of their members. Quoted strings are not supported: none of the lists read
-//! here may contain one. Entity tags, which may contain commas, are read in `crate::preconditions`. Read RFC 9110
-//! §5.6.1.
+//! Parses comma-separated lists and the parameters of their members. Quoted strings are not supported, since none of
+//! the lists parsed here can contain one. Lists of entity tags, which may contain commas, are parsed in
+//! `crate::preconditions`. Read RFC 9110 §5.6.1.
 
-/// The members of a list without the whitespace around them. Empty members are returned, too: some fields ignore them,
-/// others refuse them.
+/// The members of a list, without surrounding whitespace. Empty members are included: some fields ignore them, others
+/// are invalid with them.
 pub(crate) fn members(value: &[u8]) -> impl Iterator<Item = &[u8]> {
     value.split(|b| *b == b',').map(trim)
 }
@@ -30,7 +30,7 @@ pub(crate) fn trim_end(mut bytes: &[u8]) -> &[u8] {
     bytes
 }
 
-/// Parses a decimal number: only digits, at least one. A value over `u64::MAX` is `None`.
+/// Parses a decimal number: one or more digits, nothing else. `None` if the number exceeds `u64::MAX`.
 pub(crate) fn decimal(digits: &[u8]) -> Option<u64> {
     if digits.is_empty() {
         return None;
@@ -47,7 +47,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn members_are_trimmed_and_empty_ones_kept() {
+    fn members_are_trimmed_and_empty_members_are_included() {
         let all: Vec<&[u8]> = members(b" a ,\t,b c,").collect();
         assert_eq!(all, [b"a".as_slice(), b"", b"b c", b""]);
         assert_eq!(members(b"").collect::<Vec<_>>(), [b""]);

@@ -1,14 +1,14 @@
-//! Request methods: those with a variant here, and all others as extension methods for handlers and origins. Read RFC
-//! 9110 §9; PATCH is RFC 5789.
+//! Request methods: a variant for each standard one, and extension methods for handlers and origins. Read RFC 9110 §9;
+//! PATCH is RFC 5789.
 
 use core::fmt;
 
 use crate::byte_scan::{self, TOKEN};
 
-/// Longer names are refused. The longest that is registered, UPDATEREDIRECTREF, has 17 bytes.
+/// Longer method names are refused. The longest registered one, UPDATEREDIRECTREF, has 17 bytes.
 pub const EXTENSION_LEN_MAX: usize = 30;
 
-/// A method. Names are case-sensitive (RFC 9110 §9.1), so `get` is not one.
+/// A method. Names are case-sensitive (RFC 9110 §9.1), so `get` is not a method.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Method {
     /// Transfer a current representation.
@@ -31,22 +31,22 @@ pub enum Method {
     Connect,
     /// Remove stored responses from the cache. Not standardized, but common among caches.
     Purge,
-    /// A method for handlers and origins. It counts as unsafe, and as idempotent only if registered so.
+    /// An extension method, which only handlers and origins interpret. Not safe; idempotent if registered as such.
     Extension(ExtensionMethod),
 }
 
 /// The name of an extension method, at most [`EXTENSION_LEN_MAX`] bytes. Stored inline, so that a method is `Copy` and
-/// outlives the buffer that it was read from.
+/// outlives the buffer that it was parsed from.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct ExtensionMethod {
-    /// 1 <= len <= EXTENSION_LEN_MAX; the bytes after them are 0.
+    /// 1 <= len <= EXTENSION_LEN_MAX; the bytes after the name are 0.
     len: u8,
     bytes: [u8; EXTENSION_LEN_MAX],
 }
 
 const _: () = assert!(size_of::<Method>() == 32);
 
-/// The methods with a variant for themselves.
+/// The methods that have a variant.
 const KNOWN: [Method; 10] = [
     Method::Get,
     Method::Head,
@@ -79,7 +79,7 @@ impl Method {
     }
 
     /// The method with exactly this name. `None` if the name is not a token, is too long, or differs from a known name
-    /// only in case: a recipient that ignores case would take it for a different request.
+    /// only in case: a recipient that ignores case would interpret it as another method.
     pub fn parse(name: &[u8]) -> Option<Method> {
         Some(match name {
             b"GET" => Method::Get,
@@ -96,7 +96,8 @@ impl Method {
         })
     }
 
-    /// Whether repeating the request has the same effect as sending it once (RFC 9110 §9.2.2).
+    /// Whether the method is idempotent: repeating the request has the same effect as sending it once (RFC 9110
+    /// §9.2.2).
     #[must_use]
     pub fn is_idempotent(&self) -> bool {
         match self {
@@ -174,14 +175,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_method_parses_back_from_its_name() {
+    fn method_names_parse_to_their_method() {
         for method in KNOWN {
             assert_eq!(Method::parse(method.as_str().as_bytes()), Some(method));
         }
     }
 
     #[test]
-    fn any_other_token_is_an_extension() {
+    fn unknown_token_is_an_extension_method() {
         let long = "A".repeat(EXTENSION_LEN_MAX);
         for name in ["M-SEARCH", "GE", "GETS", "brew", "!", &long] {
             let method = Method::parse(name.as_bytes()).expect(name);
@@ -197,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_token_or_nearly_a_known_name_is_none() {
+    fn invalid_or_case_variant_method_names_are_rejected() {
         // `get` could be taken for GET by a program that ignores case.
         let long = "A".repeat(EXTENSION_LEN_MAX + 1);
         for name in [

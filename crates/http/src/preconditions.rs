@@ -1,7 +1,7 @@
 //! Preconditions: evaluates conditional requests against the validators of the selected representation. Read RFC 9110
 //! §8.8 (validators) and §13, above all the order in §13.2.2.
 //!
-//! To be evaluated only if the response without preconditions would be 2xx (§13.2.1).
+//! To be evaluated only if the response to the request without its preconditions would be 2xx (§13.2.1).
 
 use crate::date;
 use crate::field_values::FieldLineValues;
@@ -44,13 +44,13 @@ pub fn evaluate(
     }
 }
 
-/// Whether the response may differ from the whole representation, by a precondition or a range.
+/// Whether a precondition or a range may make the response differ from the whole representation.
 #[inline]
 pub fn may_differ(req: &Request<'_>) -> bool {
     req.is_conditional()
 }
 
-/// The requested parts of a representation of `len` bytes: Range applies to GET only, and if If-Range permits it
+/// The requested ranges of a representation of `len` bytes. Range applies to GET only, and only if If-Range permits it
 /// (§13.1.5, §14.2). To be called after [`evaluate`].
 pub fn ranges(
     req: &Request<'_>,
@@ -100,7 +100,7 @@ fn evaluate_steps(
 
 /// Whether Range applies: there is no If-Range, or it matches this representation exactly (§13.1.5). A weak validator
 /// never matches. A date is weak if the representation changed within the current second, since it might change again
-/// (§8.8.2.2).
+/// in that second (§8.8.2.2).
 pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: u64) -> bool {
     let Some(value) = req.if_range() else {
         return true;
@@ -119,7 +119,7 @@ pub fn if_range_holds(req: &Request<'_>, validators: &Validators<'_>, now_secs: 
 }
 
 /// Whether the representation changed after the date in a field. `None` if the field is absent or not a valid date, or
-/// the time of change is unknown: the precondition is then ignored.
+/// the modification time is unknown: the precondition is then ignored.
 fn modified_after(
     field: Option<&[u8]>,
     validators: &Validators<'_>,
@@ -139,7 +139,7 @@ enum TagComparison {
 }
 
 /// Whether one of the listed tags matches, or the field is `*`, which matches any representation. A malformed list
-/// matches nothing, so that the whole response is sent and no resource is changed.
+/// matches nothing, so that the whole response is sent and no resource is modified.
 fn any_matches(values: &FieldLineValues<'_>, etag: &[u8], comparison: TagComparison) -> bool {
     let matches = |tag: &[u8]| match comparison {
         TagComparison::Strong => strong_match(tag, etag),
@@ -151,7 +151,7 @@ fn any_matches(values: &FieldLineValues<'_>, etag: &[u8], comparison: TagCompari
 }
 
 /// Whether one tag of the list in `value` matches, and the whole list is valid. Tags may contain commas, so the list
-/// cannot simply be split.
+/// cannot simply be split at commas.
 pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
     let mut rest = value;
     let mut matched = false;
@@ -166,7 +166,7 @@ pub fn list_matches(value: &[u8], matches: impl Fn(&[u8]) -> bool) -> bool {
         let Some((tag, after)) = take_tag(rest) else {
             return false;
         };
-        // The rest of the list has to be valid, too.
+        // The rest of the list has to be valid even after a match.
         matched |= matches(tag);
         rest = list_values::trim_start(after);
         if !matches!(rest, [] | [b',', ..]) {

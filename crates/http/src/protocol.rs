@@ -1,5 +1,5 @@
 //! The server-side interface that all versions of HTTP share: a connection has streams, each with one request and its
-//! response. Reading requests and writing responses is specific to each version.
+//! response. How requests are received and responses are sent depends on the version.
 
 use alloc::vec::Vec;
 
@@ -45,7 +45,7 @@ pub trait ServerProtocol {
         out: &mut Vec<u8>,
     );
 
-    /// Leaves the rest of a request's body unread. In HTTP/1 the connection then ends with the response.
+    /// Discards the rest of a request's body. In HTTP/1 the connection closes after the response.
     fn discard_body(&mut self, stream: StreamId, out: &mut Vec<u8>);
 
     /// Announces the end of the connection: requests in progress are still answered.

@@ -1,6 +1,6 @@
-//! The PROXY protocol, versions 1 and 2: a header before the first byte of a connection, in which a proxy names the
-//! client. Parser and writer. A header may be read only from addresses that are trusted to send one; the caller checks
-//! that.
+//! The PROXY protocol, versions 1 and 2: a header before the first byte of a connection, by which a proxy reports the
+//! client's address. Parser and writer. The caller must accept a header only from addresses that are trusted to send
+//! one.
 //!
 //! Read first: `proxy-protocol.txt` of HAProxy, sections 2.1 and 2.2.
 
@@ -8,9 +8,9 @@ use alloc::vec::Vec;
 use core::fmt::Write as _;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 
-/// The length limit of a version 1 header, with its line end (section 2.1).
+/// The length limit of a version 1 header, including its line end (section 2.1).
 pub const V1_LEN_MAX: usize = 107;
-/// The length limit of a version 2 header: IP addresses need 52 bytes, the rest is extensions.
+/// The length limit of a version 2 header: IP addresses need 52 bytes, the rest is for extensions.
 pub const V2_LEN_MAX: usize = 4096;
 
 const SIGNATURE: &[u8; 12] = b"\r\n\r\n\0\r\nQUIT\n";
@@ -41,7 +41,7 @@ pub struct ProxyHeader {
 /// The addresses of the proxied connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProxyAddresses {
-    /// A client's connection that the proxy passes on.
+    /// A connection that the proxy forwards for a client.
     Tcp {
         /// The client's address.
         source: SocketAddr,
@@ -65,7 +65,7 @@ pub enum ProxyHeaderError {
     Line,
     /// An unknown version or command.
     Command,
-    /// An unknown address family or transport, or one that does not fit the connection.
+    /// An unknown address family or transport protocol, or one that does not match the connection.
     Family,
     /// Addresses or extensions that do not fit the announced length.
     Length,
@@ -114,7 +114,7 @@ fn starts_like(bytes: &[u8], start: &[u8]) -> bool {
 }
 
 fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
-    // Bounds the search: a client could send a line without an end.
+    // Limits the search, since a client could send an endless line.
     let line = &bytes[..bytes.len().min(V1_LEN_MAX)];
     let Some(end) = line.iter().position(|byte| *byte == b'\n') else {
         return match bytes.len() < V1_LEN_MAX {
@@ -126,7 +126,7 @@ fn parse_v1(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
         .strip_suffix(b"\r")
         .ok_or(ProxyHeaderError::Line)?;
     let line = core::str::from_utf8(line).map_err(|_| ProxyHeaderError::Line)?;
-    // `starts_like` accepts a prefix of the start, so a short line may still differ here.
+    // `starts_like` also accepts a proper prefix of the start, so a short line may still differ.
     let rest = line.strip_prefix("PROXY ").ok_or(ProxyHeaderError::Line)?;
     let addresses = parse_addresses_v1(rest).ok_or(ProxyHeaderError::Line)?;
     Ok(Some(ProxyHeader {
@@ -177,7 +177,7 @@ fn parse_v2(bytes: &[u8]) -> Result<Option<ProxyHeader>, ProxyHeaderError> {
         return Err(ProxyHeaderError::Command);
     }
     let whole_len = V2_START_LEN + len;
-    // Checked before the rest arrives, so that a false length is not waited for.
+    // Checked before the rest arrives, so that the server does not wait for a false length.
     if whole_len > V2_LEN_MAX {
         return Err(ProxyHeaderError::TooLong);
     }
@@ -208,7 +208,7 @@ fn parse_addresses_v2(
         0x00 => 0,
         0x11 => 12,
         0x21 => 36,
-        // Unix sockets: no IP address, but a length that has to be skipped.
+        // Unix sockets: there is no IP address, but the address block has to be skipped.
         0x31 => 216,
         _ => return Err(ProxyHeaderError::Family),
     };
@@ -238,7 +238,7 @@ fn v6(octets: &[u8]) -> IpAddr {
     IpAddr::from(octets)
 }
 
-/// Checks the extensions (type, length, value) up to the end; a checksum must be right.
+/// Validates the extensions (type, length, value) from `at` on; a checksum must be correct.
 fn check_extensions(header: &[u8], mut at: usize) -> Result<(), ProxyHeaderError> {
     while at < header.len() {
         let start = header.get(at..at + 3).ok_or(ProxyHeaderError::Length)?;
@@ -246,7 +246,7 @@ fn check_extensions(header: &[u8], mut at: usize) -> Result<(), ProxyHeaderError
         let value_at = at + 3;
         let value = header.get(value_at..value_at + len);
         let value = value.ok_or(ProxyHeaderError::Length)?;
-        // Section 2.2.3: a checksum that is present must be verified.
+        // Section 2.2.3: a checksum, if present, must be verified.
         if start[0] == TLV_CRC32C {
             let checksum: [u8; 4] = value.try_into().map_err(|_| ProxyHeaderError::Length)?;
             if u32::from_be_bytes(checksum) != crc32c_without(header, value_at) {
@@ -324,7 +324,7 @@ pub fn write_v2(out: &mut Vec<u8>, addresses: ProxyAddresses) {
     }
 }
 
-/// A header has addresses of one family: if they differ, both become IPv6 (IPv4-mapped).
+/// The addresses of a header have one family: if they differ, both become IPv6 (IPv4-mapped).
 fn same_family(addresses: ProxyAddresses) -> ProxyAddresses {
     match addresses {
         ProxyAddresses::Tcp {

@@ -1,8 +1,8 @@
-//! Byte ranges: evaluates a Range field. Range applies to GET only, and subject to If-Range
+//! Byte ranges: evaluates a Range field. Range applies to GET only, and only if If-Range permits it
 //! (`crate::preconditions::if_range_holds`). Read RFC 9110 §14.
 //!
-//! A request cannot cause a response larger than the representation: if the ranges are too many, or overlap so much
-//! that their sum exceeds the whole, the whole is sent (§14.2, §17.15).
+//! The response to a range request is never larger than the representation: if there are too many ranges, or their sum
+//! exceeds the length of the representation, the whole representation is sent (§14.2, §17.15).
 
 use crate::list_values;
 
@@ -18,12 +18,13 @@ pub struct ByteRange {
     pub end: u64,
 }
 
-/// The outcome of a Range field.
+/// The result of evaluating a Range field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RangesSpecifier {
-    /// Ignore the field and send the whole: it is malformed, has another unit, or is abusive.
+    /// The field is ignored and the whole representation is sent: the field is malformed, has another unit, or is
+    /// abusive.
     Whole,
-    /// One range (which may cover everything).
+    /// One range (which may cover the whole representation).
     One(ByteRange),
     /// Two or more ranges that do not overlap or touch.
     Many(RangeSet),
@@ -56,7 +57,7 @@ impl RangeSet {
         Some(())
     }
 
-    /// Merges ranges that overlap or touch; a merged range is in the position of its first part.
+    /// Merges ranges that overlap or touch. A merged range takes the position of its first part.
     fn coalesced(&self) -> RangeSet {
         let mut set = RangeSet::EMPTY;
         for range in self.iter() {
@@ -82,7 +83,7 @@ impl RangeSet {
             self.ranges[retained] = other;
             retained += 1;
         }
-        // The number of ranges never grows here, so there is room for this one.
+        // Merging never increases the number of ranges, so there is room for this one.
         let merged_index = merged_index.unwrap_or_else(|| {
             retained += 1;
             retained - 1
@@ -115,19 +116,20 @@ pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
         let range = match RangeSpec::parse(spec).map(|s| s.resolve(len)) {
             // RFC 9110 §14.2: an invalid Range field may be ignored.
             None => return RangesSpecifier::Whole,
-            // Unsatisfiable by itself; other ranges may still be satisfiable.
+            // This range is unsatisfiable; others may still be satisfiable.
             Some(None) => continue,
             Some(Some(range)) => range,
         };
         sum = sum.saturating_add(range.end - range.start);
-        // Overlapping ranges must not multiply the response.
+        // Overlapping ranges must not multiply the size of the response.
         if sum > len || set.push(range).is_none() {
             return RangesSpecifier::Whole;
         }
     }
     let set = set.coalesced();
     match *set.ranges.get(..set.len).unwrap_or_default() {
-        // A client that always sends Range gets the empty whole: Content-Range could not express it (§14.2).
+        // An empty representation is sent whole: Content-Range could not express it, and some clients always send Range
+        // (§14.2).
         [] if !has_specs || len == 0 => RangesSpecifier::Whole,
         [] => RangesSpecifier::Unsatisfiable,
         [range] => RangesSpecifier::One(range),
@@ -135,7 +137,7 @@ pub fn evaluate(value: &[u8], len: u64) -> RangesSpecifier {
     }
 }
 
-/// The range set after `bytes=`; the unit is case-insensitive (§14.1).
+/// The ranges after `bytes=`; the unit is case-insensitive (§14.1).
 fn strip_unit(value: &[u8]) -> Option<&[u8]> {
     let (unit, specs) = value.split_at_checked(6)?;
     unit.eq_ignore_ascii_case(b"bytes=").then_some(specs)
@@ -168,7 +170,7 @@ impl RangeSpec {
     /// The range within `len` bytes; `None` if it is empty.
     fn resolve(self, len: u64) -> Option<ByteRange> {
         let (start, end) = match self {
-            // RFC 9110 §14.1.2: a last position behind the end means the end.
+            // RFC 9110 §14.1.2: a last position beyond the end means the end.
             RangeSpec::From(first, last) => (first, last.saturating_add(1).min(len)),
             RangeSpec::Suffix(suffix) => (len.saturating_sub(suffix), len),
         };
@@ -176,11 +178,11 @@ impl RangeSpec {
     }
 }
 
-/// Parses a decimal number. A number too large for `u64` becomes `u64::MAX`: both exceed any length.
+/// Parses a decimal number, saturating at `u64::MAX`, which exceeds the length of any representation.
 fn saturating(digits: &[u8]) -> Option<u64> {
     match list_values::decimal(digits) {
         Some(number) => Some(number),
-        // A position beyond 64 bits is valid, and behind the end of any representation.
+        // A position beyond 64 bits is valid, and beyond the end of any representation.
         None if !digits.is_empty() && digits.iter().all(u8::is_ascii_digit) => Some(u64::MAX),
         None => None,
     }

@@ -1,6 +1,6 @@
-//! The reasons for refusing a request, each with its status and a phrase for people. After a refusal the start of the
-//! next request is unknown or cannot be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5, §6.3, §7.1
-//! and §11.2.
+//! The reasons for refusing a request, each with its status and a phrase. After a refusal over HTTP/1 the start of the
+//! next request is unknown or cannot be trusted, so the connection closes. Read RFC 9112 §2.2, §3.2, §5, §6.3, §7.1 and
+//! §11.2.
 
 use crate::status::StatusCode;
 
@@ -17,8 +17,8 @@ macro_rules! refusals {
             /// Every refusal, in the order of declaration: `ALL[r as usize] == r`.
             pub const ALL: &[RequestRefusal] = &[$(RequestRefusal::$name),*];
 
-            /// Whether lines of a response with this fault have one meaning only, so that [`crate::h1::repair_head`] can
-            /// remove the fault.
+            /// Whether lines of a response with this fault have one interpretation only, so that
+            /// [`crate::h1::repair_head`] can remove the fault.
             pub(crate) const fn is_mendable(self) -> bool {
                 matches!(
                     self,
@@ -62,18 +62,18 @@ refusals! {
     FieldValue => BAD_REQUEST "a control character in a field value";
     /// HTTP/1.1 without Host.
     HostMissing => BAD_REQUEST "the Host field is missing";
-    /// More than one Host line, equal or not.
+    /// More than one Host line, even if they are equal.
     HostRepeated => BAD_REQUEST "the Host field is repeated";
     /// Host or the authority of the target is not `host[:port]`.
     HostInvalid => BAD_REQUEST "the host name is invalid";
     /// Content-Length is not a decimal number below 2^64.
     LengthInvalid => BAD_REQUEST "Content-Length is not a number";
-    /// Content-Length as several lines or as a list, equal or not.
+    /// Content-Length as several lines or as a list, even if the values are equal.
     LengthRepeated => BAD_REQUEST "Content-Length is repeated";
-    /// Content-Length beside Transfer-Encoding.
+    /// Both Content-Length and Transfer-Encoding.
     LengthAndCoding => BAD_REQUEST "both Content-Length and Transfer-Encoding";
     /// Transfer-Encoding in an HTTP/1.0 request.
-    CodingIn10 => BAD_REQUEST "Transfer-Encoding in an HTTP/1.0 request";
+    TransferCodingInHttp10 => BAD_REQUEST "Transfer-Encoding in an HTTP/1.0 request";
     /// A transfer coding other than `chunked`.
     CodingUnknown => NOT_IMPLEMENTED "the transfer coding is not implemented";
     /// `chunked` twice or not last, or an empty member in the list of codings.
@@ -102,7 +102,7 @@ refusals! {
     MethodUnknown => NOT_IMPLEMENTED "the method is not implemented";
     /// A well-formed version other than HTTP/1.x.
     Version => VERSION_NOT_SUPPORTED "the HTTP version is not supported";
-    /// The target is not one of the four forms of RFC 9112 §3.2, or not the form that its method requires.
+    /// The target has none of the four forms of RFC 9112 §3.2, or not the form that its method requires.
     TargetInvalid => BAD_REQUEST "the request target is invalid";
     /// A `%` without two hexadecimal digits in the path.
     PathEscape => BAD_REQUEST "a percent escape in the path is malformed";
@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn every_refusal_is_an_error_with_a_phrase_of_its_own() {
+    fn refusals_are_4xx_or_5xx_with_distinct_phrases() {
         for (i, refusal) in RequestRefusal::ALL.iter().enumerate() {
             assert!((400..600).contains(&refusal.status().code()), "{refusal:?}");
             let text = refusal.as_str();
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses_other_than_400_are_the_intended_ones() {
+    fn refusals_with_a_status_other_than_400() {
         let codes: alloc::vec::Vec<(RequestRefusal, u16)> = RequestRefusal::ALL
             .iter()
             .map(|r| (*r, r.status().code()))

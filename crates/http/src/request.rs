@@ -1,9 +1,9 @@
 //! The head of a request, in one form for all versions of HTTP: method, target, authority and fields, as slices of the
-//! buffer that it was read into.
+//! receive buffer.
 //!
-//! Each protocol's reader fills it: [`crate::h1::parse`] from text; the HTTP/2 server writes decoded fields as lines
-//! into a buffer. The lines are kept as received and may include connection-specific fields; their meaning (framing,
-//! persistence) is returned by the protocol's reader, not here.
+//! Each protocol's parser fills it: [`crate::h1::parse`] from text; the HTTP/2 server writes decoded fields as lines
+//! into a buffer. The lines are kept as received and may include connection-specific fields; the protocol's parser
+//! returns their meaning (framing, persistence) separately.
 
 mod index;
 mod owned;
@@ -43,19 +43,19 @@ pub struct Request<'b> {
     pub method: Method,
     /// The parsed request target.
     pub target: RequestTarget<'b>,
-    /// The raw authority, for which [`crate::host::is_valid`] holds: that of the target if it has one, else the value
-    /// of Host. Never empty. `None` in HTTP/1.0 only.
+    /// The authority as sent, for which [`crate::host::is_valid`] holds: that of the target if it has one, else the
+    /// value of Host. Never empty. `None` is possible in HTTP/1.0 only.
     pub authority: Option<&'b [u8]>,
     /// The target as it was sent.
     pub(crate) raw_target: &'b [u8],
     /// The field lines with their CRLFs, validated.
     pub(crate) lines: &'b [u8],
-    /// Positions in `lines` of the values that are read often.
+    /// Positions in `lines` of the values that are often used.
     pub(crate) index: FieldIndex,
 }
 
 impl<'b> Request<'b> {
-    /// The target as it was sent: with scheme and authority where the client wrote them.
+    /// The target as it was sent: with scheme and authority if the client sent them.
     #[must_use]
     pub fn raw_target(&self) -> &'b [u8] {
         self.raw_target
@@ -106,7 +106,7 @@ impl<'b> Request<'b> {
             .single_value(IndexedField::IfUnmodifiedSince, self.lines)
     }
 
-    /// If-Range; `None` if repeated, and then Range is `None` too.
+    /// If-Range; `None` if repeated. [`Request::range`] is then `None`, too.
     #[must_use]
     pub fn if_range(&self) -> Option<&'b [u8]> {
         self.index.single_value(IndexedField::IfRange, self.lines)
@@ -115,8 +115,8 @@ impl<'b> Request<'b> {
     /// Range; `None` if repeated.
     #[must_use]
     pub fn range(&self) -> Option<&'b [u8]> {
-        // If-Range makes Range conditional on one version (RFC 9110 §13.1.5). With two of them it is unknown which
-        // version is meant, so the whole representation is sent.
+        // If-Range makes Range conditional on one validator (RFC 9110 §13.1.5). With two of them it is unknown which
+        // representation the client has, so the whole representation is sent.
         match self.index.is_repeated(IndexedField::IfRange) {
             true => None,
             false => self.index.single_value(IndexedField::Range, self.lines),
@@ -135,15 +135,15 @@ impl<'b> Request<'b> {
         self.index.single_value(IndexedField::UserAgent, self.lines)
     }
 
-    /// Whether a field is present that can make the response differ from a plain 200 with the whole representation.
+    /// Whether a field is present that can make the response differ from a 200 with the whole representation.
     #[inline]
     pub(crate) fn is_conditional(&self) -> bool {
         self.index.has_any_of(FieldIndex::CONDITIONS)
     }
 
-    /// Whether a field is present that may keep a cache from answering with the response stored for the target:
-    /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, a method override such as X-HTTP-Method,
-    /// or a Connection field that names another field. Fields that Vary names are not included.
+    /// Whether a field is present that may prevent a cache from using the response stored for the target:
+    /// Authorization, Cache-Control, Pragma, If-Match, If-Unmodified-Since, a method override such as X-HTTP-Method, or
+    /// a Connection field that names another field. Fields that Vary names are not included.
     #[must_use]
     #[inline]
     pub fn affects_caching(&self) -> bool {

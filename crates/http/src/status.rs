@@ -100,7 +100,7 @@ mod tests {
     use super::StatusCode;
 
     #[test]
-    fn codes_are_limited_to_three_digits() {
+    fn status_codes_are_limited_to_three_digits() {
         assert_eq!(StatusCode::new(99), None);
         assert_eq!(StatusCode::new(100), Some(StatusCode::CONTINUE));
         assert_eq!(StatusCode::new(999).map(StatusCode::code), Some(999));
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_ascending_and_has_a_reason_for_each() {
+    fn status_table_is_ascending_with_reason_phrases() {
         assert!(StatusCode::ALL.is_sorted_by(|a, b| a < b));
         assert!(StatusCode::ALL.iter().all(|s| !s.reason().is_empty()));
         assert_eq!(StatusCode::new(299).map(StatusCode::reason), Some(""));

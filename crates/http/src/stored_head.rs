@@ -1,13 +1,13 @@
-//! The head of a stored response in the formats of the protocols, built once.
+//! The head of a stored response, encoded once for each protocol.
 //!
-//! The HTTP/1 text is built when the response is stored. It is placed with the response, mostly in front of the body,
-//! so that a hit is sent with one copy; `HeadMap` has the offsets in it. The HTTP/2 block is a
-//! [`crate::h2::LazyBlock`] beside it.
+//! The HTTP/1 text is built when the response is stored. It is stored with the response, mostly directly before the
+//! body, so that a hit is sent with one copy; `HeadMap` has the offsets in the text. The HTTP/2 block is a separate
+//! [`crate::h2::LazyBlock`].
 //!
 //! ```text
 //! HTTP/1.1 200 OK\r\nDate: …\r\n                status and date
-//! Last-Modified, ETag, Vary, …                  Section of what 304 has too ┐
-//! Content-Type, Content-Encoding, …             about the bytes             ┴ Section of all
+//! Last-Modified, ETag, Vary, …                  fields that a 304 has, too ┐
+//! Content-Type, Content-Encoding, …             fields about the content    ┴ all fields
 //! Content-Length: …\r\n
 //! ```
 
@@ -23,10 +23,10 @@ use crate::status::StatusCode;
 #[derive(Clone, Copy, Debug)]
 pub struct HeadMap {
     status: StatusCode,
-    /// The date in the text is the origin's and is kept.
+    /// The text has the origin's Date, which must be kept.
     is_dated: bool,
-    /// The end of the fields that a 304 also has, which follow the date. Fields about the content follow, then
-    /// Content-Length.
+    /// The end of the fields that a 304 also has (they follow the date), and the start of the fields about the content.
+    /// Content-Length follows those.
     content: u32,
     /// The end of the head, without the empty line.
     end: u32,
@@ -71,14 +71,14 @@ impl HeadMap {
         self.status
     }
 
-    /// Whether the date in the text is the origin's and has to stay.
+    /// Whether the text has the origin's Date, which must be kept.
     #[must_use]
     #[inline]
     pub fn is_dated(&self) -> bool {
         self.is_dated
     }
 
-    /// The date of the origin, if the response has one.
+    /// The origin's Date, if the response has one.
     #[must_use]
     pub fn date<'t>(&self, text: &'t [u8]) -> Option<&'t [u8; 29]> {
         let date_bytes = text
@@ -101,7 +101,7 @@ impl HeadMap {
         self.length_len > 0
     }
 
-    /// Appends Content-Length to the text, which must still be open, unless the status forbids it.
+    /// Appends Content-Length to the text, which must not be finished yet, unless the status forbids it.
     pub fn set_length(&mut self, text: &mut Vec<u8>, body_len: u64) {
         // RFC 9110 §8.6: no Content-Length in a 204.
         if self.status != StatusCode::NO_CONTENT && !self.has_length() {
@@ -147,7 +147,7 @@ impl HeadMap {
         value(text, start.into(), end.into())
     }
 
-    /// The value of Content-Type; empty if a rule sets it.
+    /// The value of Content-Type; empty if the head has none and a rule sets it.
     #[must_use]
     pub fn content_type<'t>(&self, text: &'t [u8]) -> &'t [u8] {
         let has_content_type_name = |(name, _): &(FieldName<'t>, &[u8])| {
@@ -172,8 +172,8 @@ fn value(text: &[u8], start: u32, end: u32) -> &[u8] {
     text.get(start as usize..end as usize).unwrap_or_default()
 }
 
-/// Converts an offset. No head exceeds `u32`; a larger offset becomes `u32::MAX`, at which look-ups return an empty
-/// slice.
+/// Converts an offset. No head is longer than `u32::MAX`; a larger offset is saturated, and look-ups at it return an
+/// empty slice.
 fn offset(at: usize) -> u32 {
     u32::try_from(at).unwrap_or(u32::MAX)
 }
@@ -195,7 +195,7 @@ pub struct HeadEncoder {
 }
 
 impl HeadEncoder {
-    /// Begins a head. Its date is to be overwritten, see [`date_offset`].
+    /// Begins a head. The date that it contains must be overwritten, see [`date_offset`].
     #[must_use]
     pub fn start(status: StatusCode) -> HeadEncoder {
         let mut text = Vec::with_capacity(320);
@@ -222,7 +222,7 @@ impl HeadEncoder {
     pub fn field(&mut self, name: &str, value: &[u8]) {
         let start = self.text.len() + name.len() + 2;
         HeadWriter::resume(&mut self.text).field(name, value);
-        // The first of several counts; a field about the content is not the validator.
+        // The first of several ETag fields counts. An ETag among the fields about the content is not the validator.
         let is_etag = StandardHeader::find(name.as_bytes()) == Some(StandardHeader::Etag);
         if is_etag && self.content.is_none() && self.etag == (0, 0) {
             self.etag = (start, start + value.len());
@@ -257,7 +257,7 @@ impl HeadEncoder {
             content: offset(self.content.unwrap_or(length)),
             end: offset(self.text.len()),
             length_len: line_len(length, self.text.len()),
-            // An ETag beyond 64 KiB is treated as absent: conditional requests then get the whole response.
+            // An ETag beyond the first 64 KiB is treated as absent: conditional requests then get the whole response.
             etag: match (start.try_into(), end.try_into()) {
                 (Ok(start), Ok(end)) => (start, end),
                 _ => (0, 0),
@@ -284,7 +284,7 @@ mod tests {
     }
 
     #[test]
-    fn places_are_those_of_what_they_name() {
+    fn head_map_offsets_match_the_text() {
         assert!(size_of::<HeadMap>() <= 16, "there are as many as responses");
         let EncodedHead { text, map: encoded } = encoded();
         assert_eq!(encoded.etag(&text), b"\"e\"");
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_may_be_without_length_and_of_any_status() {
+    fn head_without_content_length_has_valid_offsets() {
         let mut encoder = HeadEncoder::start(StatusCode::NOT_FOUND);
         encoder.field("etag", b"\"e\"");
         let EncodedHead { text, map: encoded } = encoder.finish_open();
@@ -311,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_may_be_said_later() {
+    fn content_length_can_be_added_after_finish_open() {
         // The second call must not add a second field.
         let mut head = HeadEncoder::start(StatusCode::OK).finish_open();
         let (text, encoded) = (&mut head.text, &mut head.map);
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_those_of_every_protocol() {
+    fn stored_fields_are_equal_in_http1_and_http2() {
         let EncodedHead { text, map: encoded } = encoded();
         let fields: Vec<_> = encoded.all(&text).fields().collect();
         let wanted = [

@@ -1,7 +1,7 @@
-//! Structured fields: dictionaries and lists, parsed as strictly as RFC 8941 requires. Read RFC 8941 §3 and §4.2.
+//! Parses structured fields (dictionaries and lists), as strictly as RFC 8941 requires. Read RFC 8941 §3 and §4.2.
 //!
-//! A field that breaks any rule is `None` as a whole. Parameters are checked and dropped. Decimals and byte sequences
-//! are recognized, but their values are dropped, since no field read here needs them.
+//! A field that violates any rule is `None` as a whole. Parameters are checked but not returned. Decimals and byte
+//! sequences are checked, but their values are not returned, since no field parsed here needs them.
 
 use alloc::collections::BTreeMap;
 use alloc::collections::btree_map::Entry;
@@ -19,7 +19,7 @@ pub enum StructuredItem {
     Token(Vec<u8>),
     /// A string, without its quotes and escapes.
     String(Vec<u8>),
-    /// A boolean; also the value of a key without one.
+    /// A boolean; also the value of a key that is given without a value.
     Boolean(bool),
     /// The items of an inner list.
     Inner(Vec<StructuredItem>),
@@ -27,13 +27,14 @@ pub enum StructuredItem {
     Other,
 }
 
-/// Parses a dictionary from the lines of a field; the last value of a key counts, in the position of the first.
+/// Parses a dictionary from the lines of a field. For a repeated key the last value counts, in the position of the
+/// first.
 pub fn dictionary<'v>(
     lines: impl IntoIterator<Item = &'v [u8]>,
 ) -> Option<Vec<(Vec<u8>, StructuredItem)>> {
     let joined = joined(lines);
     let mut members: Vec<(Vec<u8>, StructuredItem)> = Vec::new();
-    // A map instead of a search: a field with many keys must not cost quadratic time.
+    // A map instead of a linear search: a field with many keys must not cost quadratic time.
     let mut indexes: BTreeMap<&[u8], usize> = BTreeMap::new();
     StructuredReader(&joined).members(|reader| {
         let key = reader.key()?;
@@ -292,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn one_fault_spoils_the_field() {
+    fn malformed_member_invalidates_the_whole_field() {
         // RFC 8941 §4.2: parsing fails as a whole.
         for bad in [
             "max-age=1, &&&&&",

@@ -4,18 +4,18 @@ use alloc::vec::Vec;
 
 use crate::refusal::RequestRefusal;
 
-/// Percent-decodes a path once and merges slashes. A path that a file system, a proxy and this server might read
+/// Percent-decodes a path once and merges slashes. A path that a file system, a proxy and this server might interpret
 /// differently is refused: NUL, encoded slashes, backslashes, and dot segments in any encoding.
 ///
 /// # Errors
-/// `TargetInvalid` if it does not begin with `/`; `TargetTooLong` if `scratch` is shorter than `path`; `PathEscape`,
-/// `PathNul`, `PathSlash`, `PathDots`.
+/// `TargetInvalid` if `path` does not begin with `/`; `TargetTooLong` if `scratch` is shorter than `path`;
+/// `PathEscape`, `PathNul`, `PathSlash`, `PathDots`.
 pub fn decode<'a>(path: &'a [u8], scratch: &'a mut [u8]) -> Result<&'a [u8], RequestRefusal> {
     decode_as(path, scratch, SlashDecoding::Refused)
 }
 
-/// Like [`decode`], for handlers without files: encoded slashes and backslashes are ordinary bytes of the path. Dot
-/// segments are refused here too, however their slashes are written, and also between backslashes.
+/// Like [`decode`], for handlers that do not map paths to files: encoded slashes and backslashes are ordinary bytes of
+/// the path. Dot segments are refused here, too, whether they are delimited by slashes, encoded slashes or backslashes.
 ///
 /// # Errors
 /// Those of [`decode`], except `PathSlash`.
@@ -26,8 +26,8 @@ pub fn decode_with_slashes<'a>(
     decode_as(path, scratch, SlashDecoding::Decoded)
 }
 
-/// The length of the decoded path up to the first encoded slash, or the first backslash in any form; of the whole path
-/// if it has none.
+/// The length of the decoded path up to the first encoded slash or the first backslash in any form; the length of the
+/// whole path if it has neither.
 #[must_use]
 pub fn plain_len(path: &[u8]) -> usize {
     let (mut len, mut rest, mut last) = (0, path, 0);
@@ -61,7 +61,7 @@ fn decode_as<'a>(
     let mut rest = path;
     while let Some((byte, after)) = next(rest, slashes)? {
         rest = after;
-        // File systems merge slashes, too: one file must not have several paths.
+        // File systems merge slashes, too; without merging, one file would have several paths.
         if byte == b'/' && len > 0 && out[len - 1] == b'/' {
             continue;
         }
@@ -69,8 +69,8 @@ fn decode_as<'a>(
         len += 1;
     }
     let decoded = &out[..len];
-    // Some origins treat a backslash as a slash; paths for files contain none here.
-    // Checked after decoding: `%2e%2e` is a dot segment, too.
+    // Checked after decoding, since `%2e%2e` is a dot segment, too. Backslashes delimit segments here because some
+    // origins treat them as slashes.
     if decoded
         .split(|b| matches!(b, b'/' | b'\\'))
         .any(|segment| segment == b"." || segment == b"..")
@@ -80,7 +80,7 @@ fn decode_as<'a>(
     Ok(decoded)
 }
 
-/// Decodes the first byte of a path. Returns the rest, too.
+/// Decodes the first byte of a path. Also returns the rest.
 fn next(path: &[u8], slashes: SlashDecoding) -> Result<Option<(u8, &[u8])>, RequestRefusal> {
     match path {
         [] => Ok(None),
@@ -88,7 +88,7 @@ fn next(path: &[u8], slashes: SlashDecoding) -> Result<Option<(u8, &[u8])>, Requ
             let (high, low) = (hex(*high)?, hex(*low)?);
             match high << 4 | low {
                 0 => Err(RequestRefusal::PathNul),
-                // Some programs decode a path before they split it, others after.
+                // Some programs decode a path before they split it into segments, others after.
                 b'/' | b'\\' if slashes == SlashDecoding::Refused => Err(RequestRefusal::PathSlash),
                 byte => Ok(Some((byte, rest))),
             }
@@ -115,8 +115,8 @@ pub(crate) fn hex_digit(digit: u8) -> Option<u8> {
 }
 
 /// Appends `path` percent-encoded for Location and for a quoted HTML attribute: characters that would need quoting
-/// there are escaped, and so is `:`, which could turn a relative reference into one with a scheme. `/` is kept; a
-/// reference that begins with `//` would name another host, but a path from [`decode`] never does.
+/// there are escaped, and so is `:`, which could turn a relative reference into one with a scheme. `/` is not escaped;
+/// a reference that begins with `//` would name another host, but a path from [`decode`] never does.
 pub fn encode_path(path: &[u8], out: &mut Vec<u8>) {
     const HEX: &[u8; 16] = b"0123456789ABCDEF";
     for byte in path {
@@ -163,8 +163,8 @@ mod tests {
     }
 
     #[test]
-    fn what_could_be_read_in_two_ways_is_refused() {
-        // Path traversal: each spelling reaches another file in some program.
+    fn ambiguous_paths_are_refused() {
+        // Path traversal: some programs map each of these spellings to another file.
         for (path, why) in [
             ("", RequestRefusal::TargetInvalid),
             ("a", RequestRefusal::TargetInvalid),
@@ -195,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn who_has_no_files_gets_slashes_too() {
+    fn decode_with_slashes_accepts_encoded_slashes_but_no_dot_segments() {
         // Applications use encoded slashes in identifiers.
         let decoded = |path: &str| {
             let mut scratch = [0; 200];
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_encoded_is_decoded_to_the_same() {
+    fn encoded_path_decodes_to_the_same_bytes() {
         let name: Vec<u8> = (1..=255u8).filter(|b| !matches!(b, b'/' | b'\\')).collect();
         let mut encoded = b"/".to_vec();
         encode_path(&name, &mut encoded);

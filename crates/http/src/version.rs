@@ -1,6 +1,6 @@
 //! The versions of HTTP.
 
-/// The protocol version of the client. It belongs to the exchange, not to the message.
+/// The protocol version of an exchange, as spoken by the client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HttpVersion {
     /// HTTP/1.0.
@@ -12,7 +12,7 @@ pub enum HttpVersion {
 }
 
 impl HttpVersion {
-    /// The form used in logs and in the environment of programs.
+    /// The name used in logs and in the environment of CGI programs.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
@@ -28,7 +28,7 @@ impl HttpVersion {
         &self.as_str()["HTTP/".len()..]
     }
 
-    /// Whether it is HTTP/1.0: connections close by default, and nothing is chunked.
+    /// Whether the version is HTTP/1.0: connections close by default, and there is no chunked coding.
     #[must_use]
     pub const fn is_10(self) -> bool {
         matches!(self, HttpVersion::Http10)

@@ -1,5 +1,5 @@
-//! Compares the parser with itself: heads cut at every byte, followed by other bytes, and mutated at random with a
-//! fixed seed. [`check`] has the invariants for any input.
+//! Compares the parser with itself: heads split at every byte, followed by other bytes, and mutated at random with a
+//! fixed seed. [`check`] tests the invariants of every input.
 
 use lowroad_http::h1::{H1RequestHead, head_complete, parse};
 use lowroad_http::host;
@@ -119,7 +119,7 @@ fn check(parsed: &H1RequestHead<'_>, bytes: &[u8]) {
 }
 
 #[test]
-fn a_head_means_the_same_however_it_is_cut() {
+fn head_is_parsed_equally_at_every_split() {
     let limits = RequestLimits::default();
     for head in CORPUS {
         let bytes = head.as_bytes();
@@ -129,13 +129,13 @@ fn a_head_means_the_same_however_it_is_cut() {
             Ok(None) => panic!("the corpus has whole heads: {head:?}"),
             Err(_) => bytes.len(),
         };
-        for cut in 0..end {
-            let part = outcome(&bytes[..cut], &limits);
+        for split in 0..end {
+            let part = outcome(&bytes[..split], &limits);
             match &whole {
-                Ok(_) => assert_eq!(part, Ok(None), "{cut} of {head:?}"),
+                Ok(_) => assert_eq!(part, Ok(None), "{split} of {head:?}"),
                 Err(refusal) => assert!(
                     part == Ok(None) || part == Err(*refusal),
-                    "{cut} of {head:?}"
+                    "{split} of {head:?}"
                 ),
             }
         }
@@ -200,13 +200,13 @@ fn mutated_heads_keep_the_invariants() {
             Ok(None) => (),
             Err(_) => refused += 1,
         }
-        // For any prefix: no panic, and no other result.
-        let cut = random.below(bytes.len() + 1);
-        let part = outcome(&bytes[..cut], &RequestLimits::default());
+        // Every prefix: no panic, and the same result.
+        let split = random.below(bytes.len() + 1);
+        let part = outcome(&bytes[..split], &RequestLimits::default());
         match (&part, &whole) {
             (Ok(None), _) | (Err(_), Err(_)) => (),
             (Ok(Some(_)), _) => assert_eq!(part, whole, "{bytes:?}"),
-            (Err(_), Ok(_)) => panic!("{cut} of {bytes:?}: {part:?}"),
+            (Err(_), Ok(_)) => panic!("{split} of {bytes:?}: {part:?}"),
         }
         let within = outcome(&bytes, &tight);
         assert!(

@@ -1,6 +1,6 @@
-//! Tests `H2Server` and `H2Client` against those of the `h2` crate, over a pipe in memory that cuts the bytes at
-//! random by a seed: bodies in both directions, trailers, interim responses, resets, windows of all sizes, many
-//! concurrent streams. `LOWROAD_SEED` runs one case.
+//! Tests `H2Server` and `H2Client` against those of the `h2` crate, over a pipe in memory that splits the bytes at
+//! random: bodies in both directions, trailers, interim responses, resets, windows of all sizes, many concurrent
+//! streams. `LOWROAD_SEED` selects a single case.
 
 use std::collections::{HashMap, VecDeque};
 
@@ -21,9 +21,9 @@ const CASES: u64 = 60;
 
 /// Random numbers from a seed.
 #[derive(Clone)]
-struct Draw(u64);
+struct RandomSource(u64);
 
-impl Draw {
+impl RandomSource {
     fn below(&mut self, below: usize) -> usize {
         self.0 = self
             .0
@@ -38,8 +38,8 @@ impl Draw {
         self.below(max)
     }
 
-    fn fork(&mut self) -> Draw {
-        Draw(self.0 ^ self.below(1 << 30) as u64)
+    fn fork(&mut self) -> RandomSource {
+        RandomSource(self.0 ^ self.below(1 << 30) as u64)
     }
 }
 
@@ -49,7 +49,7 @@ fn bytes(len: usize, of: usize) -> Vec<u8> {
         .collect()
 }
 
-fn cases(run: impl AsyncFn(Draw)) {
+fn cases(run: impl AsyncFn(RandomSource)) {
     let one = std::env::var("LOWROAD_SEED")
         .ok()
         .and_then(|it| it.parse().ok());
@@ -57,7 +57,9 @@ fn cases(run: impl AsyncFn(Draw)) {
     for seed in seeds {
         let runtime = tokio::runtime::Builder::new_current_thread().build();
         let printed = Printed(seed);
-        runtime.expect("a runtime").block_on(run(Draw(seed)));
+        runtime
+            .expect("a runtime")
+            .block_on(run(RandomSource(seed)));
         // The seed is printed only if the case panics.
         std::mem::forget(printed);
     }
@@ -72,10 +74,10 @@ impl Drop for Printed {
     }
 }
 
-/// One end of the pipe: bytes pass in pieces of any size.
+/// One end of the pipe: bytes are transferred in pieces of random lengths.
 struct Pipe {
     io: DuplexStream,
-    draw: Draw,
+    draw: RandomSource,
     input: Vec<u8>,
     out: Vec<u8>,
     counters: GlitchCounters,
@@ -83,7 +85,7 @@ struct Pipe {
 }
 
 impl Pipe {
-    fn new(io: DuplexStream, mut draw: Draw) -> Pipe {
+    fn new(io: DuplexStream, mut draw: RandomSource) -> Pipe {
         let settings = H2Settings {
             limits: RequestLimits {
                 body_len_max: 1 << 30,
@@ -102,9 +104,9 @@ impl Pipe {
         }
     }
 
-    /// Moves bytes in both directions at once, since the other end may read only as much as it has room to answer.
-    /// False at the end.
-    async fn go_on(&mut self) -> bool {
+    /// Transfers bytes in both directions concurrently, since the other end may read only as much as it has room to
+    /// answer. False at the end.
+    async fn transfer(&mut self) -> bool {
         let mut buffer = vec![0; 1 + self.draw.len()];
         let len = (1 + self.draw.len()).min(self.out.len());
         let (mut from, mut to) = tokio::io::split(&mut self.io);
@@ -134,9 +136,9 @@ struct Exchange {
     to_send: VecDeque<u8>,
 }
 
-/// Serves until the client closes: `/echo` returns the request's body and trailers, `/len/N` N bytes, `/hint` an
-/// interim response first, `/reset` resets the stream.
-async fn serve(io: DuplexStream, draw: Draw) -> GlitchCounters {
+/// Serves until the client closes: `/echo` returns the body and trailers of the request, `/len/N` returns N bytes,
+/// `/hint` sends an interim response first, `/reset` resets the stream.
+async fn serve(io: DuplexStream, draw: RandomSource) -> GlitchCounters {
     let mut pipe = Pipe::new(io, draw);
     let settings = pipe.settings;
     let mut server = H2Server::new(&mut ConnectionTurn {
@@ -162,19 +164,19 @@ async fn serve(io: DuplexStream, draw: Draw) -> GlitchCounters {
             match step.event {
                 None if step.used == 0 => break,
                 None => {}
-                Some(event) => act(&mut server, &mut exchanges, &event, &mut pipe.out),
+                Some(event) => handle_event(&mut server, &mut exchanges, &event, &mut pipe.out),
             }
         }
         pipe.input.drain(..used);
         send(&mut server, &mut exchanges, &mut pipe);
         let is_over = server.is_finished() && pipe.out.is_empty();
-        if is_over || !pipe.go_on().await {
+        if is_over || !pipe.transfer().await {
             return pipe.counters;
         }
     }
 }
 
-fn act(
+fn handle_event(
     server: &mut H2Server,
     exchanges: &mut HashMap<StreamId, Exchange>,
     event: &H2ServerEvent<'_, '_>,
@@ -247,7 +249,7 @@ fn act(
     }
 }
 
-/// Sends bodies in turn; the window of an echoed body is returned only now.
+/// Sends the bodies round-robin; the window of an echoed body is returned only now.
 fn send(server: &mut H2Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe: &mut Pipe) {
     while pipe.has_room()
         && let Some(piece) = server.send(1 + pipe.draw.len(), &mut pipe.out)
@@ -265,7 +267,7 @@ fn send(server: &mut H2Server, exchanges: &mut HashMap<StreamId, Exchange>, pipe
 }
 
 #[test]
-fn its_client_and_our_server() {
+fn h2_crate_client_with_our_server() {
     cases(async |mut draw| {
         let (near, far) = tokio::io::duplex(200 + draw.len());
         let serving = tokio::spawn(serve(far, draw.fork()));
@@ -278,7 +280,11 @@ fn its_client_and_our_server() {
         let mut asked = Vec::new();
         for number in 0..count {
             let asking = asking.clone().ready().await.expect("ready");
-            asked.push(tokio::spawn(ask(asking, draw.fork(), number)));
+            asked.push(tokio::spawn(send_random_request(
+                asking,
+                draw.fork(),
+                number,
+            )));
         }
         for one in asked {
             one.await.expect("an answer");
@@ -291,7 +297,11 @@ fn its_client_and_our_server() {
 }
 
 /// Sends one random request with the client of the `h2` crate.
-async fn ask(mut asking: h2::client::SendRequest<Bytes>, mut draw: Draw, number: usize) {
+async fn send_random_request(
+    mut asking: h2::client::SendRequest<Bytes>,
+    mut draw: RandomSource,
+    number: usize,
+) {
     let len = draw.len();
     let (method, path) = match draw.below(6) {
         0 => ("POST", "/echo".into()),
@@ -383,7 +393,7 @@ async fn ask(mut asking: h2::client::SendRequest<Bytes>, mut draw: Draw, number:
 }
 
 #[test]
-fn our_client_and_its_server() {
+fn our_client_with_h2_crate_server() {
     cases(async |mut draw| {
         let (near, far) = tokio::io::duplex(200 + draw.len());
         let mut builder = h2::server::Builder::new();
@@ -397,23 +407,23 @@ fn our_client_and_its_server() {
             while let Some(next) = connection.accept().await {
                 let (request, answer) = match next {
                     Ok(next) => next,
-                    // The client closed before it received everything.
+                    // The client closed before it had received everything.
                     Err(why) if why.is_io() => return,
                     Err(why) => panic!("a client that is right: {why}"),
                 };
-                tokio::spawn(answer_it(request, answer, draw.fork()));
+                tokio::spawn(respond_with_h2_crate(request, answer, draw.fork()));
             }
         });
-        visit(near, draw).await;
+        run_client(near, draw).await;
         serving.await.expect("it ends");
     });
 }
 
-/// Answers with the server of the `h2` crate: echoes the body, or sends as many bytes as requested.
-async fn answer_it(
+/// Responds with the server of the `h2` crate: echoes the body, or sends as many bytes as requested.
+async fn respond_with_h2_crate(
     request: Request<h2::RecvStream>,
     mut answer: h2::server::SendResponse<Bytes>,
-    mut draw: Draw,
+    mut draw: RandomSource,
 ) {
     let path = request.uri().path().to_owned();
     let mut body = request.into_body();
@@ -474,14 +484,14 @@ async fn answer_it(
 }
 
 /// A response that the client expects.
-struct Asked {
+struct ExpectedResponse {
     to_send: VecDeque<u8>,
     wanted: Vec<u8>,
     got: Vec<u8>,
 }
 
-/// Sends many requests, and checks each response.
-async fn visit(io: DuplexStream, mut draw: Draw) {
+/// Sends many requests, and checks the responses.
+async fn run_client(io: DuplexStream, mut draw: RandomSource) {
     let mut pipe = Pipe::new(io, draw.fork());
     let settings = pipe.settings;
     let mut client = H2Client::new(&mut ConnectionTurn {
@@ -491,11 +501,11 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
         counters: &mut pipe.counters,
     });
     let mut left = 1 + draw.below(60);
-    let mut asked: HashMap<StreamId, Asked> = HashMap::new();
+    let mut asked: HashMap<StreamId, ExpectedResponse> = HashMap::new();
     while left > 0 || !asked.is_empty() {
         while left > 0 && client.is_open() && client.can_request() && draw.below(4) > 0 {
             left -= 1;
-            let (stream, it) = ask_ours(&mut client, &mut draw, &mut pipe.out);
+            let (stream, it) = send_request(&mut client, &mut draw, &mut pipe.out);
             asked.insert(stream, it);
         }
         while pipe.has_room()
@@ -504,11 +514,11 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
             let it = asked.get_mut(&piece.stream).expect("it has a body");
             pipe.out.extend(it.to_send.drain(..piece.len as usize));
         }
-        // Without a request only the first settings arrive.
+        // Without a request only the initial settings arrive.
         if asked.is_empty() && client.is_open() && pipe.out.is_empty() {
             continue;
         }
-        assert!(pipe.go_on().await, "the server stays");
+        assert!(pipe.transfer().await, "the server stays");
         let mut used = 0;
         loop {
             let mut text = Vec::new();
@@ -524,18 +534,22 @@ async fn visit(io: DuplexStream, mut draw: Draw) {
             match step.event {
                 None if step.used == 0 => break,
                 None => {}
-                Some(event) => heard(&mut client, &mut asked, &event, &mut pipe.out),
+                Some(event) => check_event(&mut client, &mut asked, &event, &mut pipe.out),
             }
         }
         pipe.input.drain(..used);
     }
     assert_eq!(client.streams(), 0);
     client.end_with_error(ErrorCode::NO_ERROR, "", &mut pipe.out);
-    while !pipe.out.is_empty() && pipe.go_on().await {}
+    while !pipe.out.is_empty() && pipe.transfer().await {}
     assert_eq!((pipe.counters.ended, pipe.counters.malformed), (0, 0));
 }
 
-fn ask_ours(client: &mut H2Client, draw: &mut Draw, out: &mut Vec<u8>) -> (StreamId, Asked) {
+fn send_request(
+    client: &mut H2Client,
+    draw: &mut RandomSource,
+    out: &mut Vec<u8>,
+) -> (StreamId, ExpectedResponse) {
     let len = draw.len();
     let (method, path) = match draw.below(5) {
         0 => (Method::Post, "/echo".into()),
@@ -576,7 +590,7 @@ fn ask_ours(client: &mut H2Client, draw: &mut Draw, out: &mut Vec<u8>) -> (Strea
         assert_eq!(client.body(stream, sent.len() as u64), Ok(true));
         assert_eq!(client.end(stream, FieldLines::new(b"x-end: 1\r\n")), Ok(()));
     }
-    let it = Asked {
+    let it = ExpectedResponse {
         to_send: sent.into(),
         wanted,
         got: Vec::new(),
@@ -584,9 +598,9 @@ fn ask_ours(client: &mut H2Client, draw: &mut Draw, out: &mut Vec<u8>) -> (Strea
     (stream, it)
 }
 
-fn heard(
+fn check_event(
     client: &mut H2Client,
-    asked: &mut HashMap<StreamId, Asked>,
+    asked: &mut HashMap<StreamId, ExpectedResponse>,
     event: &H2ClientEvent<'_>,
     out: &mut Vec<u8>,
 ) {

@@ -1,5 +1,5 @@
-//! A token bucket for each of many clients, in a set-associative table of bounded size, indexed by the hash of a
-//! client. The fullest bucket of a set is evicted first; its client starts again with a full one.
+//! A token bucket for each of many clients, in a set-associative table of bounded size, indexed by a hash of the
+//! client's address. The fullest bucket of a set is evicted first; its client then starts again with a full bucket.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ const CLIENTS_MAX: usize = 65_536;
 /// The number of slots in a set.
 const WAYS: usize = 8;
 
-/// A bucket for each client.
+/// The token buckets of all clients.
 #[derive(Debug)]
 pub struct ClientRates {
     buckets: Mutex<BucketTable>,
-    /// Keyed, so that a client cannot choose addresses that share a slot.
+    /// Keyed, so that a client cannot choose addresses that share a set.
     hasher: RandomState,
 }
 
 #[derive(Debug)]
 struct BucketTable {
     rate: CellRate,
-    /// Sets of [`WAYS`] slots; a power of two of them.
+    /// Sets of [`WAYS`] slots; the number of sets is a power of two.
     buckets: Vec<ClientBucket>,
     /// The number of buckets evicted before they were full again.
     evicted: u64,
@@ -38,7 +38,7 @@ struct ClientBucket {
 }
 
 impl ClientRates {
-    /// Full buckets with this rate.
+    /// An empty table: each client starts with a full bucket of this rate.
     pub fn new(rate: RequestRate) -> ClientRates {
         ClientRates {
             buckets: Mutex::new(BucketTable::new(rate, CLIENTS_MAX)),
@@ -49,7 +49,7 @@ impl ClientRates {
     /// Takes a token of a client.
     ///
     /// # Errors
-    /// There is none; the ms until the next one.
+    /// The client has no token; the ms until its next one.
     pub fn take(&self, client: IpAddr, now_ms: u64) -> Result<(), u64> {
         let hash = self.hash(client);
         self.lock().take(hash, now_ms)
@@ -61,7 +61,8 @@ impl ClientRates {
         self.lock().refund(hash, now_ms);
     }
 
-    /// The number of buckets evicted before they were full again; if it grows, the table is too small for the clients.
+    /// The number of buckets evicted before they were full again. If it grows, the table is too small for the number of
+    /// clients.
     pub fn evicted(&self) -> u64 {
         self.lock().evicted
     }
@@ -100,14 +101,14 @@ impl BucketTable {
         }
     }
 
-    /// The bucket of a client, in a slot that is evicted if necessary. Always `Some`.
+    /// The bucket of a client; evicts a bucket if necessary. Always `Some`.
     fn bucket(&mut self, hash: u64, now_ms: u64) -> Option<&mut BucketState> {
         let sets = self.buckets.len() / WAYS;
         let first = (hash as usize & (sets - 1)) * WAYS;
         let set = self.buckets.get_mut(first..first + WAYS)?;
         let existing = set.iter().position(|bucket_slot| bucket_slot.hash == hash);
         let fullest = || {
-            // The fullest bucket loses the least by being forgotten.
+            // Evicting the fullest bucket gives its client the fewest extra tokens.
             let candidates = set.iter().enumerate();
             let fullest = candidates.min_by_key(|(_, bucket_slot)| bucket_slot.state.full_ns);
             fullest.map(|(index, _)| index)
@@ -138,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn each_client_has_a_bucket() {
+    fn clients_have_separate_buckets() {
         let mut buckets = table(2, 64);
         for client in [7, 1 << 40] {
             assert_eq!(buckets.take(client, 50), Ok(()));
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_table_is_bounded_and_forgets_who_is_nearest_to_a_full_bucket() {
+    fn full_table_evicts_the_fullest_bucket() {
         // Eight clients fill the only set.
         let mut buckets = table(2, 8);
         assert_eq!(buckets.buckets.len(), 8);
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_of_ipv6_is_a_network() {
+    fn ipv6_clients_are_limited_per_64_prefix() {
         // A subscriber has a whole /64 and could use another address for each request.
         let rates = ClientRates::new(RequestRate {
             requests: 1,

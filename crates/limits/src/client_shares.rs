@@ -1,5 +1,6 @@
-//! A semaphore of which no client can take all: dynamic thresholds (Choudhury and Hahne 1998). The share that a client
-//! may use shrinks with the free permits, so a new client always finds some, at any demand of the others.
+//! A semaphore from which no client can take all permits: dynamic thresholds (Choudhury and Hahne 1998). A client's
+//! share shrinks with the number of free permits, so a new client always finds a free permit, whatever the demand of
+//! the others.
 
 use std::hash::{BuildHasher, RandomState};
 use std::net::IpAddr;
@@ -8,17 +9,17 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering::Relaxed};
 
 use crate::permits::{ConcurrencyLimit, Permit};
 
-/// The number of counts in a row; a power of two.
+/// The number of counters in a row; a power of two.
 const ROW_LEN: usize = 1024;
 
-/// A limit, and the permits in use by each client.
+/// A concurrency limit, and the number of permits in use by each client.
 #[derive(Debug)]
 pub struct ClientShares {
     limit: Arc<ConcurrencyLimit>,
     percent: usize,
-    /// A count-min sketch: each client has one count in each row, at unpredictable positions. Other clients may share
-    /// a count, so the lower one is an upper bound for the client; two clients share both with a probability of one in
-    /// a million.
+    /// A count-min sketch: each client has one counter in each of two rows, at unpredictable positions. A counter may
+    /// be shared with other clients, so the lower of the two is an upper bound for the client; two clients share both
+    /// counters with a probability of one in a million.
     counts: Box<[[AtomicU32; ROW_LEN]; 2]>,
     hasher: RandomState,
     refused: AtomicU64,
@@ -42,7 +43,7 @@ pub enum ShareRefusal {
 }
 
 impl ClientShares {
-    /// At most `max` permits, of which a single client may use `percent`; 100 means no bound.
+    /// At most `max` permits, of which a single client may use `percent`; 100 disables the limit per client.
     pub fn new(max: usize, percent: usize) -> Arc<ClientShares> {
         Arc::new(ClientShares {
             limit: ConcurrencyLimit::new(max),
@@ -77,11 +78,10 @@ impl ClientShares {
     fn permit(&self, slots: [usize; 2]) -> Result<Permit, ShareRefusal> {
         let max = self.limit.max();
         let free = max.saturating_sub(self.limit.in_use());
-        // Of two counters that other clients may share, the smaller one is closer to the client's number (count-min
-        // sketch).
+        // The lower of the client's two counters is closer to its number of permits (count-min sketch).
         let share = self.counters(slots).map(|count| count.load(Relaxed)).min();
         let share = share.map_or(0, |share| share as usize);
-        // Concurrent acquisitions may exceed the bound by a few: an exact one would need a lock.
+        // Concurrent acquisitions may exceed the share by a few permits: an exact limit would need a lock.
         if free > 0 && share * (100 - self.percent) >= free * self.percent {
             return Err(ShareRefusal::Share);
         }
@@ -98,7 +98,7 @@ impl ClientShares {
         self.limit.in_use()
     }
 
-    /// The number of refusals.
+    /// The number of refused acquisitions.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
@@ -114,7 +114,7 @@ impl ClientShares {
     }
 }
 
-/// The network of one subscriber: an IPv4 address, or the upper 64 bits of an IPv6 address.
+/// The network of one subscriber: the IPv4 address, or the upper 64 bits of the IPv6 address.
 pub(crate) fn client_network(client: IpAddr) -> u64 {
     match client.to_canonical() {
         IpAddr::V4(address) => u64::from(u32::from(address)),
@@ -139,14 +139,14 @@ mod tests {
         IpAddr::V4(number.into())
     }
 
-    /// All permits that a client gets.
+    /// All permits that a client can get.
     fn all(shares: &Arc<ClientShares>, client: IpAddr) -> Vec<ClientPermit> {
         std::iter::from_fn(|| shares.try_acquire(client).ok()).collect()
     }
 
     #[test]
-    fn a_client_leaves_room_for_the_next() {
-        // Each further client gets three quarters of the rest.
+    fn a_single_client_cannot_take_all_permits() {
+        // Each further client gets three quarters of the remaining permits.
         let shares = ClientShares::new(256, 75);
         let mut had = Vec::new();
         let lens: Vec<usize> = (0..6)
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_there_again() {
+    fn released_permits_can_be_acquired_again() {
         let shares = ClientShares::new(4, 75);
         for _ in 0..3 {
             assert_eq!(all(&shares, client(1)).len(), 3);
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bound_of_one_can_be_had_and_no_bound_is_none() {
+    fn single_permit_can_be_acquired_and_100_percent_is_unlimited() {
         assert_eq!(all(&ClientShares::new(1, 1), client(1)).len(), 1);
         assert_eq!(all(&ClientShares::new(7, 100), client(1)).len(), 7);
         let shares = ClientShares::new(1, 100);
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn a_client_is_a_network() {
+    fn clients_of_one_64_prefix_share_a_limit() {
         let of = |text: &str| client_network(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));

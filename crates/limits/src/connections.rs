@@ -1,4 +1,4 @@
-//! Limits on open connections, in total and per address. Shared by the workers.
+//! Limits on open connections, in total and per client address. Shared by all workers.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -25,7 +25,7 @@ pub enum ConnectionOverload {
 }
 
 impl ConnectionLimit {
-    /// Counts a new connection, unless it would exceed a limit.
+    /// Counts a new connection, unless a limit would be exceeded.
     ///
     /// # Errors
     /// The limit that is reached; the connection is not counted.
@@ -39,7 +39,7 @@ impl ConnectionLimit {
             self.open.fetch_sub(1, Relaxed);
             return Err(ConnectionOverload::Connections);
         }
-        // The total comes first: it needs no lock, so refusing stays cheap during a flood.
+        // The total is checked first: it needs no lock, so refusing stays cheap during a flood.
         let mut map = self.shard(peer);
         let count = map.entry(peer).or_insert(0);
         if *count >= address_max {
@@ -47,13 +47,13 @@ impl ConnectionLimit {
             self.open.fetch_sub(1, Relaxed);
             return Err(ConnectionOverload::Address);
         }
-        // Counted below the limits only, so that a refused connection leaves nothing to undo.
+        // Incremented only below the limits, so that a refusal has nothing to undo.
         *count += 1;
         Ok(())
     }
 
-    /// Counts a connection of a proxy, which [`ConnectionLimit::transfer`] later moves to its client's address: no
-    /// address limit applies yet.
+    /// Counts a connection of a proxy. Its address limit does not apply: [`ConnectionLimit::transfer`] later moves the
+    /// connection to the client's address.
     ///
     /// # Errors
     /// As for [`ConnectionLimit::enter`].
@@ -64,7 +64,8 @@ impl ConnectionLimit {
     /// Moves a connection to another address.
     ///
     /// # Errors
-    /// That address has too many connections. The connection is counted for it nevertheless, until it leaves.
+    /// That address has too many connections. The connection is counted for that address nevertheless, until
+    /// [`ConnectionLimit::leave`].
     pub fn transfer(
         &self,
         from: IpAddr,
@@ -88,7 +89,7 @@ impl ConnectionLimit {
         let mut map = self.shard(peer);
         if let Some(count) = map.get_mut(&peer) {
             *count -= 1;
-            // Entries of 0 are removed, so that the maps are bounded by the open connections.
+            // Entries of 0 are removed, so that the size of the maps is bounded by the number of open connections.
             if *count == 0 {
                 map.remove(&peer);
             }
@@ -117,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_hold_and_places_come_back() {
+    fn connection_limits_apply_and_leave_frees_a_place() {
         let admission = ConnectionLimit::default();
         let (a, b) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));
         assert_eq!(admission.enter(a, 3, 2), Ok(()));
@@ -134,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_passed_on_counts_for_another() {
+    fn transferred_connection_counts_for_the_client_address() {
         // Behind a proxy all connections have one peer address.
         let admission = ConnectionLimit::default();
         let (proxy, client) = (IpAddr::from([127, 0, 0, 1]), IpAddr::from([127, 0, 0, 2]));

@@ -2,15 +2,15 @@
 //!
 //! | module | purpose |
 //! |---|---|
-//! | `permits` | a semaphore: excess requests are refused or queue |
-//! | `client_shares` | a semaphore of which no client can take all |
+//! | `permits` | a semaphore: further operations are refused or queued |
+//! | `client_shares` | a semaphore from which no client can take all permits |
 //! | `connections` | connection limits, in total and per address |
-//! | `scheduler` | traffic classes that share a number of calls: which call begins, waits or is shed |
-//! | `rate`, `client_rates` | token buckets: one, or one for each of many clients |
-//! | `sliding_window` | an exact limit in any period |
-//! | `wait_queue`, `wait_cell` | waiters in order, and the outcome for a future |
+//! | `scheduler` | schedules calls of traffic classes: which call begins, waits or is shed |
+//! | `rate`, `client_rates` | token buckets: a single one, and one for each of many clients |
+//! | `sliding_window` | an exact limit in every period |
+//! | `wait_queue`, `wait_cell` | a queue of waiters, and the outcome that a waiter's future polls |
 //!
-//! The time is an argument; the crate uses no clock and no sockets.
+//! The current time is an argument; the crate uses no clock and no sockets.
 
 #![cfg_attr(not(feature = "std"), no_std)]
 #![forbid(unsafe_code)]

@@ -1,8 +1,9 @@
-//! A semaphore: the limit of concurrent operations of one kind. Excess ones are refused at once, or wait in a queue of
-//! their worker (`worker_queues`).
+//! A semaphore that limits the concurrent operations of one kind. Further operations are refused immediately, or wait
+//! in a queue of their worker (`worker_queues`).
 //!
 //! Acquiring and releasing are lock-free while there are no waiters. A waiter enters its queue before it checks for a
-//! free permit, and a release frees its permit before it checks for waiters: so at least one of the two sees the other.
+//! free permit, and a release frees its permit before it checks for waiters, so at least one of the two notices the
+//! other.
 
 mod worker_queues;
 
@@ -18,10 +19,10 @@ use crate::WaitCell;
 /// A limit, and the number of permits in use.
 #[derive(Debug)]
 pub struct ConcurrencyLimit {
-    /// 0 <= under_way <= max
+    /// 0 <= in_use <= max
     in_use: AtomicUsize,
     max: AtomicUsize,
-    /// The number of waiters; written with the queues locked.
+    /// The number of waiters; written while the queues are locked.
     waiting: AtomicUsize,
     waiting_max: usize,
     queues: Mutex<WorkerQueues>,
@@ -44,7 +45,7 @@ impl ConcurrencyLimit {
         ConcurrencyLimit::queued(max, 1, 0)
     }
 
-    /// At most `max` permits; any number of waiters in one queue, that of worker 0.
+    /// At most `max` permits; any number of waiters, in one queue (that of worker 0).
     pub fn with_unbounded_queue(max: usize) -> Arc<ConcurrencyLimit> {
         ConcurrencyLimit::queued(max, 1, usize::MAX)
     }
@@ -60,19 +61,19 @@ impl ConcurrencyLimit {
         })
     }
 
-    /// A permit, unless all are in use or there are waiters.
+    /// Acquires a permit, unless all are in use or there are waiters.
     pub fn try_acquire(self: &Arc<Self>) -> Option<Permit> {
         self.try_acquire_on(0)
     }
 
-    /// The same on a worker, which must exist.
+    /// Like `try_acquire`, on a worker, which must exist.
     pub fn try_acquire_on(self: &Arc<Self>, worker: usize) -> Option<Permit> {
-        // A permit that is free while others wait is theirs.
+        // A permit that is free while there are waiters is reserved for them.
         let is_free = self.waiting() == 0 && self.try_count();
         is_free.then(|| self.permit(worker))
     }
 
-    /// Waits for a permit on a worker, which must exist, from `now_ms` of monotonic time on.
+    /// Waits for a permit on a worker, which must exist. The wait starts at `now_ms` (monotonic).
     pub fn acquire(self: &Arc<Self>, worker: usize, now_ms: u64) -> PermitWait {
         PermitWait {
             limit: self.clone(),
@@ -82,10 +83,10 @@ impl ConcurrencyLimit {
         }
     }
 
-    /// Raises the limit to `max`, if it is lower.
+    /// Raises the limit to `max`, unless it is higher already.
     pub fn raise(&self, max: usize) {
         self.max.fetch_max(max, SeqCst);
-        // A higher limit may admit waiters.
+        // The higher limit may admit waiters.
         self.admit_next(0);
     }
 
@@ -113,7 +114,7 @@ impl ConcurrencyLimit {
 
     fn try_count(&self) -> bool {
         let max = self.max();
-        // SeqCst here and for `waiting`: only a total order ensures that a release or a waiter sees the other.
+        // SeqCst here and for `waiting`: only a total order ensures that a release or a waiter notices the other.
         let incremented = |count: usize| (count < max).then_some(count + 1);
         self.in_use
             .fetch_update(SeqCst, SeqCst, incremented)
@@ -125,17 +126,17 @@ impl ConcurrencyLimit {
         self.admit_next(worker);
     }
 
-    /// Admits waiters as long as there are free permits; the permit was released on this worker.
+    /// Admits waiters as long as there are free permits; a permit was released on this worker.
     fn admit_next(&self, worker: usize) {
         while self.waiting() > 0 {
             let mut queues = self.lock();
-            // Checked again with the lock: another release may have been faster.
+            // Checked again with the lock: a concurrent release may have admitted the waiters.
             if queues.len() == 0 || !self.try_count() {
                 return;
             }
             let waker = queues.take_next(worker).and_then(|cell| cell.settle(true));
-            // The permit is already counted in for the waiter. Wake it without the lock: the waker may take locks of
-            // its executor.
+            // The permit is already counted for the waiter. The waiter is woken after the lock is released, since the
+            // waker may take locks of its executor.
             self.waiting.store(queues.len(), SeqCst);
             drop(queues);
             if let Some(waker) = waker {
@@ -176,7 +177,7 @@ impl PermitWait {
             return Ok(Some(permit));
         }
         let mut queues = self.limit.lock();
-        // Checked with the lock, so that the queue never exceeds its bound.
+        // Checked with the lock, so that the queue never exceeds its limit.
         if queues.len() >= self.limit.waiting_max {
             return Err(TooManyWaiters);
         }
@@ -185,7 +186,7 @@ impl PermitWait {
         self.limit.waiting.store(queues.len(), SeqCst);
         drop(queues);
         self.queued = Some(QueuePlace { ticket, cell });
-        // A permit released before the push may not have seen this waiter.
+        // A release before the push may not have noticed this waiter.
         self.limit.admit_next(self.worker);
         Ok(None)
     }
@@ -219,7 +220,7 @@ impl Drop for PermitWait {
             self.limit.waiting.store(queues.len(), SeqCst);
             return;
         }
-        // The waiter was admitted in the meantime: pass its permit on.
+        // The waiter was admitted in the meantime: release its permit.
         drop(queues);
         self.limit.release(self.worker);
     }

@@ -1,5 +1,5 @@
-//! Token buckets by the generic cell rate algorithm (ITU-T I.371): the state is the time at which the bucket will be
-//! full again, one number, so that threads share a bucket without a lock.
+//! Token buckets by the generic cell rate algorithm (ITU-T I.371): the state is a single number, the time at which the
+//! bucket will be full again, so that threads can share a bucket without a lock.
 
 use core::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -10,9 +10,8 @@ pub struct RequestRate {
     pub requests: u64,
     /// At least 1; in the configuration a second, a minute or an hour.
     pub period_ms: u64,
-    /// The most requests at once; in the configuration 1 to 1 000 000. Default there: the requests of one second, but
-    /// at least
-    /// 1.
+    /// The most requests at the same time; in the configuration 1 to 1 000 000. Default there: the number of requests
+    /// in one second, but at least 1.
     pub burst: u64,
 }
 
@@ -25,14 +24,14 @@ pub struct CellRate {
     burst_ns: u64,
 }
 
-/// The state of a bucket without its rate. Full at first.
+/// The state of a bucket without its rate. Initially full.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct BucketState {
     /// When the bucket is full again.
     pub(crate) full_ns: u64,
 }
 
-/// A bucket that threads share. Full at first.
+/// A bucket that threads share. Initially full.
 #[derive(Debug)]
 pub struct TokenBucket {
     rate: CellRate,
@@ -49,7 +48,7 @@ impl CellRate {
             if count == 0 { 1 } else { count }
         }
         let period_ns = rate.period_ms.saturating_mul(MS_NS);
-        // A rate of 0 would divide by zero; a token of 0 ns would never run out.
+        // A rate of 0 would divide by zero; with 0 ns per token, the bucket would never be empty.
         let token_ns = at_least_1(period_ns / at_least_1(rate.requests));
         CellRate {
             token_ns,
@@ -72,7 +71,7 @@ impl BucketState {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none; the ms until the next one.
+    /// The bucket is empty; the ms until the next token.
     pub fn take(&mut self, rate: CellRate, now_ms: u64) -> Result<(), u64> {
         // A refused token must not be charged.
         let mut charged = *self;
@@ -83,15 +82,15 @@ impl BucketState {
         Ok(())
     }
 
-    /// Takes tokens unconditionally. False if the bucket did not have them: it then has a debt to refill first.
+    /// Takes tokens unconditionally. False if the bucket had too few: it then has a debt, which is refilled first.
     pub fn charge(&mut self, count: u64, rate: CellRate, now_ms: u64) -> bool {
         let tokens_ns = rate.token_ns.saturating_mul(count);
-        // A bucket that has been full for long starts from now: no more than the burst accumulates.
+        // A bucket that has long been full starts from now: no more than the burst accumulates.
         self.full_ns = self.full_ns.max(ns(now_ms)).saturating_add(tokens_ns);
         self.missing_ns(now_ms) <= rate.burst_ns
     }
 
-    /// Returns tokens, at most up to a full bucket.
+    /// Returns tokens; the bucket does not exceed its capacity.
     pub fn refund(&mut self, count: u64, rate: CellRate) {
         let tokens_ns = rate.token_ns.saturating_mul(count);
         self.full_ns = self.full_ns.saturating_sub(tokens_ns);
@@ -120,13 +119,13 @@ impl TokenBucket {
     /// Takes a token.
     ///
     /// # Errors
-    /// There is none; the ms until the next one.
+    /// The bucket is empty; the ms until the next token.
     pub fn take(&self, now_ms: u64) -> Result<(), u64> {
         let try_take = |full_ns: u64| {
             let mut state = BucketState { full_ns };
             state.take(self.rate, now_ms).map(|()| state.full_ns)
         };
-        // The closure may run again if another thread took a token in between.
+        // The closure runs again if another thread took a token in between.
         let updated = |full_ns: u64| try_take(full_ns).ok();
         match self.full_ns.fetch_update(Relaxed, Relaxed, updated) {
             Ok(_) => Ok(()),
@@ -135,7 +134,7 @@ impl TokenBucket {
     }
 }
 
-/// A wait as the value of Retry-After: in seconds, at least one.
+/// The value of Retry-After for a wait: in seconds, at least one.
 pub fn retry_after_s(wait_ms: u64) -> u64 {
     wait_ms.div_ceil(1000).max(1)
 }
@@ -163,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_burst_may_come_and_then_as_many_as_the_rate_says() {
+    fn burst_is_allowed_then_the_rate_applies() {
         let bucket = bucket(10, 1000, 5);
         assert_eq!(taken(&bucket, 7), 5);
         assert_eq!(bucket.take(7), Err(100));
@@ -176,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn slow_and_fast_rates_are_kept() {
+    fn slow_and_fast_rates_have_no_rounding_error() {
         // The unit is ns, so that a million tokens a second have no rounding error.
         let slow = bucket(1, 3_600_000, 1);
         assert_eq!(slow.take(0), Ok(()));
@@ -188,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_is_behind_gives_nothing_away() {
+    fn lagging_clock_grants_no_tokens() {
         let bucket = bucket(1, 1000, 2);
         assert_eq!(taken(&bucket, 5000), 2);
         // The time of another worker may lag behind.
@@ -197,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_charge_beyond_the_burst_is_owed() {
+    fn charge_beyond_the_burst_becomes_debt() {
         // A debt has to be refilled before the next token.
         let rate = CellRate::new(RequestRate {
             requests: 10,
@@ -222,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_begins_with_some_of_its_tokens() {
+    fn with_tokens_starts_with_a_partial_bucket() {
         let rate = CellRate::new(RequestRate {
             requests: 5,
             period_ms: 1000,

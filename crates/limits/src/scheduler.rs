@@ -1,27 +1,28 @@
 //! Schedules calls of traffic classes: which call begins, waits or is shed.
 //!
 //! ```text
-//!  arrive ─┬─► Begins ───────────────────────────► ended
-//!          ├─► Waits ──┬─► next: Begins ─────────► ended
+//!  arrive ─┬─► Begins ────────────────────────────► end_call
+//!          ├─► Waits ──┬─► next: Begins ──────────► end_call
 //!          │           ├─► next: TooLate
-//!          │           ├─► displaced by another's arrive
-//!          │           └─► gave_up
+//!          │           ├─► displaced by another `arrive`
+//!          │           └─► give_up
 //!          └─► Shed
 //! ```
 //!
 //! After each event that may free a slot ([`ClassScheduler::end_call`], [`ClassScheduler::give_up`]) the caller calls
-//! [`ClassScheduler::next`] until it returns `None`; then no call waits that could begin.
+//! [`ClassScheduler::next`] until it returns `None`; then no waiting call can begin.
 //!
-//! The next class is chosen by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), with each call as one unit:
-//! a class that begins a call advances in virtual time by the inverse of its weight, and the class with the earliest
-//! time is next. A class that was idle, or at its limit, continues at the present: it saves nothing up.
+//! The next class is chosen by start-time fair queueing (Goyal, Vin, Cheng: SIGCOMM '96), with each call as one unit: a
+//! class that begins a call advances in virtual time by the inverse of its weight, and the class with the earliest
+//! virtual time is next. A class that was idle, or at its limit, continues at the current virtual time: it cannot save
+//! up turns.
 
 use alloc::vec::Vec;
 
 use crate::wait_queue::WaitQueue;
 
-/// The virtual time of one call of weight 1. A `u64` lasts for 2^44 of them.
-const CALL: u64 = 1 << 20;
+/// The virtual time of one call of weight 1. A `u64` lasts for 2^44 such calls.
+const CALL_COST: u64 = 1 << 20;
 
 /// The bounds of all classes together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +36,7 @@ pub struct CallBounds {
 /// The settings of a class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ClassRules {
-    /// Its share relative to other classes; 1 to 2^20.
+    /// The share of the class relative to other classes; 1 to 2^20.
     pub weight: u32,
     /// The most calls in progress.
     pub calls_max: usize,
@@ -45,12 +46,12 @@ pub struct ClassRules {
     pub deadline_ms: u64,
 }
 
-/// Schedules calls. `W` is a waiter's handle, by which the caller reports its outcome.
+/// Schedules calls. `W` is the handle of a waiting call, by which the caller reports the outcome.
 #[derive(Debug)]
 pub struct ClassScheduler<W> {
     bounds: CallBounds,
     classes: Vec<ClassState<W>>,
-    /// 0 <= under_way <= bounds.calls_max
+    /// 0 <= in_progress <= bounds.calls_max
     in_progress: usize,
     /// The number of calls in all queues.
     waiting: usize,
@@ -62,11 +63,11 @@ pub struct ClassScheduler<W> {
 #[derive(Debug)]
 struct ClassState<W> {
     rules: ClassRules,
-    /// The number of waiting calls that is reserved for it, independently of other classes.
+    /// The number of waiting calls that is reserved for the class, independently of other classes.
     reserved: usize,
-    /// 0 <= under_way <= rules.calls_max
+    /// 0 <= in_progress <= rules.calls_max
     in_progress: usize,
-    /// The virtual time at which its next call may begin.
+    /// The virtual time at which the class's next call may begin.
     start: u64,
     queue: WaitQueue<W>,
 }
@@ -76,15 +77,15 @@ struct ClassState<W> {
 pub enum CallArrival<W> {
     /// It begins.
     Begins,
-    /// It waits; [`give_up`](ClassScheduler::gave_up) takes this ticket. The last call in the queue of a lower class
-    /// may have been displaced.
+    /// The call waits; [`give_up`](ClassScheduler::give_up) takes this ticket. The last call in the queue of a lower
+    /// class may have been displaced.
     Waits {
         /// The ticket.
         ticket: u64,
         /// The displaced call, with its class.
         displaced: Option<(usize, W)>,
     },
-    /// Refused: too many calls wait already.
+    /// The call is refused: too many calls are waiting.
     Shed,
 }
 
@@ -93,12 +94,12 @@ pub enum CallArrival<W> {
 pub enum CallOutcome<W> {
     /// It begins.
     Begins(W),
-    /// It has waited longer than its class permits; the class.
+    /// The call has waited longer than its class permits; the class number.
     TooLate(usize, W),
 }
 
 impl<W> ClassScheduler<W> {
-    /// No calls, within these bounds. Classes are numbered in their order.
+    /// A scheduler without calls, within these bounds. Classes are numbered in the order of `rules`.
     pub fn new(bounds: CallBounds, rules: &[ClassRules]) -> ClassScheduler<W> {
         let weights: u64 = rules
             .iter()
@@ -125,7 +126,7 @@ impl<W> ClassScheduler<W> {
         }
     }
 
-    /// A call of a class arrives.
+    /// Handles the arrival of a call of a class.
     pub fn arrive(&mut self, class: usize, waiter: W, now_ms: u64) -> CallArrival<W> {
         if self.has_room(class) {
             self.begin(class);
@@ -143,24 +144,24 @@ impl<W> ClassScheduler<W> {
         CallArrival::Waits { ticket, displaced }
     }
 
-    /// A call of a class has ended.
+    /// Handles the end of a call of a class.
     pub fn end_call(&mut self, class: usize) {
         self.in_progress -= 1;
         self.classes[class].in_progress -= 1;
     }
 
-    /// Removes a waiting call. False if its outcome was already returned.
+    /// Removes a waiting call. False if its outcome was returned before.
     pub fn give_up(&mut self, class: usize, ticket: u64) -> bool {
         let is_removed = self.classes[class].queue.remove(ticket);
-        // False if the call has begun or was displaced in the meantime: it is counted out already.
+        // If the call has begun or was displaced in the meantime, it was already subtracted.
         self.waiting -= usize::from(is_removed);
         is_removed
     }
 
-    /// The outcome of the next waiting call; `None` if all others keep waiting.
+    /// The outcome of the next waiting call; `None` if no outcome is due.
     pub fn next(&mut self, now_ms: u64) -> Option<CallOutcome<W>> {
         for (number, class) in self.classes.iter_mut().enumerate() {
-            // All calls of a class have the same deadline, so the first one is late first.
+            // All calls of a class have the same deadline, so the first call in its queue is late first.
             let is_late = class
                 .queue
                 .first_ms()
@@ -189,11 +190,11 @@ impl<W> ClassScheduler<W> {
         self.in_progress < self.bounds.calls_max && class.in_progress < class.rules.calls_max
     }
 
-    /// The class to serve next, if one has a waiting call and a free slot.
+    /// The class to serve next, if a class has a waiting call and a free slot.
     fn next_class(&self) -> Option<usize> {
         let waits = |class: &usize| self.classes[*class].queue.len() > 0 && self.has_room(*class);
         let classes = (0..self.classes.len()).filter(waits);
-        // Start-time fair queueing: an idle class starts at the present, so it saves up no turns.
+        // Start-time fair queueing: an idle class starts at the current virtual time, so it saves up no turns.
         classes.min_by_key(|class| self.classes[*class].start.max(self.virtual_time))
     }
 
@@ -201,9 +202,9 @@ impl<W> ClassScheduler<W> {
         self.in_progress += 1;
         let class = &mut self.classes[class];
         class.in_progress += 1;
-        // Never backwards: a class that was idle starts at the present.
+        // Virtual time never goes backwards: a class that was idle starts at the current virtual time.
         self.virtual_time = self.virtual_time.max(class.start);
-        class.start = self.virtual_time + CALL / u64::from(class.rules.weight.max(1));
+        class.start = self.virtual_time + CALL_COST / u64::from(class.rules.weight.max(1));
     }
 
     /// Makes room in the queue for a call of a class. Returns the displaced call, if any; `None` if there is no room.
@@ -217,7 +218,7 @@ impl<W> ClassScheduler<W> {
         }
         let is_within_reserve = class_state.queue.len() < class_state.reserved;
         let rank = self.rank(class);
-        // Above its reserved part, a queue uses places that other classes did not need so far.
+        // Above its reserved length, a queue uses places that other classes did not need so far.
         let can_give = |other: &usize| {
             let queue_len = self.classes[*other].queue.len();
             queue_len > self.classes[*other].reserved
@@ -227,13 +228,13 @@ impl<W> ClassScheduler<W> {
         let lowest = classes
             .filter(can_give)
             .min_by_key(|other| self.rank(*other))?;
-        // The last of the queue has waited least.
+        // The last call of the queue has waited least.
         let waiter = self.classes[lowest].queue.take_last()?;
         self.waiting -= 1;
         Some(Some((lowest, waiter)))
     }
 
-    /// The rank of a class for shedding, lowest first: by weight, then by the reverse order.
+    /// The rank of a class for shedding, lowest first: by weight, then in reverse order of the class number.
     fn rank(&self, class: usize) -> (u32, usize) {
         (self.classes[class].rules.weight, usize::MAX - class)
     }

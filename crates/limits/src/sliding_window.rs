@@ -1,4 +1,4 @@
-//! A limit that holds exactly in any period, by storing the time of each event: for small limits.
+//! A limit that holds exactly in every period: it stores the time of each event, so it suits small limits.
 
 use alloc::collections::VecDeque;
 
@@ -24,7 +24,7 @@ impl SlidingWindow {
     /// Records an event.
     ///
     /// # Errors
-    /// The limit is reached; the second from which on an event is possible.
+    /// The limit is reached; the time from which on an event is possible.
     pub fn take(&mut self, now_s: u64) -> Result<(), u64> {
         while self
             .times_s
@@ -50,7 +50,7 @@ mod tests {
     const NOW_S: u64 = 1_700_000_000;
 
     #[test]
-    fn a_rate_slides() {
+    fn window_slides_with_the_oldest_event() {
         let mut rate = SlidingWindow::new(2, 3600);
         assert_eq!(rate.take(NOW_S), Ok(()));
         assert_eq!(rate.take(NOW_S + 100), Ok(()));

@@ -1,4 +1,4 @@
-//! The outcome of a wait: a cell that a future polls, and that is settled once.
+//! The outcome of a wait: a cell that a future polls, and that is settled exactly once.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -10,7 +10,7 @@ pub struct WaitCell(Mutex<WaitOutcome>);
 #[derive(Debug)]
 enum WaitOutcome {
     Pending(Option<Waker>),
-    /// Whether it was admitted.
+    /// Settled; whether the waiter was admitted.
     Settled(bool),
 }
 
@@ -20,7 +20,7 @@ impl WaitCell {
         Arc::new(WaitCell(Mutex::new(WaitOutcome::Pending(None))))
     }
 
-    /// Admits or refuses the waiter, called with its queue locked. Returns the waker, to be woken after unlocking.
+    /// Admits or refuses the waiter; its queue must be locked. Returns the waker, which must be woken after unlocking.
     #[must_use]
     pub fn settle(&self, is_admitted: bool) -> Option<Waker> {
         match std::mem::replace(&mut *self.lock(), WaitOutcome::Settled(is_admitted)) {
@@ -29,7 +29,7 @@ impl WaitCell {
         }
     }
 
-    /// Whether the waiter was admitted, once that is settled.
+    /// Ready once the outcome is settled: whether the waiter was admitted.
     pub fn poll(&self, context: &Context<'_>) -> Poll<bool> {
         match &mut *self.lock() {
             WaitOutcome::Settled(is_admitted) => Poll::Ready(*is_admitted),

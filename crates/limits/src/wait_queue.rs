@@ -1,4 +1,4 @@
-//! A queue of waiters in the order of arrival.
+//! A FIFO queue of waiters.
 
 use alloc::collections::VecDeque;
 
@@ -8,9 +8,9 @@ pub struct WaitQueue<W>(VecDeque<PermitWaiter<W>>);
 
 #[derive(Debug)]
 struct PermitWaiter<W> {
-    /// Ascending along the queue.
+    /// Ascending in the queue.
     ticket: u64,
-    /// The time of its arrival, or its deadline.
+    /// The waiter's arrival time or deadline.
     time_ms: u64,
     waiter: W,
 }
@@ -26,7 +26,7 @@ impl<W> WaitQueue<W> {
         self.0.len()
     }
 
-    /// Adds a waiter at the end; its ticket must exceed all others.
+    /// Adds a waiter at the end; its ticket must be higher than all others.
     pub fn push(&mut self, ticket: u64, time_ms: u64, waiter: W) {
         self.0.push_back(PermitWaiter {
             ticket,
@@ -50,7 +50,7 @@ impl<W> WaitQueue<W> {
 
     /// Removes a waiter. False if it was removed before.
     pub fn remove(&mut self, ticket: u64) -> bool {
-        // Tickets are ascending, as they are issued in the order of the queue.
+        // Tickets are issued in the order of the queue, so they are sorted.
         let index = self.0.binary_search_by_key(&ticket, |waiter| waiter.ticket);
         index.is_ok_and(|index| self.0.remove(index).is_some())
     }

@@ -1,6 +1,6 @@
-//! Lines of the access log. Pure formatting, without clock, file or request: the caller passes every value, including
-//! the time. Each request pays for its line, so the code formats numbers, addresses and dates by hand, and allocates
-//! only room for the line. To read first: RFC 8259 §7 for the JSON form.
+//! Formats lines of the access log, without clock, file or request: the caller passes every value, including the time.
+//! Since each request pays for its line, numbers, addresses and dates are formatted by hand, and only the buffer of the
+//! line is allocated. Read first: RFC 8259 §7 for the JSON form.
 
 use std::io::Write;
 use std::net::IpAddr;
@@ -9,7 +9,7 @@ use crate::civil_date;
 use crate::decimal::{decimal, padded};
 use crate::escape::{escaped, escaped_word, json_escaped};
 
-/// A logged response. Byte fields are as received, with arbitrary content.
+/// A response to be logged. Byte fields are as received, with arbitrary content.
 #[derive(Clone, Debug)]
 pub struct AccessEntry<'a> {
     /// The client's address.
@@ -32,9 +32,9 @@ pub struct AccessEntry<'a> {
     pub referer: &'a [u8],
     /// The User-Agent; empty if none.
     pub user_agent: &'a [u8],
-    /// Time from the request's last byte to the response's, µs.
+    /// Time from the last byte of the request to the last byte of the response, µs.
     pub duration_us: u64,
-    /// The response's source: hit, miss, …
+    /// How the response was produced: hit, miss, …
     pub outcome: &'a str,
     /// The level that answered.
     pub level: &'a str,
@@ -49,14 +49,14 @@ pub enum LineFormat {
     Combined,
     /// The combined format, followed by the outcome, the duration in seconds, and the host.
     Extended,
-    /// A JSON object per line: `time`, `peer`, `user` where there is one, `host`, `request`, `status`, `bytes`,
-    /// `whole`, `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` with TLS. Valid JSON for all
-    /// bytes: invalid UTF-8 becomes U+FFFD.
+    /// A JSON object per line: `time`, `peer`, `user` if known, `host`, `request`, `status`, `bytes`, `whole`,
+    /// `referer`, `user_agent`, `duration_us`, `outcome`, `level`, and `tls` with TLS. Valid JSON for all input bytes:
+    /// invalid UTF-8 becomes U+FFFD.
     Json,
 }
 
-/// Formats lines in one format. In the combined and the extended one, all but printable ASCII, and `"` and `\`, become
-/// `\xHH`, so that no client can forge a line.
+/// Formats lines in one format. In the combined and the extended format, `"`, `\` and all bytes except printable ASCII
+/// become `\xHH`, so that a client cannot forge a line.
 pub struct LineFormatter {
     format: LineFormat,
     date: DateText,
@@ -87,7 +87,7 @@ impl LineFormatter {
     }
 }
 
-/// Caches the date of the last formatted second: most lines share the second of the line before.
+/// Caches the date of the last formatted second, since most lines have the same second as the previous one.
 #[derive(Default)]
 struct DateText {
     unix_s: u64,
@@ -106,7 +106,7 @@ impl DateText {
 
 fn combined(entry: &AccessEntry<'_>, date: &[u8], out: &mut Vec<u8>) {
     address(entry.peer, out);
-    // The identity of the user (RFC 1413), which is never known.
+    // The client's identity (RFC 1413), which is never known.
     out.extend_from_slice(b" - ");
     match entry.user {
         b"" => out.push(b'-'),
@@ -187,7 +187,7 @@ fn address(address: IpAddr, out: &mut Vec<u8>) {
                 decimal(octet.into(), out);
             }
         }
-        // Writing into memory does not fail.
+        // Writing into memory cannot fail.
         IpAddr::V6(address) => drop(write!(out, "{address}")),
     }
 }
@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_user_is_one_word() {
+    fn spaces_in_user_names_are_escaped() {
         // A space would shift the following fields for log analyzers.
         let entry = AccessEntry {
             user: b"Ann - [\"",
@@ -285,8 +285,8 @@ mod tests {
     }
 
     #[test]
-    fn each_line_has_the_date_of_its_second() {
-        // The date is cached; the clock may also step back.
+    fn cached_date_matches_the_second_of_each_line() {
+        // The date is cached, and the clock may be set back.
         let seconds = [784_111_777, 784_111_777, 784_111_778, 784_111_776, 0, 0];
         for (format, form) in [
             (
@@ -310,8 +310,8 @@ mod tests {
     }
 
     #[test]
-    fn no_byte_forges_a_line() {
-        // Requests are arbitrary bytes: a line break or a quote could fake another entry.
+    fn line_breaks_and_quotes_in_fields_are_escaped() {
+        // Requests contain arbitrary bytes: an unescaped line break or quote could forge another entry.
         for byte in 0..=255 {
             let field = [b'a', byte, b'z'];
             let entry = AccessEntry {
@@ -329,7 +329,7 @@ mod tests {
 
     #[test]
     fn json_is_valid_for_all_bytes() {
-        // 0xC2 begins a character of two bytes, so the byte after it decides whether it is UTF-8.
+        // 0xC2 begins a character of two bytes, so the following byte decides whether the text is valid UTF-8.
         for byte in 0..=255 {
             let field = [b'a', byte, 0xC2, byte];
             let entry = AccessEntry {
@@ -346,8 +346,8 @@ mod tests {
         }
     }
 
-    /// All strings of a JSON object, keys too, unescaped. Panics on what RFC 8259 does not allow
-    /// in a string.
+    /// All strings of a JSON object, including its keys, unescaped. Panics on bytes that RFC 8259 does not allow in a
+    /// string.
     fn strings(object: &str) -> Vec<String> {
         let (mut found, mut chars) = (Vec::new(), object.chars());
         while chars.by_ref().any(|c| c == '"') {
@@ -380,7 +380,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_have_their_standard_form() {
+    fn addresses_are_formatted_in_standard_form() {
         for (peer, want) in [
             // Dual-stack listeners report IPv4 clients in this form.
             ("::ffff:192.0.2.7", "192.0.2.7"),

@@ -1,8 +1,8 @@
-//! Times as text, in UTC. To read first: RFC 3339 §5.6.
+//! Formats times as text, in UTC. Read first: RFC 3339 §5.6.
 
 /// Year, month (1 to 12) and day (1 to 31) of a day counted from 1970-01-01.
 ///
-/// The year is counted from March, so that the leap day is the last (the well-known algorithm on the proleptic
+/// Years are counted from March, so that the leap day is the last day (the well-known algorithm on the proleptic
 /// Gregorian calendar).
 fn date(days: u64) -> (u64, u64, u64) {
     let shifted = days + 719_468;
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_times() {
+    fn known_times_are_formatted() {
         assert_eq!(rfc3339(0), "1970-01-01T00:00:00.000Z");
         assert_eq!(rfc3339(951_782_399_999), "2000-02-28T23:59:59.999Z");
         // 2000 is a leap year, 2100 is not.
@@ -78,7 +78,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_of_four_centuries_follows_the_one_before() {
+    fn consecutive_days_are_consecutive_dates_over_four_centuries() {
         // The Gregorian calendar repeats after 400 years.
         let leap =
             |y: u64| y.is_multiple_of(4) && (!y.is_multiple_of(100) || y.is_multiple_of(400));
@@ -100,8 +100,8 @@ mod tests {
     }
 
     #[test]
-    fn no_clock_is_too_wrong() {
-        // A broken clock must not cause a panic or an overflow.
+    fn extreme_times_do_not_panic() {
+        // A clock that is far off must not cause a panic or an overflow.
         assert!(rfc3339(u64::MAX).ends_with("Z"));
         assert!(common_log(u64::MAX / 1000).ends_with(" +0000"));
     }

@@ -1,4 +1,4 @@
-//! Decimal numbers without the formatting machinery: most of a log line's numbers are short.
+//! Formats decimal numbers without `core::fmt`, since most numbers of a log line are short.
 
 /// 20 digits hold every `u64`.
 const DIGITS_MAX: usize = 20;
@@ -17,7 +17,7 @@ pub fn padded<const WIDTH: usize>(number: u64, out: &mut Vec<u8>) {
         digits[start] = b'0' + (rest % 10) as u8;
         rest /= 10;
     }
-    // There are few digits: one by one they cost less than a call that copies.
+    // There are few digits: pushing them one by one costs less than a call that copies them.
     for digit in &digits[start.min(DIGITS_MAX - WIDTH)..] {
         out.push(*digit);
     }
@@ -28,7 +28,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn equals_the_standard_form() {
+    fn decimal_equals_core_fmt() {
         let powers = (0..20).map(|power| 10_u64.pow(power));
         let numbers = powers.flat_map(|power| [power - 1, power, power + 1]);
         for number in numbers.chain([u64::MAX - 1, u64::MAX]) {

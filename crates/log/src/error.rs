@@ -1,7 +1,7 @@
-//! The error log: messages with a level and a time. A message below the configured level costs one comparison.
+//! The error log: messages with a level and a time. A message below the configured level costs only one comparison.
 //!
-//! The same message again within a second is counted, not written, so that a flood of errors does not become a flood of
-//! lines. The lines go into a `LineSink`. The last errors and warnings are kept in memory, for dashboards.
+//! A message that is repeated within a second is counted, not written, so that a flood of errors does not become a
+//! flood of lines. The lines are pushed into a `LineSink`. The last errors and warnings are kept in memory, for dashboards.
 
 use std::collections::VecDeque;
 use std::fmt::{self, Write};
@@ -18,14 +18,14 @@ pub enum LogLevel {
     Error,
     /// A possible failure, or reduced operation.
     Warn,
-    /// A regular event.
+    /// A normal event.
     Info,
     /// Details for debugging.
     Debug,
 }
 
 impl LogLevel {
-    /// The word in the log.
+    /// The level as written in the log.
     pub fn as_str(self) -> &'static str {
         match self {
             LogLevel::Error => "error",
@@ -50,7 +50,7 @@ pub struct LoggedMessage {
     pub text: String,
 }
 
-/// A handle to the error log; clones share the log and its memory of repetitions.
+/// A handle to the error log. Clones share the log and its counts of repetitions.
 #[derive(Clone)]
 pub struct ErrorLogger {
     level: LogLevel,
@@ -63,7 +63,7 @@ struct ErrorLogState {
 }
 
 impl ErrorLogger {
-    /// A log to `sink` of messages that are at least as severe as `level`.
+    /// A logger that writes to `sink` the messages that are at least as severe as `level`.
     pub fn new(sink: LineSink, level: LogLevel) -> ErrorLogger {
         ErrorLogger {
             level,
@@ -79,7 +79,7 @@ impl ErrorLogger {
         if level > self.level {
             return;
         }
-        // Formatted before the lock is taken, since others wait for it.
+        // Formatted before the lock is taken, since other threads wait for the lock.
         let message = message.to_string();
         let now = SystemTime::now()
             .duration_since(UNIX_EPOCH)
@@ -110,7 +110,7 @@ impl ErrorLogger {
         self.log(LogLevel::Warn, message);
     }
 
-    /// Logs a regular event.
+    /// Logs a normal event.
     pub fn info(&self, message: fmt::Arguments<'_>) {
         self.log(LogLevel::Info, message);
     }
@@ -130,7 +130,7 @@ impl ErrorLogState {
 }
 
 impl Drop for ErrorLogState {
-    /// Writes the counts of pending repetitions when the last clone is dropped.
+    /// Writes the counts of pending repetitions.
     fn drop(&mut self) {
         let recent = self
             .recent
@@ -141,7 +141,7 @@ impl Drop for ErrorLogState {
     }
 }
 
-/// The number of messages remembered: several threads may report several problems in turns.
+/// The number of messages remembered: several threads may report several problems alternately.
 const RECENT_MAX: usize = 8;
 /// How long a repeated message is counted instead of written.
 const REPEAT_MS: u64 = 1000;
@@ -166,8 +166,8 @@ struct LogMessage {
 }
 
 impl RecentMessages {
-    /// The lines to write for a message: none if it was written within the last second. The counts of earlier
-    /// repetitions come first.
+    /// The lines to write for a message: no line if the message was written within the last second. Lines with the
+    /// counts of earlier repetitions come first.
     fn lines(&mut self, level: LogLevel, text: String, now_ms: u64) -> String {
         let mut lines =
             // The clock may be set back, hence the absolute difference.
@@ -178,7 +178,7 @@ impl RecentMessages {
             message.last_ms = now_ms;
             return lines;
         }
-        // The oldest message makes room; its count is written, not lost.
+        // The oldest message is evicted; its count is written, not lost.
         if self.messages.len() == RECENT_MAX {
             let oldest = self.messages.remove(0);
             self.write_count(&oldest, &mut lines);
@@ -194,7 +194,7 @@ impl RecentMessages {
         lines
     }
 
-    /// Forgets the messages that are `over`; the lines have the counts of their repetitions.
+    /// Forgets the messages for which `over` returns true. Returns lines with the counts of their repetitions.
     fn lines_counted(&mut self, over: impl Fn(&LogMessage) -> bool) -> String {
         let mut lines = String::new();
         let ended = self.messages.extract_if(.., |message| over(message));
@@ -216,7 +216,7 @@ impl RecentMessages {
 
     fn write(&mut self, lines: &mut String, unix_ms: u64, level: LogLevel, text: String) {
         let (time, word) = (civil_date::rfc3339(unix_ms), level.as_str());
-        // Writing into memory does not fail.
+        // Writing into memory cannot fail.
         let _ = writeln!(lines, "{time} {word} {text}");
         if level <= LogLevel::Warn {
             if self.kept.len() == KEPT_MAX {
@@ -271,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn a_message_that_goes_on_is_written_once_a_second() {
-        // So that a lasting problem stays visible.
+    fn persistent_message_is_written_once_a_second() {
+        // A lasting problem must stay visible.
         let mut recent = RecentMessages::default();
         let lines: String = (0..3000).map(|ms| warn(&mut recent, "full", ms)).collect();
         assert_eq!(
@@ -283,8 +283,8 @@ mod tests {
     }
 
     #[test]
-    fn messages_in_turns_are_collapsed_too() {
-        // Remembering only the last message would write both each time.
+    fn alternating_messages_are_collapsed() {
+        // A memory of only the last message would write both each time.
         let mut recent = RecentMessages::default();
         let lines: String = (0..100)
             .map(|ms| warn(&mut recent, if ms % 2 == 0 { "even" } else { "odd" }, ms))
@@ -301,7 +301,7 @@ mod tests {
     }
 
     #[test]
-    fn the_memory_of_messages_is_bounded() {
+    fn number_of_remembered_messages_is_bounded() {
         let mut recent = RecentMessages::default();
         for ms in 0..1000 {
             let _ = warn(&mut recent, "first", ms);

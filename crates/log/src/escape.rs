@@ -1,8 +1,8 @@
-//! Escapes received bytes for a log: a client's bytes cannot leave their field or their line.
+//! Escapes received bytes for a log, so that a client's bytes cannot leave their field or their line.
 
 use std::io::Write;
 
-/// Appends bytes. Everything but printable ASCII, and `"` and `\`, becomes `\xHH`.
+/// Appends bytes; `"`, `\` and all bytes except printable ASCII become `\xHH`.
 pub fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
     if are_plain(bytes) {
         out.extend_from_slice(bytes);
@@ -11,13 +11,13 @@ pub fn escaped(bytes: &[u8], out: &mut Vec<u8>) {
     for byte in bytes {
         match is_plain(*byte) {
             true => out.push(*byte),
-            // Writing into memory does not fail.
+            // Writing into memory cannot fail.
             false => drop(write!(out, "\\x{byte:02X}")),
         }
     }
 }
 
-/// Appends bytes like [`escaped`], and escapes spaces too: the field ends at a space.
+/// Appends bytes like [`escaped`], and also escapes spaces, which end the field.
 pub fn escaped_word(bytes: &[u8], out: &mut Vec<u8>) {
     for (number, part) in bytes.split(|byte| *byte == b' ').enumerate() {
         if number > 0 {
@@ -37,23 +37,23 @@ pub fn json_escaped(bytes: &[u8], out: &mut Vec<u8>) {
         match c {
             '"' => out.extend_from_slice(b"\\\""),
             '\\' => out.extend_from_slice(b"\\\\"),
-            // C1 and DEL too: JSON allows them, but a terminal interprets them.
+            // C1 and DEL, too: JSON allows them, but a terminal interprets them.
             c if c.is_control() => drop(write!(out, "\\u{:04x}", u32::from(c))),
             c => out.extend_from_slice(c.encode_utf8(&mut [0; 4]).as_bytes()),
         }
     }
 }
 
-/// Whether every escape form leaves these bytes unchanged.
+/// Whether none of the escape functions changes these bytes.
 fn are_plain(bytes: &[u8]) -> bool {
     let Some(last) = bytes.last_chunk() else {
         return bytes.iter().all(|byte| is_plain(*byte));
     };
-    // The last chunk may overlap the one before, so that no bytes are left for a loop over single bytes.
+    // The last chunk may overlap the previous one, so that no bytes remain for a loop over single bytes.
     bytes.as_chunks().0.iter().chain([last]).all(is_chunk_plain)
 }
 
-/// Without an early exit the comparisons become a few vector instructions.
+/// Without an early exit the compiler turns the comparisons into a few vector instructions.
 fn is_chunk_plain(chunk: &[u8; 16]) -> bool {
     chunk.iter().fold(true, |is_chunk_plain_so_far, byte| {
         is_chunk_plain_so_far & is_plain(*byte)
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn a_byte_is_escaped_wherever_it_stands() {
+    fn byte_is_escaped_at_every_offset() {
         // The fast path checks chunks of 16 bytes, the last of which may overlap.
         for len in 1..70 {
             for place in 0..len {
@@ -90,7 +90,7 @@ mod tests {
     }
 
     #[test]
-    fn only_plain_bytes_stay() {
+    fn only_plain_bytes_are_unescaped() {
         for byte in 0..=255 {
             let want = match byte {
                 b' ' | b'!' | b'#'..=b'[' | b']'..=b'~' => char::from(byte).to_string(),
@@ -102,7 +102,7 @@ mod tests {
     }
 
     #[test]
-    fn a_word_has_no_space() {
+    fn escaped_word_escapes_spaces() {
         assert_eq!(
             with(escaped_word, b" a  b\" "),
             "\\x20a\\x20\\x20b\\x22\\x20"

@@ -1,7 +1,7 @@
-//! Logs that never block their writers: the lines of the access log, the error log, and the thread that writes both.
+//! Logs whose producers never block: the lines of the access log, the error log, and the thread that writes both.
 //!
-//! Independent of any server: [`access`] formats the line of a response, [`writer`] passes entries to a file, and
-//! [`error`] prefixes messages with level and time.
+//! The crate does not depend on the server: [`access`] formats the line of a response, [`writer`] passes entries to a
+//! file, and [`error`] prefixes messages with level and time.
 
 #![forbid(unsafe_code)]
 

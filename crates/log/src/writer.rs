@@ -1,11 +1,12 @@
-//! The thread that owns a log's target, and the bounded buffers in front of it.
+//! The thread that writes to a log's destination, and the bounded buffers in front of it.
 //!
-//! Group commit: each [`LineSink`] appends to a buffer that only its owner and the thread touch. The thread wakes when a
-//! log with a delay has gathered [`WAKE_LEN`] bytes, or when its delay has passed since the first of them, and writes
-//! all pending lines. So a line costs one copy, and neither a system call nor a contended lock.
+//! Group commit: each [`LineSink`] appends to its own buffer, which only its owner and the writer thread access. The
+//! thread wakes when [`WAKE_LEN`] bytes have gathered in a log with a delay, or when the delay has passed since the
+//! first of them, and writes all pending lines. So a line costs one copy, and neither a system call nor a contended
+//! lock.
 //!
-//! A target may be a pipe without a reader or a disk that hangs: then the buffers fill, and lines that do not fit are
-//! lost and counted. Only this thread ever waits.
+//! The destination may be a pipe that is not read or a disk that hangs: then the buffers fill, and lines that do not
+//! fit are lost and counted. Only the writer thread ever waits.
 
 mod entry_output;
 mod output;
@@ -26,14 +27,14 @@ use self::output::{LineOutput, line_count};
 
 /// Maximum pending bytes, in all buffers of a log of lines.
 const PENDING_LEN_MAX: usize = 4 << 20;
-/// This many bytes of lines are written without further delay.
+/// Once this many bytes of lines are pending, they are written without further delay.
 const WAKE_LEN: usize = 64 * 1024;
 /// A buffer that grew beyond this is freed.
 const CAPACITY_KEPT_MAX: usize = 256 * 1024;
 /// How long closing waits for the pending lines.
 const CLOSE_TIMEOUT: Duration = Duration::from_millis(if cfg!(test) { 200 } else { 2000 });
 
-/// Where a log goes.
+/// The destination of a log.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LogDestination {
     /// Standard output.
@@ -44,15 +45,15 @@ pub enum LogDestination {
     File(PathBuf),
 }
 
-/// The thread and its buffers. Dropping it lets the thread write the pending lines and end by itself; [`LogWriter::close`]
-/// waits for that.
+/// The writer thread and its buffers. If it is dropped, the thread writes the pending lines and ends in the background;
+/// [`LogWriter::close`] waits for that.
 pub struct LogWriter {
     shared: Arc<WriterState>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// A handle for adding lines. Lines of one sink and its clones stay in order; those of different sinks are in order
-/// only from one write to the next.
+/// A handle for adding lines. Lines of one sink and its clones stay in order. Lines of different sinks may be reordered
+/// within one write.
 #[derive(Clone)]
 pub struct LineSink {
     shared: Arc<WriterState>,
@@ -67,8 +68,8 @@ struct SinkBuffer {
 
 struct WriterState {
     limits: WriterLimits,
-    /// Bytes in the buffers or being written: 0 <= it <= `pending_len_max`. Grows under the lock of the buffer that
-    /// receives the bytes; only the thread lowers it.
+    /// Bytes in the buffers or being written: 0 <= `pending_len` <= `pending_len_max`. Incremented under the lock of
+    /// the buffer that receives the bytes; decremented only by the writer thread.
     pending_len: AtomicUsize,
     control: Mutex<WriterControl>,
     changed: Condvar,
@@ -88,12 +89,12 @@ impl LogWriter {
     /// Opens the target and starts its thread. Lines are written as soon as they are pushed.
     ///
     /// # Errors
-    /// When the file can't be opened or created, or no thread can be had.
+    /// The file can't be opened or created, or the thread can't be started.
     pub fn open(target: &LogDestination) -> io::Result<LogWriter> {
         LogWriter::start_lines(target, open(target)?, Duration::ZERO)
     }
 
-    /// Like [`LogWriter::open`], but a line may wait for others for up to `delay`, except on a terminal.
+    /// Like [`LogWriter::open`], but a line may wait up to `delay` to be batched with others, except on a terminal.
     ///
     /// # Errors
     /// As for [`LogWriter::open`].
@@ -101,10 +102,10 @@ impl LogWriter {
         LogWriter::open_file(target, open(target)?, delay)
     }
 
-    /// Like [`LogWriter::open_delayed`], with the target's file, which is open.
+    /// Like [`LogWriter::open_delayed`], with a file that is already open.
     ///
     /// # Errors
-    /// When no thread can be had.
+    /// The thread can't be started.
     pub fn open_file(
         target: &LogDestination,
         file: File,
@@ -149,10 +150,10 @@ impl LogWriter {
         })
     }
 
-    /// Opens a target's file as [`LogWriter::open`] does.
+    /// Opens a destination's file as [`LogWriter::open`] does.
     ///
     /// # Errors
-    /// When the file can't be opened or created.
+    /// The file can't be opened or created.
     pub fn open_target(target: &LogDestination) -> io::Result<File> {
         open(target)
     }
@@ -168,8 +169,8 @@ impl LogWriter {
     }
 
     /// Reopens the file after it was renamed (logrotate). Lines pushed before still go to the old file. If opening
-    /// fails, the log's thread tries `open_otherwise`. If that fails too, the log continues with its open file, and the
-    /// thread calls `on_failure`.
+    /// fails, the writer thread tries `open_otherwise`. If that fails, too, the log continues with its open file, and
+    /// the thread calls `on_failure`.
     pub fn reopen(
         &self,
         open_otherwise: fn(&Path, io::Error) -> io::Result<File>,
@@ -179,12 +180,12 @@ impl LogWriter {
         self.shared.changed.notify_all();
     }
 
-    /// Entries lost because the buffers were full or closed, or the target refused them.
+    /// Entries lost because the buffers were full or closed, or writing failed.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Writes the pending lines and ends the thread; gives up after two seconds. Accepts no more lines.
+    /// Writes the pending lines and ends the thread; gives up after two seconds. Further lines are not accepted.
     pub fn close(mut self) {
         let end = Instant::now() + CLOSE_TIMEOUT;
         let mut control = self.shared.close();
@@ -198,7 +199,7 @@ impl LogWriter {
         }
         drop(control);
         if let Some(thread) = self.thread.take() {
-            // The thread has finished; the panic hook has already reported a panic.
+            // The thread has finished; if it panicked, the panic hook has already reported that.
             let _ = thread.join();
         }
     }
@@ -211,19 +212,19 @@ impl Drop for LogWriter {
 }
 
 impl LineSink {
-    /// Lines lost so far, by all sinks of the writer.
+    /// The number of lines lost so far, by all sinks of the writer.
     pub fn lost(&self) -> u64 {
         self.shared.lost.load(Relaxed)
     }
 
-    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the target; its lock is
-    /// held for a copy at most.
+    /// Adds whole lines. False if they did not fit: they are lost and counted. Never waits for the destination; its
+    /// buffer is locked for a copy at most.
     pub fn push(&self, lines: &[u8]) -> bool {
         if lines.is_empty() {
             return true;
         }
         let mut buffer = lock(&self.buffer);
-        // Checked under the buffer's lock: after `close`, no line is added.
+        // Checked under the buffer's lock, so that no line is added after `close`.
         let pending_before = match buffer.is_closed {
             true => None,
             false => self.shared.reserve(lines.len()),
@@ -236,7 +237,7 @@ impl LineSink {
         };
         buffer.lines.extend_from_slice(lines);
         drop(buffer);
-        // Waking the thread is a system call, so only a push that changes its next deadline does it.
+        // Waking the thread is a system call, so only a push that changes the thread's next deadline does it.
         let wake_len = self.shared.limits.wake_len;
         if pending_before == 0
             || (pending_before < wake_len && pending_before + lines.len() >= wake_len)
@@ -248,7 +249,8 @@ impl LineSink {
 }
 
 impl WriterState {
-    /// Reserves room for this many bytes. Returns the number of bytes pending before; none if there is too little room.
+    /// Reserves room for this many bytes. Returns the number of bytes that were pending before; `None` if there is too
+    /// little room.
     fn reserve(&self, len: usize) -> Option<usize> {
         let grown = |pending: usize| {
             let sum = pending.checked_add(len)?;
@@ -257,7 +259,7 @@ impl WriterState {
         self.pending_len.fetch_update(Relaxed, Relaxed, grown).ok()
     }
 
-    /// The lock orders this after the added bytes, and before the thread's next check or sleep.
+    /// Taking the lock orders the wake-up after the added bytes, and before the thread's next check or sleep.
     fn wake(&self) {
         drop(lock(&self.control));
         self.changed.notify_all();
@@ -266,7 +268,7 @@ impl WriterState {
     fn close(&self) -> MutexGuard<'_, WriterControl> {
         let mut control = lock(&self.control);
         control.is_closed = true;
-        // With the lock of each buffer, since a push checks this there.
+        // Set under the lock of each buffer, where `push` checks it.
         for buffer in &control.buffers {
             lock(buffer).is_closed = true;
         }
@@ -278,7 +280,7 @@ impl WriterState {
         self.lost.fetch_add(lines, Relaxed);
     }
 
-    /// Accounts for bytes that were written, or lost.
+    /// Subtracts bytes that were written or lost from the pending ones.
     fn count_done(&self, len: usize) {
         let pending_before = self.pending_len.fetch_sub(len, Relaxed);
         // Only `close` waits for the buffers to be empty.
@@ -287,7 +289,7 @@ impl WriterState {
         }
     }
 
-    /// Waits for the next work; none if the log is closed and everything is written.
+    /// Waits for the next work. `None` if the log is closed and everything is written.
     fn next_round(&self) -> Option<WriteRound> {
         let mut control = lock(&self.control);
         let mut end = None;
@@ -327,7 +329,7 @@ struct WriteRound {
 
 impl WriterControl {
     fn round(&mut self) -> WriteRound {
-        // A buffer without sinks stays until it is written.
+        // A buffer without sinks is kept until its lines are written.
         let is_used = |buffer: &Arc<Mutex<SinkBuffer>>| {
             Arc::strong_count(buffer) > 1 || !lock(buffer).lines.is_empty()
         };
@@ -357,7 +359,7 @@ fn write_all<O: EntryOutput>(shared: &WriterState, mut output: O) {
                 }
             }
             lines.clear();
-            // A burst must not keep its memory for ever.
+            // The memory of a burst must not be kept for ever.
             if lines.capacity() > CAPACITY_KEPT_MAX {
                 lines = Vec::new();
             }

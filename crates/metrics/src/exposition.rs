@@ -1,4 +1,4 @@
-//! Writes a snapshot in the formats that Prometheus reads, by Prometheus' own library.
+//! Writes a snapshot in the exposition formats of Prometheus, with the library `prometheus-client`.
 
 use std::fmt;
 use std::sync::Mutex;
@@ -21,13 +21,13 @@ pub enum ExpositionFormat {
     PrometheusText,
     /// OpenMetrics, version 1.0.0.
     OpenMetrics,
-    /// Prometheus' protocol buffers, which alone carry native histograms.
+    /// Prometheus' protocol buffers, the only format with native histograms.
     PrometheusProtobuf,
 }
 
 impl ExpositionFormat {
-    /// Chooses the format by the client's Accept field. Preferences by `q` are not read: Prometheus lists the formats in
-    /// the order of its preference.
+    /// Chooses the format by the client's Accept field. Weights (`q`) are ignored, since Prometheus lists the formats
+    /// in the order of its preference.
     pub fn from_accept(accept: &str) -> ExpositionFormat {
         let first = accept.split(',').find_map(|range| {
             let name = range.split(';').next()?.trim();
@@ -54,7 +54,7 @@ impl ExpositionFormat {
         }
     }
 
-    /// Writes the snapshot; `None` if the library refuses a value.
+    /// Writes the snapshot; `None` if the library rejects a value.
     pub fn write(self, snapshot: MetricSnapshot) -> Option<Vec<u8>> {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(SnapshotCollector(Mutex::new(snapshot))));
@@ -72,14 +72,14 @@ impl ExpositionFormat {
     }
 }
 
-/// Hands a snapshot to the library.
+/// Provides a snapshot to the library.
 #[derive(Debug)]
 struct SnapshotCollector(Mutex<MetricSnapshot>);
 
 impl Collector for SnapshotCollector {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
         let snapshot = self.0.lock().map_err(|_| fmt::Error)?;
-        // A family without samples would be a heading without values.
+        // A family without samples is omitted, since it would be written as a heading without values.
         let filled = snapshot.families.iter().filter(|it| !it.samples.is_empty());
         for family in filled {
             let metric_type = match family.kind {
@@ -146,8 +146,8 @@ fn histogram(durations: &LatencyDistribution, encoder: &mut MetricEncoder<'_>) -
     )
 }
 
-/// The spans of consecutive native buckets (the offset from the span before, and the length), and the difference of
-/// each count from the one before.
+/// The native buckets in the form of the protocol: the spans of consecutive buckets (offset from the previous span, and
+/// length), and for each bucket the difference of its count from the previous one.
 fn sparse_buckets(durations: &LatencyDistribution) -> (Vec<(i32, u32)>, Vec<i64>) {
     let (mut spans, mut deltas): (Vec<(i32, u32)>, Vec<i64>) = (Vec::new(), Vec::new());
     let (mut next_index, mut count_before) = (0, 0);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_text_format_names_counters_with_their_suffix() {
+    fn text_format_adds_the_total_suffix_to_counters() {
         let text = text(ExpositionFormat::PrometheusText);
         assert!(
             text.contains("# TYPE lowroad_requests_total counter\n"),
@@ -224,14 +224,14 @@ mod tests {
     }
 
     #[test]
-    fn open_metrics_ends_with_its_mark() {
+    fn openmetrics_ends_with_eof() {
         let text = text(ExpositionFormat::OpenMetrics);
         assert!(text.contains("# TYPE lowroad_requests counter\n"), "{text}");
         assert!(text.ends_with("# EOF\n"), "{text}");
     }
 
     #[test]
-    fn the_buckets_of_a_native_histogram_are_spans_and_deltas() {
+    fn native_histogram_has_spans_and_deltas() {
         let histogram = LatencyHistogram::default();
         // 1 s and 2 s are bounds: indices 0 and 8.
         [1_000_000, 1_000_000, 1_050_000, 2_000_000]
@@ -250,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn the_format_follows_accept() {
+    fn accept_selects_the_format() {
         for (accept, expected) in [
             ("", ExpositionFormat::PrometheusText),
             ("*/*", ExpositionFormat::PrometheusText),

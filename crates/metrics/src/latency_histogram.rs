@@ -1,28 +1,28 @@
-//! Histogram of durations with exponential buckets: those of Prometheus' native histograms, schema 3, eight for each
-//! power of two, so that a bucket's bounds are 9 % apart.
+//! Histogram of durations with exponential buckets, those of Prometheus' native histograms with schema 3: eight for
+//! each power of two, so that the bounds of a bucket are 9 % apart.
 //!
-//! One thread records with plain loads and stores; any thread reads. Classic buckets end at powers of two seconds, which
-//! are bounds of native buckets, too, so both are views of the same counts.
+//! One thread records, with plain loads and stores; any thread may read. The bounds of the classic buckets are powers
+//! of two (in seconds), which are also bounds of native buckets, so both kinds are computed from the same counts.
 //!
 //! Source: Prometheus documentation, "Native histograms" (schemas, bucket boundaries).
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-/// Buckets for each power of two: 2 to the power of the schema.
+/// The number of buckets for each power of two: 2 to the power of the schema.
 const BUCKETS_PER_OCTAVE: usize = 8;
-/// The schema of native histograms with that many buckets.
+/// The schema of native histograms with this number of buckets.
 pub const NATIVE_SCHEMA: i32 = 3;
 /// Durations up to 2^`EXPONENT_MIN` s (0.95 us) are in the first bucket.
 const EXPONENT_MIN: i32 = -20;
 /// Durations beyond 2^`EXPONENT_MAX` s (17 min) are in the last bucket.
 const EXPONENT_MAX: i32 = 10;
 const OCTAVES: usize = (EXPONENT_MAX - EXPONENT_MIN) as usize;
-/// One bucket below the first octave, and one beyond the last.
+/// Includes one bucket below the first octave, and one above the last.
 const BUCKET_COUNT: usize = OCTAVES * BUCKETS_PER_OCTAVE + 2;
 /// The powers of two, in seconds, at which classic buckets end: 0.12 ms to 64 s.
 const CLASSIC_EXPONENTS: std::ops::RangeInclusive<i32> = -13..=6;
 
-/// Durations that one thread records.
+/// A histogram of the durations that one thread records.
 #[derive(Debug)]
 pub struct LatencyHistogram {
     sum_us: AtomicU64,
@@ -38,7 +38,7 @@ impl Default for LatencyHistogram {
     }
 }
 
-/// Adds without a locked instruction: only one thread writes.
+/// Adds without a locked instruction, since only one thread writes.
 #[inline]
 fn add(value: &AtomicU64, n: u64) {
     value.store(value.load(Relaxed).wrapping_add(n), Relaxed);
@@ -71,11 +71,11 @@ impl LatencyHistogram {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BucketIndex(usize);
 
-/// Finds the bucket of a duration: the power of two from the exponent of its floating-point form, the bucket within the
-/// octave by comparing the mantissa with the seven bounds in it.
+/// Finds the bucket of a duration. The exponent of its floating-point form gives the octave (power of two), and
+/// comparing the mantissa with the seven bounds gives the bucket within the octave.
 #[inline]
 pub fn bucket_index(duration_us: u64) -> BucketIndex {
-    // 53 bits hold the microseconds of 285 years.
+    // 53 bits suffice for the microseconds of 285 years.
     let bits = (duration_us as f64 * 1e-6).to_bits();
     let exponent = (bits >> 52) as i32 - 1023;
     let mantissa = bits & ((1 << 52) - 1);
@@ -85,7 +85,7 @@ pub fn bucket_index(duration_us: u64) -> BucketIndex {
     if exponent >= EXPONENT_MAX {
         return BucketIndex(BUCKET_COUNT - 1);
     }
-    // A bucket includes its upper bound, so a mantissa of zero belongs to the octave before.
+    // A bucket includes its upper bound, so a mantissa of zero belongs to the previous octave.
     let within = MANTISSA_BOUNDS
         .iter()
         .map(|bound| usize::from(mantissa > *bound))
@@ -106,7 +106,7 @@ const MANTISSA_BOUNDS: [u64; BUCKETS_PER_OCTAVE] = [
     0x000d_5818_dcfb_a487,
 ];
 
-/// Durations of all threads.
+/// The distribution of the durations of all threads.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct LatencyDistribution {
     sum_us: u64,
@@ -141,8 +141,8 @@ impl LatencyDistribution {
         }
     }
 
-    /// The classic buckets: upper bounds in seconds, and how many durations each has, not cumulative. The last has no
-    /// bound.
+    /// The classic buckets: upper bound in seconds, and number of durations, not cumulative. The bound of the last is
+    /// infinity.
     pub fn classic_buckets(&self) -> Vec<(f64, u64)> {
         let mut start = 0;
         let mut buckets = Vec::new();
@@ -156,15 +156,14 @@ impl LatencyDistribution {
         buckets
     }
 
-    /// The native buckets that are not empty: their index in [`NATIVE_SCHEMA`], and how many durations each has.
+    /// The native buckets that are not empty: index in [`NATIVE_SCHEMA`], and number of durations.
     pub fn native_buckets(&self) -> impl Iterator<Item = (i32, u64)> {
         let filled = self.buckets.iter().enumerate().filter(|(_, n)| **n > 0);
         // Native index i ends at 2^(i/8); the first bucket here ends at 2^EXPONENT_MIN.
         filled.map(|(index, n)| (EXPONENT_MIN * BUCKETS_PER_OCTAVE as i32 + index as i32, *n))
     }
 
-    /// The duration in seconds that `part` (0 to 1) of the durations do not exceed, interpolated within its bucket; 0
-    /// without durations.
+    /// The quantile `part` (0 to 1) in seconds, interpolated within its bucket; 0 if there are no durations.
     pub fn quantile_s(&self, part: f64) -> f64 {
         let rank = part * self.count() as f64;
         let mut below = 0;
@@ -190,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn each_duration_is_between_the_bounds_of_its_bucket() {
+    fn duration_is_within_the_bounds_of_its_bucket() {
         for us in (1..5000).chain((5000..900_000_000).step_by(104_729)) {
             let (low, high) = bounds(bucket_index(us));
             let s = us as f64 * 1e-6;
@@ -199,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bucket_includes_its_upper_bound() {
+    fn bucket_includes_its_upper_bound() {
         for exponent in 0..8u32 {
             let us = 1_000_000 << exponent;
             let (_, high) = bounds(bucket_index(us));
@@ -208,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn extreme_durations_are_in_the_first_and_the_last_bucket() {
+    fn extreme_durations_are_in_the_first_and_last_bucket() {
         assert_eq!(bucket_index(0), BucketIndex(0));
         assert_eq!(bucket_index(u64::MAX), BucketIndex(BUCKET_COUNT - 1));
         let histogram = LatencyHistogram::default();

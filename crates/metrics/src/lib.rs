@@ -1,8 +1,8 @@
-//! Metrics: what threads record without locks, and how a scrape shows it.
+//! Metrics: threads record values without locks, and a scrape reads them.
 //!
-//! Each worker records into values of its own ([`latency_histogram`]); a scrape adds them up into a
-//! [`MetricSnapshot`], which [`exposition`] writes in the formats of Prometheus and OpenMetrics. Knows no socket, clock
-//! or server.
+//! Each worker has its own counters and histograms ([`latency_histogram`]); for a scrape they are added up into a
+//! [`MetricSnapshot`], which [`exposition`] writes in the formats of Prometheus and OpenMetrics. The crate uses no
+//! sockets or clocks.
 
 #![forbid(unsafe_code)]
 

@@ -1,21 +1,21 @@
-//! The scopes by which requests are counted: a site, and a route of it. Their number is bounded, so that a
-//! configuration with thousands of sites does not make a scrape unreadable.
+//! The scopes for which requests are counted: a site, and one of its routes. The number of scopes is limited, so that a
+//! configuration with thousands of sites does not produce too many time series (cardinality).
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
-/// Scopes beyond this number are counted together.
+/// The maximum number of scopes; further ones are counted together.
 pub const SCOPE_COUNT_MAX: usize = 512;
-/// The label of a site or route beyond the bound.
+/// The label of sites and routes beyond the limit.
 const OTHER: &str = "other";
 
-/// The number of a scope; the index into each worker's counters.
+/// A scope, identified by its number, which is the index into each worker's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MetricScope(u16);
 
 impl MetricScope {
-    /// Requests of no site: malformed ones, and those for unknown hosts.
+    /// Requests without a site: malformed ones, and those for unknown hosts.
     pub const NO_SITE: MetricScope = MetricScope(0);
-    /// Requests of sites and routes beyond the bound.
+    /// Requests of sites and routes beyond the limit.
     pub const OTHER: MetricScope = MetricScope(1);
 
     /// The scope with this number.
@@ -24,12 +24,12 @@ impl MetricScope {
         MetricScope(number)
     }
 
-    /// Its number.
+    /// The number of the scope.
     pub fn number(self) -> u16 {
         self.0
     }
 
-    /// Its index into counters, below [`SCOPE_COUNT_MAX`].
+    /// The index into counters, below [`SCOPE_COUNT_MAX`].
     #[inline]
     pub fn index(self) -> usize {
         usize::from(self.0) % SCOPE_COUNT_MAX
@@ -39,13 +39,13 @@ impl MetricScope {
 /// The labels of a scope.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct ScopeLabels {
-    /// The site; empty for requests of no site.
+    /// The site; empty for requests without a site.
     pub site: String,
-    /// The route; empty for requests that no route answers.
+    /// The route; empty for requests without a route.
     pub route: String,
 }
 
-/// All scopes since the start. A scope keeps its number over reloads, so that its counters go on.
+/// All scopes since the start of the server. A scope has the same number after a reload, so that its counters continue.
 #[derive(Debug)]
 pub struct ScopeRegistry {
     scopes: Mutex<Vec<ScopeLabels>>,
@@ -64,7 +64,7 @@ impl Default for ScopeRegistry {
 }
 
 impl ScopeRegistry {
-    /// The scope of a route, or of a site if `route` is empty; [`MetricScope::OTHER`] beyond the bound.
+    /// The scope of a route, or of a site if `route` is empty; [`MetricScope::OTHER`] beyond the limit.
     pub fn scope(&self, site: &str, route: &str) -> MetricScope {
         let mut scopes = self.lock();
         let found = scopes
@@ -89,7 +89,7 @@ impl ScopeRegistry {
     }
 
     fn lock(&self) -> MutexGuard<'_, Vec<ScopeLabels>> {
-        // A push is complete or has not happened, so a poisoned list is valid.
+        // Poisoning is ignored: a push is complete or has not happened, so the list is valid.
         self.scopes.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -99,7 +99,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_scope_keeps_its_number() {
+    fn scope_numbers_are_stable() {
         let registry = ScopeRegistry::default();
         let first = registry.scope("example.com", "");
         let second = registry.scope("example.com", "proxy app");
@@ -111,7 +111,7 @@ mod tests {
     }
 
     #[test]
-    fn scopes_beyond_the_bound_are_counted_together() {
+    fn scopes_beyond_the_limit_are_counted_together() {
         let registry = ScopeRegistry::default();
         for number in 0..2 * SCOPE_COUNT_MAX {
             registry.scope(&format!("site-{number}"), "");
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(registry.labels().len(), SCOPE_COUNT_MAX);
         assert_eq!(registry.scope("another", ""), MetricScope::OTHER);
         assert_eq!(registry.labels()[MetricScope::OTHER.index()].site, "other");
-        // Those that were there before are still found.
+        // Existing scopes are still found.
         assert_ne!(registry.scope("site-1", ""), MetricScope::OTHER);
     }
 }

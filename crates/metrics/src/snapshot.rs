@@ -1,4 +1,4 @@
-//! The values of all metrics at one moment, without a format.
+//! [`MetricSnapshot`]: the values of all metrics at one moment, independent of the exposition format.
 
 use crate::latency_histogram::LatencyDistribution;
 
@@ -7,11 +7,11 @@ use crate::latency_histogram::LatencyDistribution;
 pub enum MetricKind {
     /// A sum that only grows.
     Counter,
-    /// A value that goes up and down.
+    /// A value that increases and decreases.
     Gauge,
     /// A distribution of durations in seconds.
     Histogram,
-    /// Labels that describe the program; its value is always 1.
+    /// Labels that describe the program; the value is always 1.
     Info,
 }
 
@@ -31,18 +31,18 @@ pub enum SampleValue {
 /// One labelled value of a family.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricSample {
-    /// Names and values of its labels.
+    /// The names and values of the labels.
     pub labels: Vec<(&'static str, String)>,
-    /// Its value.
+    /// The value.
     pub value: SampleValue,
 }
 
 /// A metric with its samples.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MetricFamily {
-    /// The name without the suffix `_total`, which counters get in every format.
+    /// The name without the suffix `_total`, which is added for counters in every format.
     pub name: String,
-    /// One line that says what is counted.
+    /// One line of description.
     pub help: &'static str,
     /// The kind.
     pub kind: MetricKind,
@@ -53,12 +53,12 @@ pub struct MetricFamily {
 /// All metrics at one moment.
 #[derive(Clone, Debug, Default)]
 pub struct MetricSnapshot {
-    /// The families in the order in which they are shown.
+    /// The families in the order of the output.
     pub families: Vec<MetricFamily>,
 }
 
 impl MetricSnapshot {
-    /// Adds a family; returns it, for its samples.
+    /// Adds a family, and returns it, so that samples can be added.
     pub fn family(
         &mut self,
         kind: MetricKind,

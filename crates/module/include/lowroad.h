@@ -1,14 +1,14 @@
 /* Modules for the Lowroad web server, in C. docs/modules.md explains it in ten minutes.
  *
  * A module answers requests. It is a state machine: the server calls lowroad_handle with an event,
- * the module does the work that is possible at once, and returns whether the response is complete or
- * it waits for another event. It must not block: other requests wait for it meanwhile.
+ * the module does the work that is possible immediately, and returns whether the response is complete or
+ * the module waits for another event. It must not block: meanwhile, other requests of the worker have to wait.
  *
  * The same source makes a shared library, `cc -shared -fPIC -o hello.so hello.c`, and a WebAssembly
  * module, `clang --target=wasm32 -nostdlib -Wl,--no-entry -o hello.wasm hello.c`.
  *
- * Text is bytes with a length unless the comment has "C string". The server uses pointers only during
- * the call that gets them.
+ * Text is passed as a pointer and a length unless the comment says "C string". The server does not use a pointer
+ * after the function to which it was passed has returned.
  */
 #ifndef LOWROAD_H
 #define LOWROAD_H
@@ -23,28 +23,28 @@ extern "C" {
 /* The version of this interface. Functions may be added to it at the end; anything else changes it. */
 #define LOWROAD_ABI 1
 
-/* A request being answered; in lowroad_start, the worker. It belongs to the server and is valid only
- * until the function that got it returns: the next event has another pointer. To resume a call later,
- * keep its lowroad_ticket. */
+/* A call: a request that the module is answering; in lowroad_start, the worker. The server owns the struct, and the
+ * pointer is valid only until the module's function returns: the next event of the call has another pointer. To resume
+ * a call later, keep its lowroad_ticket. */
 typedef struct lowroad_call lowroad_call;
 
-/* Why lowroad_handle is called. */
+/* The events that lowroad_handle receives. */
 enum lowroad_event {
     LOWROAD_REQUEST = 1,   /* A request arrived: always the first event of a call. */
-    LOWROAD_BODY = 2,      /* `number` bytes of its body are available: lowroad_read. */
+    LOWROAD_BODY = 2,      /* `number` bytes of the request's body are available: lowroad_read. */
     LOWROAD_BODY_END = 3,  /* The body is complete; also sent for a request without a body. */
     LOWROAD_TIMER = 4,     /* The time set with lowroad_timer has passed. */
     LOWROAD_FETCHED = 5,   /* Fetch `number` is complete: lowroad_fetched. */
     LOWROAD_CONTINUED = 6, /* lowroad_continue was called. */
-    LOWROAD_ROOM = 7,      /* There is room again after lowroad_send returned 0. */
-    LOWROAD_GONE = 8       /* The client closed, or the time limit passed. The last event; free the call's memory. */
+    LOWROAD_ROOM = 7,      /* The output buffer has room again, after lowroad_send returned 0. */
+    LOWROAD_GONE = 8       /* The client closed, or the time limit passed. No further event; free the call's memory. */
 };
 
 /* The results of lowroad_handle. */
 enum lowroad_next {
-    LOWROAD_DONE = 0,   /* The response is complete. There is no further event. */
-    LOWROAD_WAIT = 1,   /* Call again at the next event. */
-    LOWROAD_FAILED = -1 /* The client gets 500, or a truncated response if it has begun. No further event. */
+    LOWROAD_DONE = 0,   /* The response is complete. No further event. */
+    LOWROAD_WAIT = 1,   /* The module waits for the next event. */
+    LOWROAD_FAILED = -1 /* The client gets 500, or a truncated response if its head was sent. No further event. */
 };
 
 /* The values that lowroad_get returns. */
@@ -55,11 +55,11 @@ enum lowroad_what {
     LOWROAD_QUERY = 4,     /* the target after '?', as sent */
     LOWROAD_HOST = 5,      /* the requested host */
     LOWROAD_PEER = 6,      /* the client's address, "192.0.2.1" */
-    LOWROAD_FIELD = 7,     /* the request field `name`, in any case; the first of them */
+    LOWROAD_FIELD = 7,     /* the request field `name` (case-insensitive); the first one */
     LOWROAD_COOKIE = 8,    /* the cookie `name` */
-    LOWROAD_PARAMETER = 9, /* the parameter `name` of the query, decoded; the first of them */
+    LOWROAD_PARAMETER = 9, /* the parameter `name` of the query, decoded; the first one */
     LOWROAD_FIELDS = 10,   /* all request fields, "Name: value\r\n" each */
-    LOWROAD_ROOT = 11,     /* the site's folder */
+    LOWROAD_ROOT = 11,     /* the document root */
     LOWROAD_SETTING = 12,  /* the module's setting `name`; in lowroad_start too */
     LOWROAD_WORKER = 13    /* the worker's number, "0"; in lowroad_start too */
 };
@@ -84,7 +84,7 @@ LOWROAD_EXPORT(lowroad_start) void *lowroad_start(lowroad_call *worker);
 LOWROAD_EXPORT(lowroad_handle)
 int lowroad_handle(void *state, lowroad_call *call, int event, uint32_t number);
 
-/* Optional. The worker ends, or the module is replaced. All calls of this worker have ended. Not
+/* Optional. Called when the worker ends or the module is replaced, after all calls of this worker. Not
  * called in WebAssembly, where an instance's memory is freed as a whole. */
 LOWROAD_EXPORT(lowroad_stop) void lowroad_stop(void *state);
 
@@ -120,7 +120,7 @@ __attribute__((weak)) uint32_t lowroad_abi(void) { return LOWROAD_ABI; }
 /* The server's functions, passed to the library when it is loaded. */
 struct lowroad_host {
     uint32_t abi;  /* LOWROAD_ABI of the server */
-    uint32_t size; /* bytes of this struct there */
+    uint32_t size; /* the struct's size in the server, in bytes */
     int64_t (*get)(lowroad_call *, uint32_t, const char *, size_t, char *, size_t);
     int64_t (*read)(lowroad_call *, uint32_t, void *, size_t);
     int64_t (*left)(lowroad_call *, uint32_t);
@@ -140,7 +140,7 @@ struct lowroad_host {
     uint64_t (*now_ms)(void);
 };
 
-/* Weak, so that several files of one module may include this. Hidden, so that the
+/* Weak, so that several files of one module may include this header. Hidden, so that the
  * dynamic linker does not resolve it to another module's. */
 __attribute__((weak, visibility("hidden"))) const struct lowroad_host *lowroad_server;
 #define LOWROAD_CALL(name) lowroad_server->name
@@ -148,7 +148,7 @@ __attribute__((weak, visibility("hidden"))) const struct lowroad_host *lowroad_s
 /* The server calls this first, to check the version. */
 LOWROAD_EXPORT(lowroad_abi) __attribute__((weak)) uint32_t lowroad_abi(void) { return LOWROAD_ABI; }
 
-/* Then it passes its functions. Not 0: the server has fewer functions than this module needs. */
+/* The server calls this second, to pass its functions. -1: the module needs functions that this server lacks. */
 LOWROAD_EXPORT(lowroad_load) __attribute__((weak)) int lowroad_load(const struct lowroad_host *host)
 {
     if (host->abi != LOWROAD_ABI || host->size < sizeof(struct lowroad_host))
@@ -159,7 +159,7 @@ LOWROAD_EXPORT(lowroad_load) __attribute__((weak)) int lowroad_load(const struct
 
 #endif
 
-/* ---- The server's functions for modules. int: 0 or more is success, -1 a refusal (see the log) ---- */
+/* ---- The server's functions for modules. int: 0 or more for success, -1 if refused (reason in the error log) ---- */
 
 static inline size_t lowroad_len(const char *text)
 {
@@ -169,9 +169,9 @@ static inline size_t lowroad_len(const char *text)
     return len;
 }
 
-/* Copies a value as a C string into buf of `cap` bytes, truncated if necessary. Returns its whole
- * length, which may be more than was copied; -1 if there is none. `name` is a C string, or NULL where `what`
- * has no names. */
+/* Copies a value as a C string into buf of `cap` bytes, truncated if necessary. Returns the value's full
+ * length, which may be more than was copied; -1 if the request has no such value. `name` is a C string, or NULL if
+ * `what` takes no name. */
 static inline int64_t lowroad_get(lowroad_call *call, enum lowroad_what what, const char *name, char *buf, size_t cap)
 {
     size_t room = cap ? cap - 1 : 0;
@@ -182,7 +182,7 @@ static inline int64_t lowroad_get(lowroad_call *call, enum lowroad_what what, co
 }
 
 /* Takes up to `cap` bytes of the request's available body (from = 0), or of fetch `from`.
- * Returns the number. The next part of the body arrives, with an event, after all of this one was taken. */
+ * Returns the number of bytes. The next part of the body arrives, with an event, after all of this part was taken. */
 static inline int64_t lowroad_read(lowroad_call *call, uint32_t from, void *buf, size_t cap)
 {
     return LOWROAD_CALL(read)(call, from, buf, cap);
@@ -191,7 +191,7 @@ static inline int64_t lowroad_read(lowroad_call *call, uint32_t from, void *buf,
 /* The number of bytes that lowroad_read could return now. */
 static inline int64_t lowroad_left(lowroad_call *call, uint32_t from) { return LOWROAD_CALL(left)(call, from); }
 
-/* Sets the status, 200 to 599. It is 200 unless this is called. */
+/* Sets the status, 200 to 599. The default is 200. */
 static inline int lowroad_status(lowroad_call *call, uint32_t status) { return LOWROAD_CALL(status)(call, status); }
 
 /* Adds a field to the response; C strings. The server sets Connection, Content-Length, Date and
@@ -201,8 +201,8 @@ static inline int lowroad_field(lowroad_call *call, const char *name, const char
     return LOWROAD_CALL(field)(call, name, lowroad_len(name), value, lowroad_len(value));
 }
 
-/* Appends bytes to the response's body. 1: there is room for more; 0: they were taken, but wait for
- * LOWROAD_ROOM before the next; -1: refused, the response is too long. */
+/* Appends bytes to the response's body. 1: the buffer has room for more; 0: the bytes were accepted, but wait
+ * for LOWROAD_ROOM before sending more; -1: refused, the response is too long. */
 static inline int lowroad_send(lowroad_call *call, const void *bytes, size_t len)
 {
     return LOWROAD_CALL(send)(call, bytes, len);
@@ -221,29 +221,29 @@ static inline int lowroad_send_stored(lowroad_call *call, const char *path)
     return LOWROAD_CALL(send_stored)(call, path, lowroad_len(path));
 }
 
-/* Sends the response made so far and streams the rest. Not after lowroad_send_stored. */
+/* Sends the response created so far and streams the rest. Not after lowroad_send_stored. */
 static inline int lowroad_flush(lowroad_call *call) { return LOWROAD_CALL(flush)(call); }
 
 /* Sets the call's timer: LOWROAD_TIMER arrives after this many milliseconds; with 0, after the worker's
- * other calls had their turn. A call has one timer, which this resets. */
+ * other ready calls were executed. A call has only one timer; setting it again replaces it. */
 static inline int lowroad_timer(lowroad_call *call, uint32_t after_ms) { return LOWROAD_CALL(timer)(call, after_ms); }
 
-/* Starts to fetch a path of the site ("/...") or an http:// URL; a C string. Returns the number, 1 or
- * more, that LOWROAD_FETCHED will carry. */
+/* Starts to fetch a path of the site ("/...") or an http:// URL; a C string. Returns the fetch's number (1 or
+ * more), which LOWROAD_FETCHED will have. */
 static inline int lowroad_fetch(lowroad_call *call, const char *target)
 {
     return LOWROAD_CALL(fetch)(call, target, lowroad_len(target));
 }
 
-/* The status of a completed fetch; 0 without an answer, or if the module's key `fetch` in the
- * configuration does not allow that server; -1 if it is not complete. lowroad_read returns its bytes. */
+/* The status of a completed fetch; 0 without a response, or if the module's key `fetch` in the
+ * configuration does not permit that server; -1 if the fetch is not complete. lowroad_read returns the content. */
 static inline int lowroad_fetched(lowroad_call *call, uint32_t number) { return LOWROAD_CALL(fetched)(call, number); }
 
-/* The module's number for the call: 0 at first; often a pointer. */
+/* A number that the module stores for the call, often a pointer. Initially 0. */
 static inline uint64_t lowroad_memory(lowroad_call *call) { return LOWROAD_CALL(memory)(call); }
 static inline int lowroad_set_memory(lowroad_call *call, uint64_t memory) { return LOWROAD_CALL(set_memory)(call, memory); }
 
-/* A number with which any thread and any other call can resume this call. */
+/* A number with which any thread or another call can resume this call. */
 static inline uint64_t lowroad_ticket(lowroad_call *call) { return LOWROAD_CALL(ticket)(call); }
 
 /* Resumes the call of this ticket with LOWROAD_CONTINUED. -1: the call has ended. */
@@ -272,14 +272,14 @@ static inline uint64_t lowroad_now_ms(void)
 #endif
 }
 
-/* Makes the response a redirect to `where`, a C string: status 301, 302, 303, 307 or 308. */
+/* Makes the response a redirect to `where`, a C string. `status` is one of 301, 302, 303, 307 and 308. */
 static inline int lowroad_redirect(lowroad_call *call, uint32_t status, const char *where)
 {
     int set = lowroad_status(call, status);
     return set < 0 ? set : lowroad_field(call, "Location", where);
 }
 
-/* Allows any cache to store the response and to reuse it for this many seconds. */
+/* Permits any cache to store the response and to reuse it for this many seconds. */
 static inline int lowroad_cache(lowroad_call *call, uint32_t seconds)
 {
     char value[40], digits[10];

@@ -1,6 +1,6 @@
-//! The interface for shared libraries and WebAssembly modules: `include/lowroad.h` in Rust.
+//! The interface (ABI) for shared libraries and WebAssembly modules, in Rust: the counterpart of `include/lowroad.h`.
 //!
-//! [`export!`](crate::export) defines a module's exported functions; they call the functions here.
+//! [`export!`](crate::export) defines the functions that a module exports; they call the functions of this file.
 
 use std::borrow::Cow;
 use std::ffi::c_void;
@@ -24,16 +24,17 @@ pub use sys::{load, HostTable};
 /// The version of the interface.
 pub const ABI: u32 = 1;
 
-/// The server's handle of a call, opaque to modules.
+/// The server's handle of a call; opaque to modules.
 pub type CallPointer = *mut c_void;
 
-/// A call on the other side of the ABI.
+/// A call in the server, reached through the ABI.
 struct ForeignCall(CallPointer);
 
 impl CallHost for ForeignCall {
     fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         const GUESS: usize = 128;
-        // Most values fit the first buffer. `get` returns the whole length, so a longer value takes one more call.
+        // Most values fit the first buffer. `get` returns the full length, so a longer value needs one more function
+        // call.
         let mut value = vec![0; GUESS];
         let mut len = usize::try_from(sys::get(self.0, kind as u32, name, &mut value)).ok()?;
         if len > value.len() {
@@ -105,11 +106,12 @@ impl CallHost for ForeignCall {
     }
 }
 
-/// `lowroad_start`: null if the module cannot start.
+/// `lowroad_start`: returns null if the module cannot start.
 pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     let mut host = ForeignCall(worker);
-    // The server resets instances to their start state unless their memory has grown since. So the allocator gets
-    // its first page now; the length depends on a call, so that the compiler cannot remove the allocation.
+    // The server can reset an instance to its state after the start only if its memory has not grown since. Therefore
+    // the allocator is made to get its first page now; the length is not constant, so the compiler cannot remove the
+    // allocation.
     #[cfg(target_arch = "wasm32")]
     drop(vec![0u8; usize::from(host.now_ms() != 0)]);
     let started = catch_unwind(AssertUnwindSafe(|| {
@@ -126,11 +128,11 @@ pub fn start<M: Module>(worker: CallPointer) -> *mut c_void {
     }
 }
 
-/// `lowroad_handle`. A panic of the module ends the call, not the server.
+/// `lowroad_handle`. If the module panics, only the call fails, not the server.
 ///
 /// # Safety
-/// `state` was returned by [`start`] for the same `M`, is not stopped yet, and is not in use now. `call` was passed
-/// by the server, and only this function wrote its memory.
+/// `state` was returned by [`start`] for the same `M`, has not been stopped, and is not in use. `call` was passed by
+/// the server, and only this function has set its memory.
 pub unsafe fn handle<M: Module>(
     state: *mut c_void,
     call: CallPointer,
@@ -143,13 +145,13 @@ pub unsafe fn handle<M: Module>(
     };
     let mut host = ForeignCall(call);
     let memory = host.memory() as usize as *mut M::Memory;
-    // SAFETY: by this function's contract the memory is 0 or a pointer that `Box::into_raw` returned below. It is set
-    // to 0 here, so that the box has one owner even if the module panics.
+    // SAFETY: by this function's contract, the memory is 0 or a pointer returned by `Box::into_raw` below. The memory
+    // is set to 0 here, so that the box has one owner even if the module panics.
     let mut boxed_memory = (!memory.is_null()).then(|| unsafe { Box::from_raw(memory) });
     if boxed_memory.is_some() {
         host.set_memory(0);
     }
-    // SAFETY: by this function's contract `state` is a module of this type without other users.
+    // SAFETY: by this function's contract, `state` points to a module of this type that has no other users.
     let module = unsafe { &mut *state.cast::<M>() };
     let result = catch_unwind(AssertUnwindSafe(|| {
         step(module, &mut host, &mut boxed_memory, event)
@@ -173,14 +175,14 @@ pub unsafe fn handle<M: Module>(
 /// # Safety
 /// `state` was returned by [`start`] for the same `M`, and is not used afterwards.
 pub unsafe fn stop<M: Module>(state: *mut c_void) {
-    // SAFETY: by this function's contract `state` is the pointer that `start` made from a box.
+    // SAFETY: by this function's contract, `state` is the pointer that `start` created from a box.
     let module = unsafe { Box::from_raw(state.cast::<M>()) };
-    // A panic must not unwind into the server. The module ends anyway, so the result is ignored.
+    // A panic must not unwind into the server. The module ends in any case, so the result is ignored.
     let _ = catch_unwind(AssertUnwindSafe(|| module.stop()));
 }
 
-/// Defines the exported functions of a shared library or WebAssembly module. Use it once in a crate with a `crate-type`
-/// includes `cdylib`.
+/// Defines the functions that a shared library or WebAssembly module exports. Must be used once in a crate whose
+/// `crate-type` includes `cdylib`.
 #[macro_export]
 macro_rules! export {
     ($module:ty) => {
@@ -203,19 +205,19 @@ macro_rules! export {
             event: i32,
             number: u32,
         ) -> i32 {
-            // SAFETY: the server calls as lowroad.h specifies.
+            // SAFETY: the server calls this function as lowroad.h specifies.
             unsafe { $crate::abi::handle::<$module>(state, call, event, number) }
         }
 
         #[no_mangle]
         unsafe extern "C" fn lowroad_stop(state: *mut ::std::ffi::c_void) {
-            // SAFETY: the server calls as lowroad.h specifies.
+            // SAFETY: the server calls this function as lowroad.h specifies.
             unsafe { $crate::abi::stop::<$module>(state) }
         }
     };
 }
 
-/// The export that only shared libraries have; used by [`export!`](crate::export).
+/// The export of shared libraries only; used by [`export!`](crate::export).
 #[cfg(not(target_arch = "wasm32"))]
 #[doc(hidden)]
 #[macro_export]
@@ -223,13 +225,13 @@ macro_rules! export_load {
     () => {
         #[no_mangle]
         unsafe extern "C" fn lowroad_load(table: *const $crate::abi::HostTable) -> i32 {
-            // SAFETY: the server calls as lowroad.h specifies.
+            // SAFETY: the server calls this function as lowroad.h specifies.
             unsafe { $crate::abi::load(table) }
         }
     };
 }
 
-/// The export that only shared libraries have; used by [`export!`](crate::export).
+/// The export of shared libraries only; used by [`export!`](crate::export).
 #[cfg(target_arch = "wasm32")]
 #[doc(hidden)]
 #[macro_export]

@@ -1,4 +1,4 @@
-//! Modules that are built into the server. They need no ABI: a call is a virtual call.
+//! Modules that are built into the server. They need no ABI: the server calls them through a trait object.
 
 use std::any::Any;
 
@@ -7,19 +7,19 @@ use crate::{step, CallEvent, CallHost, CallStep, Module, ModuleSettings};
 /// A module that is built into the server.
 #[derive(Clone, Copy)]
 pub struct LinkedModule {
-    /// Its name in the configuration: `linked = "NAME"`.
+    /// The module's name in the configuration: `linked = "NAME"`.
     pub name: &'static str,
-    /// Starts it for one worker.
+    /// Starts the module for one worker.
     pub start: StartFunction,
 }
 
-/// Starts a module for one worker.
+/// A function that starts a module for one worker.
 pub type StartFunction = fn(&mut dyn CallHost) -> Result<Box<dyn WorkerModule>, String>;
 
-/// The memory that a worker keeps with a call for its module.
+/// The state that a module keeps for a call from one event to the next.
 pub type CallData = Option<Box<dyn Any + Send>>;
 
-/// A module started for one worker, independent of its type.
+/// A module that was started for one worker; the trait hides its type.
 pub trait WorkerModule: Send {
     /// Passes an event to the module.
     fn handle(
@@ -32,7 +32,7 @@ pub trait WorkerModule: Send {
     fn stop(self: Box<Self>);
 }
 
-/// Makes the module's entry for the server's list.
+/// Creates the module's entry for the server's list of built-in modules.
 pub fn linked<M: Module>(name: &'static str) -> LinkedModule {
     LinkedModule {
         name,

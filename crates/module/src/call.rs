@@ -1,31 +1,31 @@
-//! The call as modules use it: typed convenience methods over `CallHost`.
+//! The call, as modules see it: typed methods over `CallHost`.
 
 use crate::host::{CallHost, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
-/// A request being answered.
+/// A request while a module processes it.
 pub struct Call<'a> {
     host: &'a mut dyn CallHost,
 }
 
 impl<'a> Call<'a> {
-    /// A call over the server's functions.
+    /// Wraps the server's functions for a call.
     pub fn new(host: &'a mut dyn CallHost) -> Call<'a> {
         Call { host }
     }
 
     // ---- The request ----
 
-    /// The method: `GET`.
+    /// The method, for example `GET`.
     pub fn method(&self) -> String {
         self.text(HostValue::Method, "").unwrap_or_default()
     }
 
-    /// Path and query as the client sent them.
+    /// The request target, path and query, as the client sent it.
     pub fn target(&self) -> String {
         self.text(HostValue::Target, "").unwrap_or_default()
     }
 
-    /// The decoded path; begins with `/`, has no dot segments and no NUL.
+    /// The decoded path; begins with `/`, without dot segments and NUL.
     pub fn path(&self) -> String {
         self.text(HostValue::Path, "").unwrap_or_default()
     }
@@ -35,7 +35,7 @@ impl<'a> Call<'a> {
         self.text(HostValue::Query, "")
     }
 
-    /// The first parameter of the query with this name, decoded.
+    /// The first query parameter with this name, decoded.
     pub fn parameter(&self, name: &str) -> Option<String> {
         self.text(HostValue::Parameter, name)
     }
@@ -50,7 +50,7 @@ impl<'a> Call<'a> {
         self.text(HostValue::Peer, "").unwrap_or_default()
     }
 
-    /// The first request field with this name, in any case.
+    /// The first request field with this name (case-insensitive).
     pub fn request_field(&self, name: &str) -> Option<String> {
         self.text(HostValue::Field, name)
     }
@@ -76,15 +76,15 @@ impl<'a> Call<'a> {
         text_of(self.host, kind, name)
     }
 
-    /// Takes the available part of the request's body. The next part arrives, with an event, after all of this one
-    /// was taken.
+    /// Takes the part of the request body that is available. After all of it has been taken, the next part arrives with
+    /// an event.
     pub fn read(&mut self) -> Vec<u8> {
         self.take(0)
     }
 
     // ---- The response ----
 
-    /// Sets the status, 200 to 599. It is 200 unless this is called.
+    /// Sets the status, 200 to 599. The default is 200.
     pub fn status(&mut self, status: u16) -> bool {
         self.host.status(u32::from(status))
     }
@@ -94,53 +94,53 @@ impl<'a> Call<'a> {
         self.host.field(name.as_bytes(), value.as_ref())
     }
 
-    /// Appends to the body.
+    /// Appends bytes to the body.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) -> SendStatus {
         self.host.send(bytes.as_ref())
     }
 
-    /// Appends the site's content for a decoded path, without copying it through the module. At most once in a
+    /// Appends the site's content for a decoded path, without copying it through the module. Can be called once per
     /// response, and not after [`Call::flush`].
     pub fn send_stored(&mut self, path: &str) -> bool {
         self.host.send_stored(path.as_bytes())
     }
 
-    /// Sends the response made so far and streams the rest. Not after [`Call::send_stored`].
+    /// Sends the response created so far, and streams the rest. Not possible after [`Call::send_stored`].
     pub fn flush(&mut self) -> bool {
         self.host.flush()
     }
 
-    /// Makes the response a redirect to `location`: status 301, 302, 303, 307 or 308.
+    /// Makes the response a redirect to `location`, with status 301, 302, 303, 307 or 308.
     pub fn redirect(&mut self, status: u16, location: &str) -> bool {
         self.status(status) && self.field("Location", location)
     }
 
-    /// Allows any cache to store the response and to reuse it for this many seconds.
+    /// Permits any cache to store the response, and to reuse it for this number of seconds.
     pub fn cache(&mut self, seconds: u32) -> bool {
         self.field("Cache-Control", format!("public, max-age={}", seconds))
     }
 
-    // ---- Time, other sources, other threads ----
+    // ---- Timers, fetches, tickets, log ----
 
-    /// Sets the call's timer: `CallEvent::Timer` arrives after this many milliseconds; with 0, after the worker's other
-    /// calls had their turn. A call has one timer, which this resets.
+    /// Sets the call's timer: `CallEvent::Timer` arrives after this number of milliseconds; with 0, after the worker's
+    /// other calls have had their turn. A call has only one timer, which this function resets.
     pub fn timer(&mut self, after_ms: u32) {
         self.host.timer(after_ms);
     }
 
-    /// Starts to fetch a path of the site (`/…`) or an `http://` URL. Returns the number that `CallEvent::Fetched`
-    /// will carry; `None` if too many fetches are in progress.
+    /// Starts to fetch a path of the site (`/…`) or an `http://` URL. Returns the number that `CallEvent::Fetched` will
+    /// have; `None` if the target is not permitted or the call has too many fetches.
     pub fn fetch(&mut self, target: &str) -> Option<u32> {
         self.host.fetch(target.as_bytes())
     }
 
-    /// Takes the status (0 without an answer) and the bytes of a completed fetch.
+    /// Takes the status (0 without a response) and the content of a completed fetch.
     pub fn fetched(&mut self, number: u32) -> Option<(u16, Vec<u8>)> {
         let status = self.host.fetched(number)?;
         Some((status, self.take(number)))
     }
 
-    /// A ticket, with which any thread and any other call can resume this call.
+    /// A ticket, with which any thread or other call can resume this call.
     pub fn ticket(&mut self) -> ResumeTicket {
         self.host.ticket()
     }
@@ -157,30 +157,30 @@ impl<'a> Call<'a> {
 
     fn take(&mut self, from: u32) -> Vec<u8> {
         let mut buffer = vec![0; self.host.left(from)];
-        // The available length comes first, so that one read takes all of it.
+        // The buffer has the available length, so a single read takes all of it.
         let len = self.host.read(from, &mut buffer);
         buffer.truncate(len);
         buffer
     }
 }
 
-/// The data available to a module when it starts.
+/// The module's settings and the worker's number, available when the module starts.
 pub struct ModuleSettings<'a> {
     host: &'a mut dyn CallHost,
 }
 
 impl<'a> ModuleSettings<'a> {
-    /// Settings over the server's functions.
+    /// Wraps the server's functions for a module that starts.
     pub fn new(host: &'a mut dyn CallHost) -> ModuleSettings<'a> {
         ModuleSettings { host }
     }
 
-    /// The setting of this name in `[module.settings]`.
+    /// The setting with this name in `[module.settings]`.
     pub fn get(&self, name: &str) -> Option<String> {
         text_of(self.host, HostValue::Setting, name)
     }
 
-    /// The number of the worker that starts the module.
+    /// The index of the worker for which the module starts.
     pub fn worker(&self) -> usize {
         let number = text_of(self.host, HostValue::Worker, "");
         number.and_then(|text| text.parse().ok()).unwrap_or(0)

@@ -1,32 +1,33 @@
-//! The interface between a server and its modules.
+//! The interface between the server and its modules: events, results, values, and the functions that the server
+//! provides.
 //!
-//! The variants' numbers are those of `lowroad.h`.
+//! The numbers of enum variants are those in `lowroad.h`.
 
 use std::borrow::Cow;
 
-/// Why a module is called.
+/// An event of a call, passed to the module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallEvent {
-    /// A request arrived: always the first event of a call.
+    /// A request has arrived: always the first event of a call.
     Request,
-    /// This many bytes of the request's body are available: [`crate::Call::read`].
+    /// This number of bytes of the request body is available: [`crate::Call::read`].
     Body(u32),
-    /// The body is complete; also sent for a request without a body.
+    /// The body is complete; this event also follows a request without a body.
     BodyEnd,
     /// The time set with [`crate::Call::timer`] has passed.
     Timer,
-    /// The fetch of this number is complete: [`crate::Call::fetched`].
+    /// The fetch with this number is complete: [`crate::Call::fetched`].
     Fetched(u32),
-    /// The call's ticket was used.
+    /// The call was resumed with its ticket.
     Continued,
-    /// There is room again after [`crate::Call::send`] returned `SendStatus::Full`.
+    /// There is room again, after [`crate::Call::send`] had returned `SendStatus::Full`.
     Room,
-    /// The client closed the connection, or the time limit passed. The last event.
+    /// The client has closed the connection, or the time limit has passed. The last event of the call.
     Gone,
 }
 
 impl CallEvent {
-    /// The event's number and its argument.
+    /// The event's number in the ABI, and its argument.
     pub fn to_numbers(self) -> (i32, u32) {
         match self {
             CallEvent::Request => (1, 0),
@@ -40,7 +41,7 @@ impl CallEvent {
         }
     }
 
-    /// The event with these numbers.
+    /// The event with this number and argument.
     pub fn from_numbers(event: i32, number: u32) -> Option<CallEvent> {
         Some(match event {
             1 => CallEvent::Request,
@@ -56,19 +57,19 @@ impl CallEvent {
     }
 }
 
-/// A module's result for an event.
+/// The result of processing an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallStep {
     /// The response is complete.
     Done,
-    /// Call again at the next event.
+    /// The module waits for the next event.
     Wait,
-    /// The client gets 500, or a truncated response if it has begun.
+    /// The module has failed: the client gets 500, or a truncated response if it was already being sent.
     Failed,
 }
 
 impl CallStep {
-    /// The number of this result.
+    /// The number of this result in the ABI.
     pub fn to_number(self) -> i32 {
         match self {
             CallStep::Done => 0,
@@ -77,7 +78,7 @@ impl CallStep {
         }
     }
 
-    /// The result of a number; unknown numbers are failures.
+    /// The result with this number; unknown numbers mean failure.
     pub fn from_number(number: i32) -> CallStep {
         match number {
             0 => CallStep::Done,
@@ -87,14 +88,14 @@ impl CallStep {
     }
 }
 
-/// A value that a module can ask the server for.
+/// A value that a module can get from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HostValue {
-    /// The method: `GET`.
+    /// The method, for example `GET`.
     Method = 1,
-    /// Path and query as the client sent them.
+    /// The request target, path and query, as the client sent it.
     Target = 2,
-    /// The decoded path; begins with `/`, has no dot segments and no NUL.
+    /// The decoded path; begins with `/`, without dot segments and NUL.
     Path = 3,
     /// The part of the target after `?`, as the client sent it.
     Query = 4,
@@ -102,24 +103,24 @@ pub enum HostValue {
     Host = 5,
     /// The client's address.
     Peer = 6,
-    /// The first request field of a name, in any case.
+    /// The first request field with the given name (case-insensitive).
     Field = 7,
-    /// The cookie of a name.
+    /// The cookie with the given name.
     Cookie = 8,
-    /// The first query parameter of a name, decoded.
+    /// The first query parameter with the given name, decoded.
     Parameter = 9,
-    /// All request fields, `Name: value` and CRLF each.
+    /// All request fields, each as `Name: value` and CRLF.
     Fields = 10,
     /// The site's folder.
     Root = 11,
-    /// The module's setting of a name.
+    /// The module's setting with the given name.
     Setting = 12,
-    /// The worker's number.
+    /// The index of the worker.
     Worker = 13,
 }
 
 impl HostValue {
-    /// The value with this number.
+    /// The kind of value with this number.
     pub fn from_number(number: u32) -> Option<HostValue> {
         const ALL: [HostValue; 13] = [
             HostValue::Method,
@@ -144,18 +145,18 @@ impl HostValue {
 /// The severity of a log line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum MessageLevel {
-    /// Data was lost or a request was refused.
+    /// Data was lost, or a request was refused.
     Error = 0,
-    /// An irregularity that the server survives.
+    /// A problem that does not prevent operation.
     Warn = 1,
     /// Information for operators.
     Info = 2,
-    /// Details for finding a fault.
+    /// Details for debugging.
     Debug = 3,
 }
 
 impl MessageLevel {
-    /// The level of this number; higher numbers are `MessageLevel::Debug`.
+    /// The level with this number; higher numbers mean `MessageLevel::Debug`.
     pub fn from_number(number: u32) -> MessageLevel {
         match number {
             0 => MessageLevel::Error,
@@ -166,19 +167,19 @@ impl MessageLevel {
     }
 }
 
-/// The outcome of sending bytes.
+/// The result of sending bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SendStatus {
-    /// There is room for more.
+    /// The bytes were accepted, and there is room for more.
     Room,
-    /// The bytes were taken; wait for `CallEvent::Room` before sending more.
+    /// The bytes were accepted; wait for `CallEvent::Room` before sending more.
     Full,
-    /// The bytes were refused: the response is too long.
+    /// The bytes were refused, since the response is too long.
     Refused,
 }
 
 impl SendStatus {
-    /// The number of this outcome.
+    /// The number of this result in the ABI.
     pub fn to_number(self) -> i32 {
         match self {
             SendStatus::Room => 1,
@@ -187,7 +188,7 @@ impl SendStatus {
         }
     }
 
-    /// The outcome of a number; unknown numbers are refusals.
+    /// The result with this number; unknown numbers mean refusal.
     pub fn from_number(number: i32) -> SendStatus {
         match number {
             1 => SendStatus::Room,
@@ -197,7 +198,7 @@ impl SendStatus {
     }
 }
 
-/// A handle with which any thread and any other call can resume a waiting call.
+/// A handle with which any thread or other call can resume a waiting call.
 #[derive(Clone, Copy, Debug)]
 pub struct ResumeTicket {
     number: u64,
@@ -205,29 +206,29 @@ pub struct ResumeTicket {
 }
 
 impl ResumeTicket {
-    /// A ticket with this number, and the function that resumes the call of a number.
+    /// A ticket with this number. `go_on` resumes the call that a number belongs to.
     pub fn new(number: u64, go_on: fn(u64) -> bool) -> ResumeTicket {
         ResumeTicket { number, go_on }
     }
 
-    /// The number; unique among the calls of this server.
+    /// The number; unique within this server.
     pub fn number(self) -> u64 {
         self.number
     }
 
-    /// Resumes the call with `CallEvent::Continued`. False if the call has ended.
+    /// Resumes the call with `CallEvent::Continued`. Returns false if the call has ended.
     pub fn go_on(self) -> bool {
         (self.go_on)(self.number)
     }
 }
 
-/// The server's functions for a call. Modules use [`crate::Call`], which wraps them.
+/// The functions that the server provides for a call. Modules use them through [`crate::Call`].
 ///
-/// `false` and `None` mean that an operation was refused; the server's log has the reason.
+/// If a function returns `false` or `None`, the operation was refused, and the server's log contains the reason.
 pub trait CallHost {
-    /// A value of the request, a setting, or the worker's number.
+    /// A value of the request, a setting, or the worker's index.
     fn get(&self, kind: HostValue, name: &[u8]) -> Option<Cow<'_, [u8]>>;
-    /// Takes available bytes of the request's body (`from` = 0) or of a fetch (its number).
+    /// Takes available bytes of the request body (`from` = 0), or of the fetch with the number `from`.
     fn read(&mut self, from: u32, buf: &mut [u8]) -> usize;
     /// The number of bytes that `CallHost::read` could return now.
     fn left(&self, from: u32) -> usize;
@@ -239,22 +240,22 @@ pub trait CallHost {
     fn send(&mut self, bytes: &[u8]) -> SendStatus;
     /// Appends the site's content for a path.
     fn send_stored(&mut self, path: &[u8]) -> bool;
-    /// Sends the response made so far.
+    /// Sends the response created so far, and streams the rest.
     fn flush(&mut self) -> bool;
     /// Sets the call's timer.
     fn timer(&mut self, after_ms: u32);
-    /// Starts to fetch a path of the site or an `http://` URL. Returns the fetch's number.
+    /// Starts to fetch a path of the site or an `http://` URL. Returns the number of the fetch.
     fn fetch(&mut self, target: &[u8]) -> Option<u32>;
-    /// The status of a completed fetch, 0 without an answer.
+    /// The status of a completed fetch; 0 without a response.
     fn fetched(&self, number: u32) -> Option<u16>;
     /// A ticket for this call.
     fn ticket(&mut self) -> ResumeTicket;
-    /// Writes a line to the log.
+    /// Writes a line to the error log.
     fn log(&self, level: MessageLevel, text: &str);
     /// Milliseconds since 1970-01-01 UTC.
     fn now_ms(&self) -> u64;
-    /// The number that a library keeps with the call, 0 at first. Modules in Rust have their `Memory` instead.
+    /// A number that a library stores with the call; initially 0. Rust modules use `Module::Memory` instead.
     fn memory(&self) -> u64;
-    /// Sets the number that a library keeps with the call.
+    /// Sets the number that a library stores with the call.
     fn set_memory(&mut self, memory: u64);
 }

@@ -1,8 +1,8 @@
 //! The API for modules of the Lowroad web server: code that answers requests.
 //!
-//! A module is a state machine. The server calls [`Module::handle`] with an event. The module does the work that
-//! is possible at once, and returns whether the response is complete or it waits for another event. It must not
-//! block, since other requests of the same worker wait meanwhile.
+//! A module is a state machine. The server calls [`Module::handle`] with an event. The module does what is possible
+//! immediately, and returns whether the response is complete or the module waits for another event. It must not block,
+//! since the worker's other requests wait in the meantime.
 //!
 //! ```
 //! use lowroad_module::{Call, CallEvent, CallStep, Module, ModuleSettings};
@@ -27,8 +27,8 @@
 //! assert_eq!(answer.text(), "Hello\n");
 //! ```
 //!
-//! The same source can be built into the server, loaded as a shared library, or run as WebAssembly ([`export!`]).
-//! The crate is independent of the server and reaches it through the trait `CallHost`.
+//! The same source code can be built into the server, loaded as a shared library, or run as WebAssembly ([`export!`]).
+//! The crate is independent of the server, and accesses it through the trait `CallHost`.
 
 #![deny(unsafe_op_in_unsafe_fn)]
 
@@ -41,19 +41,19 @@ pub mod testing;
 pub use call::{Call, ModuleSettings};
 pub use host::{CallEvent, CallHost, CallStep, HostValue, MessageLevel, ResumeTicket, SendStatus};
 
-/// Code that answers requests. Each worker has one instance, which is never used by two threads at a time.
+/// Code that answers requests. Each worker has its own instance, which is never used by two threads at the same time.
 pub trait Module: Sized + Send + 'static {
-    /// State of a call, kept from one event to the next; `()` for a module that answers at once.
+    /// The state of a call, kept from one event to the next; `()` for a module that always answers immediately.
     type Memory: Default + Send + 'static;
 
-    /// Starts for one worker.
+    /// Starts the module for one worker.
     ///
     /// # Errors
-    /// A text for the operator: the reason why the module cannot start.
+    /// A message for the operator: the reason that the module cannot start.
     fn start(settings: &mut ModuleSettings<'_>) -> Result<Self, String>;
 
-    /// Handles an event. The first event is `CallEvent::Request`. After `CallStep::Done`, `CallStep::Failed` and
-    /// `CallEvent::Gone` the call gets no further event, and its memory is dropped.
+    /// Processes an event. The first event of a call is `CallEvent::Request`. After `CallStep::Done`,
+    /// `CallStep::Failed` or `CallEvent::Gone`, the call gets no further events, and its memory is dropped.
     fn handle(
         &mut self,
         call: &mut Call<'_>,
@@ -61,12 +61,12 @@ pub trait Module: Sized + Send + 'static {
         event: CallEvent,
     ) -> CallStep;
 
-    /// Stops the module: the worker ends, or the module is replaced. All its calls have ended. Not called in
+    /// Stops the module, because the worker ends or the module is replaced. All of its calls have ended. Not called in
     /// WebAssembly.
     fn stop(self) {}
 }
 
-/// Passes an event to a module, and keeps the memory of a call that continues.
+/// Passes an event to a module, and stores the memory of a call that waits.
 pub(crate) fn step<M: Module>(
     module: &mut M,
     host: &mut dyn CallHost,
@@ -77,7 +77,7 @@ pub(crate) fn step<M: Module>(
     let next = match stored_memory {
         Some(memory) => module.handle(&mut call, memory, event),
         None => {
-            // Boxed only if the call waits: a module that answers at once costs no allocation.
+            // Boxed only if the call waits, so that a module that answers immediately needs no allocation.
             let mut memory = M::Memory::default();
             let next = module.handle(&mut call, &mut memory, event);
             if next == CallStep::Wait && event != CallEvent::Gone {

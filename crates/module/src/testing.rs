@@ -1,7 +1,7 @@
-//! A fake server: runs a request through a module in a unit test of the module's author.
+//! A simulated server, for unit tests of modules: runs a request through a module.
 //!
-//! Time is virtual: a timer fires at once when no other event is due. Events arrive in the order of a fast client:
-//! first the body, then fetches, timers and tickets.
+//! Time is virtual: if no other event is due, a timer fires immediately. The order of events is that of a fast client:
+//! first the body, then room, fetches, timers and tickets.
 
 use std::borrow::Cow;
 use std::collections::{BTreeMap, VecDeque};
@@ -25,7 +25,7 @@ pub fn post(target: &str, body: impl Into<Vec<u8>>) -> TestRequest {
     request
 }
 
-/// A request, and its environment: settings and answers to fetches.
+/// A request with its environment: settings, and responses to fetches.
 #[derive(Clone, Debug)]
 pub struct TestRequest {
     method: String,
@@ -41,15 +41,15 @@ pub struct TestRequest {
 pub struct TestResponse {
     /// The status.
     pub status: u16,
-    /// The fields in their order.
+    /// The fields, in the order in which they were added.
     pub fields: Vec<(String, String)>,
     /// The body, without a stored object.
     pub body: Vec<u8>,
-    /// The path of a stored object and its position in the body.
+    /// The path of the stored object, and its position in the body.
     pub stored: Option<(String, usize)>,
     /// The number of flushes.
     pub flushes: usize,
-    /// The lines for the log.
+    /// The log lines of the module.
     pub log: Vec<String>,
 }
 
@@ -59,7 +59,7 @@ impl TestResponse {
         String::from_utf8_lossy(&self.body).into_owned()
     }
 
-    /// The first field with this name, in any case.
+    /// The first field with this name (case-insensitive).
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name));
@@ -92,23 +92,23 @@ impl TestRequest {
         self
     }
 
-    /// Adds another part of the body, which arrives with a separate event.
+    /// Adds another part of the body, which arrives with its own event.
     pub fn part(mut self, bytes: impl Into<Vec<u8>>) -> TestRequest {
         self.body.push_back(bytes.into());
         self
     }
 
-    /// Sets the answer to a fetch of this target. Other targets get 404.
+    /// Sets the response to a fetch of this target. Other targets get 404.
     pub fn answer(mut self, target: &str, status: u16, body: impl Into<Vec<u8>>) -> TestRequest {
         self.answers
             .insert(target.to_string(), (status, body.into()));
         self
     }
 
-    /// Starts the module, passes it the request and all following events, and stops it.
+    /// Starts the module, passes it the request and all further events, then stops it.
     ///
     /// # Errors
-    /// The reason why there is no response.
+    /// The reason that there is no response.
     pub fn run<M: Module>(self) -> Result<TestResponse, String> {
         let mut fake = FakeHost::new(self);
         let mut module = M::start(&mut ModuleSettings::new(&mut fake))?;
@@ -162,9 +162,9 @@ impl FakeHost {
         }
     }
 
-    /// The next event of a waiting call.
+    /// The next event for the waiting call.
     fn next(&mut self) -> Result<CallEvent, String> {
-        // The next part of the body arrives only after the last one was read, as in the server.
+        // As in the server, the next part of the body arrives only after the previous one was read.
         if self.unread_body.is_empty() && !self.body_ended {
             if let Some(bytes) = self.request.body.pop_front() {
                 self.unread_body = bytes;
@@ -361,9 +361,9 @@ impl CallHost for FakeHost {
     }
 }
 
-/// The tickets of all fake calls: usable from any thread.
+/// The tickets of all simulated calls; used by any thread.
 struct TicketTable {
-    /// The last number, and the tickets that were used.
+    /// The number of the last ticket, and the tickets that were used.
     state: Mutex<(u64, Vec<u64>)>,
     used: Condvar,
 }
@@ -394,7 +394,7 @@ impl TicketTable {
         let unused = |state: &mut (u64, Vec<u64>)| !state.1.contains(&number);
         let waited = self.used.wait_timeout_while(state, LIMIT, unused);
         let (mut state, timeout) = waited.unwrap_or_else(PoisonError::into_inner);
-        // Removed, so that a later wait for the same ticket needs another use.
+        // Removed, so that a later wait for the same ticket requires another use.
         state.1.retain(|used| *used != number);
         !timeout.timed_out()
     }
@@ -409,7 +409,7 @@ fn parameter(query: &[u8], name: &[u8]) -> Option<Vec<u8>> {
     })
 }
 
-/// Removes the percent encoding; in queries, `+` is a space.
+/// Decodes percent-encoding; in queries, `+` is a space.
 fn decode(text: &[u8], query: bool) -> Vec<u8> {
     let mut decoded = Vec::with_capacity(text.len());
     let mut index = 0;

@@ -1,10 +1,10 @@
-//! `lowroad.h` and the Rust API use the same numbers.
+//! Checks that `lowroad.h` and the Rust API use the same numbers.
 
 use lowroad_module::{abi, CallEvent, CallStep, HostValue, MessageLevel};
 
 const HEADER: &str = include_str!("../include/lowroad.h");
 
-/// The enumerators of the header: `LOWROAD_NAME = value`.
+/// The constants of the header, from lines `LOWROAD_NAME = value`.
 fn numbers() -> Vec<(&'static str, i64)> {
     let text = HEADER.split([',', '{', '\n']);
     let pairs = text.filter_map(|part| part.split_once('='));
@@ -24,7 +24,7 @@ fn number(name: &str) -> i64 {
         .1
 }
 
-/// The header's form of a name: `BODY_END` for `BodyEnd`.
+/// The name of a constant in the header: `BODY_END` for `BodyEnd`.
 fn constant(name: &str) -> String {
     let name = name.split('(').next().expect("there is a first part");
     let mut constant = String::new();
@@ -38,12 +38,12 @@ fn constant(name: &str) -> String {
 }
 
 #[test]
-fn the_version_is_the_same() {
+fn abi_version_in_header_matches() {
     assert!(HEADER.contains(&format!("#define LOWROAD_ABI {}\n", abi::ABI)));
 }
 
 #[test]
-fn all_numbers_are_the_same() {
+fn numbers_in_header_match_rust_enums() {
     let mut seen = 0;
     for event in (1..=8).map(|event| CallEvent::from_numbers(event, 0).expect("an event")) {
         let name = constant(&format!("{event:?}"));

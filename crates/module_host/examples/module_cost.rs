@@ -1,7 +1,6 @@
-//! Answers many requests by a module, to be counted under callgrind:
-//! `valgrind --tool=callgrind target/release/examples/module_cost KIND COUNT [LIBRARY]`, KIND being
-//! `none` (only the requests are made), `builtin` or `library`. The difference to `none`, divided by
-//! COUNT, is the cost of a call.
+//! Answers many requests with a module, to be counted under callgrind: `valgrind --tool=callgrind
+//! target/release/examples/module_cost KIND COUNT [LIBRARY]`. KIND is `none` (the requests are only created), `linked`
+//! or `library`. The difference to `none`, divided by COUNT, is the cost of a call.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -39,7 +38,7 @@ impl Module for Page {
 struct Nothing;
 
 impl SubrequestSource for Nothing {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
@@ -103,7 +102,7 @@ fn request(objects: &Arc<dyn SubrequestSource>, root: &Arc<Path>) -> HandlerRequ
         peer: [127, 0, 0, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 80).into(),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: root.clone(),
         objects: objects.clone(),

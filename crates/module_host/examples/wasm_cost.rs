@@ -1,9 +1,9 @@
-//! Measures the cost of a module's call, native and as WebAssembly, with the same 1 KB page. The forms take turns, so
+//! Measures the cost of a call, native and in WebAssembly, with the same 1 KB page. The forms are measured in turns, so
 //! that load on the machine affects all of them. Prints the median of the rounds, and ratios.
 //!
 //!     cargo run --release -p lowroad-module-host --example wasm_cost -- [CALLS [FORM]]
 //!
-//! With a form it calls only that one, in a small pool, for tools that count instructions.
+//! With a form, only that one is called, in a small pool, for tools that count instructions.
 
 use std::hint::black_box;
 use std::path::{Path, PathBuf};
@@ -23,7 +23,7 @@ use lowroad_module_host::module::builtin::LinkedCode;
 use lowroad_module_host::module::{CallLimits as RouteLimits, ModuleHandler, ModuleIdentity};
 use lowroad_module_host::wasm::{RuntimeLimits, WasmCode, WasmModuleLimits, WasmRuntime};
 
-/// Rounds in which each form has its turn.
+/// The number of rounds in which each form is measured.
 const ROUNDS: usize = 21;
 const PAGE: [u8; 1024] = [b'x'; 1024];
 
@@ -57,13 +57,13 @@ const PAGE_WASM: &str = r#"(module
         (drop (call $send (local.get $call) (i32.const 64) (i32.const 1024)))
         (i32.const 0)))"#;
 
-/// A form's name, and the module in this form.
+/// The name of a form, and the module in this form.
 type Form = (&'static str, Arc<dyn Handler>);
 
 struct Nothing;
 
 impl SubrequestSource for Nothing {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 
@@ -106,7 +106,7 @@ fn main() -> Result<(), String> {
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Nothing),
@@ -181,7 +181,7 @@ fn round_ns(handler: &Arc<dyn Handler>, request: &HandlerRequest, calls: u32) ->
         match handler.clone().begin(0, copy(request)) {
             HandlerResult::Ready(Ok(response)) => drop(black_box(response)),
             HandlerResult::Ready(Err(failure)) => panic!("{}", failure.detail),
-            // The machine was busy for two milliseconds. The measurement of this call includes that.
+            // The machine was busy for two milliseconds; the measured time includes that.
             HandlerResult::OnRuntime(pending) | HandlerResult::OnWorker(pending) => drop(pending),
         }
     }
@@ -206,7 +206,7 @@ fn copy(request: &HandlerRequest) -> HandlerRequest {
         peer: request.peer,
         peer_port: request.peer_port,
         local: request.local,
-        secured: None,
+        tls: None,
         forwarded: None,
         root: request.root.clone(),
         objects: request.objects.clone(),

@@ -1,4 +1,5 @@
-//! Handlers in modules: built in, loaded as shared libraries, in separate processes, or in WebAssembly.
+//! Hosts modules, which answer requests: built-in modules, shared libraries, libraries in separate processes, and
+//! WebAssembly.
 
 mod lock;
 pub mod module;

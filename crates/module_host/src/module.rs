@@ -1,8 +1,9 @@
-//! Modules: third-party code that answers requests. It is built in, loaded as a shared library or run as WebAssembly,
-//! behind one trait, `ModuleBackend`.
+//! Modules: third-party code that answers requests. A module is built in, loaded as a shared library, or run as
+//! WebAssembly; the trait `ModuleBackend` abstracts from these kinds.
 //!
-//! `call` is one request as a module sees it, and `call_loop` takes a call from its first event to its response. Each
-//! kind of module has a separate file. Read first: `docs/modules.md`, and the crate `lowroad-module`, the authors' API.
+//! A call is the processing of one request by a module. `call` defines its state and `call_loop` drives it from the
+//! first event to the response; every kind of module has its own file. See also `docs/modules.md`, and the crate
+//! `lowroad-module`, the API for authors of modules.
 
 pub mod builtin;
 pub mod call;
@@ -33,12 +34,12 @@ use lowroad_handler::HandlerFailure;
 use lowroad_module::{CallEvent, CallStep};
 pub use tickets::resume_call;
 
-/// The code of a module, callable by all workers.
+/// The code of a module; used by all workers.
 pub trait ModuleBackend: Send + Sync + 'static {
-    /// An instance that serves one call.
+    /// The module's side of one call.
     type CallInstance: Instance;
 
-    /// Accepts a call on the worker of this number. It must neither block nor take long.
+    /// Creates the instance for a call on a worker. Must not block or take long.
     ///
     /// # Errors
     /// The response if the module cannot accept the call.
@@ -49,23 +50,25 @@ pub trait ModuleBackend: Send + Sync + 'static {
     ) -> Result<Self::CallInstance, HandlerFailure>;
 }
 
-/// A module with one call. If it is dropped while the module waits, the module gets `CallEvent::Gone`.
+/// A module while it processes one call. If the instance is dropped while the module waits, the module gets
+/// `CallEvent::Gone`.
 pub trait Instance: Send + 'static {
-    /// The call.
+    /// The call's state.
     fn call(&mut self) -> &mut HostedCall;
 
-    /// Passes an event to the module if that is possible at once and without a future: the fast path, which allocates
-    /// nothing. `None` if it is not; the event is then still to be passed.
+    /// Fast path: passes an event to the module if that is possible immediately and without a future; does not
+    /// allocate. `None` if it is not possible: the event must then be passed with `handle`.
     fn try_handle(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let _ = event;
         None
     }
 
-    /// The route's time limit passed while the module handled an event or waited for one; the instance is dropped next.
+    /// Called if the route's time limit has passed while the module was processing an event or waiting for one; the
+    /// instance is dropped afterwards.
     fn on_timeout(&mut self) {}
 
-    /// Passes an event to the module. The future may first be polled on a worker, without a runtime: it must not need
-    /// a runtime, nor compute for long in one poll.
+    /// Passes an event to the module. The future may be polled on a worker first, without a tokio runtime: it must not
+    /// need one, nor compute for long in one poll.
     fn handle(
         &mut self,
         event: CallEvent,

@@ -1,10 +1,10 @@
-//! WebAssembly modules: sandboxed code. If it traps, loops or allocates without end, its request gets 500, and the
-//! server is not affected.
+//! WebAssembly modules run in a sandbox: if a module traps, loops endlessly or allocates too much memory, only its
+//! request fails with 500.
 //!
-//! `WasmRuntime` is shared by all modules, `file` has a module's newest version, `code` is one compiled version, and
-//! `instance` runs it. An instance serves one request and is new (`fresh`), or was reset to its start state
-//! (`snapshot`); or each worker keeps one for all its requests (`retained_instance`). [`crate::module`] defines calls
-//! and how they wait.
+//! `WasmRuntime` is shared by all modules, `file` holds a module's newest version, `code` is one compiled version, and
+//! `instance` runs it. By default an instance serves one request; it is new or has been reset to its state after the
+//! start (`fresh`, `snapshot`). Optionally, each worker keeps one instance for all of its requests
+//! (`retained_instance`). [`crate::module`] defines calls and how they wait.
 
 mod code;
 mod counts;
@@ -38,22 +38,22 @@ pub use counts::WasmCounters;
 use file::CodeFile;
 use fresh::FreshInstance;
 use idle_instances::IdleInstances;
-use retained_instance::{InstanceKeeper, RetainedCall};
+use retained_instance::{RetainedCall, RetainedInstances};
 pub use runtime::{RuntimeLimits, WasmRuntime};
 use shared::WasmContext;
 pub use shared::WasmModuleLimits;
 
-/// The code of a WebAssembly module.
+/// A WebAssembly module, used by all workers.
 pub struct WasmCode {
     shared: Arc<WasmContext>,
-    keeper: Option<InstanceKeeper>,
+    retained: Option<RetainedInstances>,
 }
 
 impl WasmCode {
-    /// Compiles a module's file and tries it; takes long. Later versions of the file are picked up automatically.
+    /// Compiles a module's file and tests it; takes long. Later versions of the file are loaded automatically.
     ///
     /// # Errors
-    /// A text for the operator: the file, its fault, and the remedy.
+    /// A message for the operator: the file, its problem, and the remedy.
     pub fn open(
         runtime: &Arc<WasmRuntime>,
         path: &Path,
@@ -69,15 +69,18 @@ impl WasmCode {
             limits,
             idle_instances: IdleInstances::new(workers),
         });
-        let keeper = limits.keep.then(|| InstanceKeeper::new(workers));
-        Ok(WasmCode { shared, keeper })
+        let keeper = limits.keep.then(|| RetainedInstances::new(workers));
+        Ok(WasmCode {
+            shared,
+            retained: keeper,
+        })
     }
 }
 
 /// Opens a configured module.
 ///
 /// # Errors
-/// A text for the operator; also if the module is of another kind.
+/// A message for the operator; also if the module is of another kind.
 pub fn open(
     runtime: &Arc<WasmRuntime>,
     module: &ModuleConfig,
@@ -102,7 +105,7 @@ pub fn open(
 /// Checks a configured module without a server; `Ok` for modules of other kinds.
 ///
 /// # Errors
-/// As [`open`].
+/// As for [`open`].
 pub fn check(runtime: &Arc<WasmRuntime>, module: &ModuleConfig) -> Result<(), String> {
     match &module.code {
         ModuleCode::Wasm(path) => file::check(runtime, path, module.memory_len_max)
@@ -116,35 +119,35 @@ impl module::ModuleBackend for WasmCode {
 
     fn instance(&self, worker: usize, call: HostedCall) -> Result<Instance, HandlerFailure> {
         counts::increment(&self.shared.runtime.counts.requests);
-        Ok(match &self.keeper {
+        Ok(match &self.retained {
             None => Instance::Fresh(FreshInstance::new(&self.shared, call)),
-            Some(keeper) => Instance::Kept(Box::new(keeper.call(&self.shared, worker, call))),
+            Some(keeper) => Instance::Retained(Box::new(keeper.call(&self.shared, worker, call))),
         })
     }
 }
 
-/// An instance with one call.
+/// An instance with one of its calls.
 pub enum Instance {
-    /// Used by this call only.
+    /// An instance that serves only this call.
     #[doc(hidden)]
     Fresh(FreshInstance),
-    /// Shared with other calls of the worker.
+    /// An instance that other calls of the worker use, too.
     #[doc(hidden)]
-    Kept(Box<RetainedCall>),
+    Retained(Box<RetainedCall>),
 }
 
 impl module::Instance for Instance {
     fn call(&mut self) -> &mut HostedCall {
         match self {
             Instance::Fresh(fresh) => fresh.call(),
-            Instance::Kept(retained) => retained.call(),
+            Instance::Retained(retained) => retained.call(),
         }
     }
 
     async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
         match self {
             Instance::Fresh(fresh) => fresh.handle(event).await,
-            Instance::Kept(retained) => retained.handle(event).await,
+            Instance::Retained(retained) => retained.handle(event).await,
         }
     }
 }

@@ -1,5 +1,5 @@
-//! Modules in every native form: each feature once, with a built-in module in Rust and an equal library in C, then the
-//! features of libraries only.
+//! Modules in each native form (built in, library, separate process): each feature is tested with the same module in
+//! Rust and in C; then the features of libraries only.
 
 #[path = "module/busy.rs"]
 mod busy;
@@ -24,10 +24,11 @@ use lowroad_module_host::module::builtin::LinkedCode;
 use lowroad_module_host::module::{CallLimits, ModuleHandler, resume_call};
 
 use support::{
-    OTHER, answer, answer_when, body, forms, forms_in_process, listening, request, text,
+    OTHER_SERVER, answer, answer_when, body, forms, forms_in_process, recording_identity, request,
+    text,
 };
 
-/// The fields of a response as a client gets them.
+/// The field lines of a response, as a client receives them.
 fn lines(response: &HandlerResponse) -> Vec<u8> {
     let mut lines = Vec::new();
     lowroad_http::h1::put_fields(&response.fields, &mut lines);
@@ -35,7 +36,7 @@ fn lines(response: &HandlerResponse) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn values_of_the_request_are_given() {
+async fn module_reads_request_values() {
     for (form, handler) in forms(CallLimits::default()) {
         let expected = "GET\n/values?a=b+c\n/values\na=b+c\nexample.com\n192.0.2.1\nvalue\n7\nb c\n\
                         /srv/site\nset\n1\nnone\n";
@@ -44,11 +45,11 @@ async fn values_of_the_request_are_given() {
 }
 
 #[tokio::test]
-async fn what_needs_no_waiting_is_answered_at_once() {
+async fn call_without_wait_is_answered_on_worker() {
     for (form, handler) in forms(CallLimits::default()) {
-        let (answer, at_once) = answer_when(&handler, request("/nothing")).await;
+        let (answer, on_worker) = answer_when(&handler, request("/nothing")).await;
         let response = answer.expect("it is answered");
-        assert_eq!(at_once, form != "separate", "{form}");
+        assert_eq!(on_worker, form != "separate", "{form}");
         assert_eq!(response.status, StatusCode::NOT_FOUND, "{form}");
         assert_eq!(lines(&response), b"Content-Type: text/plain\r\n", "{form}");
         assert_eq!(body(response).await, b"nothing here\n", "{form}");
@@ -56,7 +57,7 @@ async fn what_needs_no_waiting_is_answered_at_once() {
 }
 
 #[tokio::test]
-async fn a_stored_object_does_not_pass_through() {
+async fn stored_object_bypasses_module() {
     for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/stored").await.expect("it is answered");
         match response.content {
@@ -71,7 +72,7 @@ async fn a_stored_object_does_not_pass_through() {
 }
 
 #[tokio::test]
-async fn redirects_and_cacheable_responses_are_fields() {
+async fn redirect_and_cache_set_fields() {
     for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/redirect").await.expect("it is answered");
         assert_eq!(response.status, StatusCode::SEE_OTHER, "{form}");
@@ -83,7 +84,7 @@ async fn redirects_and_cacheable_responses_are_fields() {
 }
 
 #[tokio::test]
-async fn bodies_come_in_parts() {
+async fn body_arrives_in_parts() {
     for (form, handler) in forms(CallLimits::default()) {
         let (sender, receiver) = stream(16);
         let mut request = request("/echo");
@@ -113,7 +114,7 @@ async fn bodies_come_in_parts() {
 }
 
 #[tokio::test]
-async fn a_body_that_is_there_is_answered_at_once() {
+async fn available_body_is_answered_on_worker() {
     for (form, handler) in forms(CallLimits::default()) {
         let (sender, receiver) = stream(16);
         let mut request = request("/echo");
@@ -125,8 +126,8 @@ async fn a_body_that_is_there_is_answered_at_once() {
             .push(Bytes::from_static(b"abc"))
             .expect("it is taken");
         sender.end();
-        let (answer, at_once) = answer_when(&handler, request).await;
-        assert_eq!(at_once, form != "separate", "{form}");
+        let (answer, on_worker) = answer_when(&handler, request).await;
+        assert_eq!(on_worker, form != "separate", "{form}");
         assert_eq!(
             body(answer.expect("it is answered")).await,
             b"abc",
@@ -136,10 +137,10 @@ async fn a_body_that_is_there_is_answered_at_once() {
 }
 
 #[tokio::test]
-async fn fetches_from_memory_are_answered_at_once() {
+async fn fetch_from_memory_is_answered_on_worker() {
     for (form, handler) in forms(CallLimits::default()) {
-        let (answer, at_once) = answer_when(&handler, request("/fetch?of=/now.html")).await;
-        assert_eq!(at_once, form != "separate", "{form}");
+        let (answer, on_worker) = answer_when(&handler, request("/fetch?of=/now.html")).await;
+        assert_eq!(on_worker, form != "separate", "{form}");
         assert_eq!(
             body(answer.expect("it is answered")).await,
             b"2from memory",
@@ -155,9 +156,9 @@ async fn fetches_from_memory_are_answered_at_once() {
 }
 
 #[tokio::test]
-async fn fetches_from_other_servers() {
+async fn fetch_from_allowed_server_returns_content() {
     use tokio::io::{AsyncReadExt, AsyncWriteExt};
-    let server = OTHER.try_clone().expect("a socket");
+    let server = OTHER_SERVER.try_clone().expect("a socket");
     server.set_nonblocking(true).expect("it is a socket");
     let server = tokio::net::TcpListener::from_std(server).expect("it is a socket");
     let port = server.local_addr().expect("an address").port();
@@ -171,7 +172,7 @@ async fn fetches_from_other_servers() {
     for (form, handler) in forms(CallLimits::default()) {
         let target = format!("/fetch?of=http://127.0.0.1:{port}/a");
         assert_eq!(text(&handler, &target).await, "2over", "{form}");
-        // No server listens at port 1.
+        // No server listens on port 1.
         assert_eq!(
             text(&handler, "/fetch?of=http://127.0.0.1:1/").await,
             "0",
@@ -181,7 +182,7 @@ async fn fetches_from_other_servers() {
 }
 
 #[tokio::test]
-async fn what_is_not_listed_is_not_fetched() {
+async fn fetch_from_other_server_is_refused() {
     let server = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
     server.set_nonblocking(true).expect("it is a socket");
     let port = server.local_addr().expect("an address").port();
@@ -193,8 +194,8 @@ async fn what_is_not_listed_is_not_fetched() {
 }
 
 #[tokio::test]
-async fn what_is_not_listed_is_told_in_the_log() {
-    let (lines, identity) = listening("features");
+async fn refused_fetch_is_logged() {
+    let (lines, identity) = recording_identity("features");
     let entry = linked::<features::Features>("features");
     let code = LinkedCode::start(&entry, &identity, 2).expect("it starts");
     let code = Arc::new(code);
@@ -203,23 +204,23 @@ async fn what_is_not_listed_is_told_in_the_log() {
     let target = "/fetch?of=http://169.254.169.254/latest";
     assert_eq!(text(&handler, target).await, "0");
     let lines = lines.lock().expect("nobody panicked");
-    let told: Vec<_> = lines.iter().filter(|line| line.contains("fetch")).collect();
-    assert_eq!(told.len(), 1, "{told:?}");
+    let log_lines: Vec<_> = lines.iter().filter(|line| line.contains("fetch")).collect();
+    assert_eq!(log_lines.len(), 1, "{log_lines:?}");
     assert!(
-        told[0].contains("fetch = [\"169.254.169.254:80\"]"),
-        "{told:?}"
+        log_lines[0].contains("fetch = [\"169.254.169.254:80\"]"),
+        "{log_lines:?}"
     );
 }
 
 #[tokio::test]
-async fn timers_come() {
+async fn timer_event_arrives() {
     for (form, handler) in forms(CallLimits::default()) {
         assert_eq!(text(&handler, "/timer").await, "late", "{form}");
     }
 }
 
 #[tokio::test]
-async fn a_long_response_is_streamed_as_there_is_room() {
+async fn long_response_is_streamed_with_back_pressure() {
     for (form, handler) in forms(CallLimits::default()) {
         let response = answer(&handler, "/stream").await.expect("it is answered");
         assert!(
@@ -231,7 +232,7 @@ async fn a_long_response_is_streamed_as_there_is_room() {
 }
 
 #[tokio::test]
-async fn any_thread_can_continue_a_call() {
+async fn any_thread_can_resume_a_call() {
     for (form, handler) in forms_in_process(CallLimits::default()) {
         let response = answer(&handler, "/hold").await.expect("it is answered");
         let ResponseContent::Stream { stream, .. } = response.content else {
@@ -255,7 +256,7 @@ async fn any_thread_can_continue_a_call() {
 }
 
 #[tokio::test]
-async fn failures_are_told() {
+async fn module_failure_gets_500() {
     for (form, handler) in forms(CallLimits::default()) {
         for target in ["/fail", "/nonsense"] {
             let failure = answer(&handler, target).await.err().expect("it fails");
@@ -270,14 +271,14 @@ async fn failures_are_told() {
 }
 
 #[tokio::test]
-async fn what_is_wrong_is_refused() {
+async fn invalid_operations_are_refused() {
     for (form, handler) in forms(CallLimits::default()) {
         assert_eq!(text(&handler, "/refused").await, "1111111", "{form}");
     }
 }
 
 #[tokio::test(start_paused = true)]
-async fn a_call_that_waits_for_ever_is_ended_and_the_module_told() {
+async fn call_over_time_limit_is_abandoned_and_reported() {
     for (form, handler) in forms_in_process(CallLimits::default()) {
         let before: u32 = text(&handler, "/gone").await.parse().expect("a number");
         let failure = answer(&handler, "/forever").await.err().expect("it fails");
@@ -288,7 +289,7 @@ async fn a_call_that_waits_for_ever_is_ended_and_the_module_told() {
 }
 
 #[tokio::test]
-async fn a_call_that_is_dropped_is_told_to_the_module() {
+async fn dropped_call_is_reported_to_module() {
     for (form, handler) in forms(CallLimits::default()) {
         let before: u32 = text(&handler, "/gone").await.parse().expect("a number");
         let HandlerResult::OnRuntime(mut answer) = handler.clone().begin(1, request("/forever"))
@@ -324,7 +325,7 @@ async fn more_calls_than_allowed_get_503() {
 }
 
 #[tokio::test]
-async fn a_response_without_end_is_refused() {
+async fn response_over_limit_is_refused() {
     let limits = CallLimits {
         response_len_max: 1000,
         ..CallLimits::default()

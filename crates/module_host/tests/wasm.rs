@@ -19,15 +19,14 @@ use lowroad_handler::{HandlerResult, RequestBody, ResponseContent};
 use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits};
 
 use support::{
-    HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
-    runtime, text,
+    DEFAULT_LIMITS, HELLO, answer, answer_now, count, failure, handler, module, module_with_handle,
+    pending_answer, request, runtime, separate_runtime, text,
 };
 
-/// When a test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Counts its calls in its memory and sends the number as a letter, beginning with A; the path /trap
-/// traps.
+/// Counts its calls in memory, and sends the count as a letter, starting with A; the path /trap traps.
 const COUNTING: &str = r#"
     (i32.store8 (i32.const 100) (i32.add (i32.load8_u (i32.const 100)) (i32.const 1)))
     (i32.store8 (i32.const 101) (i32.add (i32.load8_u (i32.const 100)) (i32.const 64)))
@@ -37,24 +36,24 @@ const COUNTING: &str = r#"
     (i32.const 0)"#;
 
 #[test]
-fn a_short_call_is_answered_on_the_worker() {
-    let hello = handler(&runtime(), &handling(HELLO), OWN);
+fn short_call_is_answered_on_worker() {
+    let hello = handler(&runtime(), &module_with_handle(HELLO), DEFAULT_LIMITS);
     let begin = || hello.clone().begin(0, request("/"));
-    // Not all of them, since a busy machine may take the thread away from one.
+    // A busy machine may preempt the thread during some calls.
     assert!((0..100).any(|_| matches!(begin(), HandlerResult::Ready(Ok(_)))));
 }
 
 #[test]
-fn nothing_is_left_from_one_request_to_the_next() {
-    let counting = handler(&runtime(), &handling(COUNTING), OWN);
+fn memory_is_reset_between_requests() {
+    let counting = handler(&runtime(), &module_with_handle(COUNTING), DEFAULT_LIMITS);
     for _ in 0..100 {
-        assert_eq!(text(now(&counting, "/")), "A");
+        assert_eq!(text(answer_now(&counting, "/")), "A");
     }
 }
 
 #[test]
-fn globals_and_memory_are_as_they_were_at_the_start() {
-    // Starts with 66 in a global and in memory; each call sends both, and changes both.
+fn globals_and_memory_are_reset_to_start_state() {
+    // Starts with 66 in a global and in memory; each call sends both, then changes both.
     let code = r#"
         (global $kept (mut i32) (i32.const 65))
         (func (export "lowroad_start") (param $call i32) (result i32)
@@ -68,16 +67,16 @@ fn globals_and_memory_are_as_they_were_at_the_start() {
             (if (i32.load8_u (i32.const 40000)) (then (unreachable)))
             (i32.store8 (i32.const 40000) (i32.const 67))
             (i32.const 0))"#;
-    let runtime = alone(RuntimeLimits::default());
-    let tested = handler(&runtime, &module(code), OWN);
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let tested = handler(&runtime, &module(code), DEFAULT_LIMITS);
     for _ in 0..10 {
-        assert_eq!(text(now(&tested, "/")), "BB");
+        assert_eq!(text(answer_now(&tested, "/")), "BB");
     }
     assert!(count(&runtime, "wasm.reused") > 0);
 }
 
 #[test]
-fn what_cannot_be_put_back_is_made_anew() {
+fn non_resettable_instance_is_not_reused() {
     let table = r#"(table 1 funcref) (elem declare func 0) (func $change (table.set (i32.const 0)
         (ref.null func)))"#;
     let cases = [
@@ -85,38 +84,44 @@ fn what_cannot_be_put_back_is_made_anew() {
             r#"{table} (func (export "lowroad_handle") (param $state i32) (param $call i32)
             (param i32 i32) (result i32) {COUNTING})"#
         )),
-        handling(&COUNTING.replacen(
+        module_with_handle(&COUNTING.replacen(
             "(i32.store8 (i32.const 100)",
             "(drop (memory.grow (i32.const 1))) (i32.store8 (i32.const 100)",
             1,
         )),
     ];
     for bytes in cases {
-        let runtime = alone(RuntimeLimits::default());
-        let counting = handler(&runtime, &bytes, OWN);
+        let runtime = separate_runtime(RuntimeLimits::default());
+        let counting = handler(&runtime, &bytes, DEFAULT_LIMITS);
         for _ in 0..3 {
-            assert_eq!(text(now(&counting, "/")), "A");
+            assert_eq!(text(answer_now(&counting, "/")), "A");
         }
         assert_eq!(count(&runtime, "wasm.reused"), 0);
     }
 }
 
 #[test]
-fn what_is_kept_stays_until_it_traps() {
-    let keep = WasmModuleLimits { keep: true, ..OWN };
-    let runtime = alone(RuntimeLimits::default());
-    let counting = handler(&runtime, &handling(COUNTING), keep);
+fn retained_instance_is_replaced_after_trap() {
+    let keep = WasmModuleLimits {
+        keep: true,
+        ..DEFAULT_LIMITS
+    };
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let counting = handler(&runtime, &module_with_handle(COUNTING), keep);
     let made = count(&runtime, "wasm.instances");
-    assert_eq!(text(now(&counting, "/")), "A");
-    assert_eq!(text(now(&counting, "/")), "B");
+    assert_eq!(text(answer_now(&counting, "/")), "A");
+    assert_eq!(text(answer_now(&counting, "/")), "B");
     assert_eq!(count(&runtime, "wasm.instances"), made + 1);
-    assert_eq!(failure(now(&counting, "/trap")).0, 500);
-    assert_eq!(text(now(&counting, "/")), "A");
+    assert_eq!(failure(answer_now(&counting, "/trap")).0, 500);
+    assert_eq!(text(answer_now(&counting, "/")), "A");
 }
 
 #[tokio::test]
-async fn calls_of_a_kept_instance_wait_beside_each_other() {
-    let keep = WasmModuleLimits { keep: true, ..OWN };
+async fn calls_of_retained_instance_wait_concurrently() {
+    let keep = WasmModuleLimits {
+        keep: true,
+        ..DEFAULT_LIMITS
+    };
     // The first event sets a timer; the second sends the number of calls.
     let code = r#"
         (if (i32.eq (local.get $event) (i32.const 1)) (then
@@ -128,16 +133,19 @@ async fn calls_of_a_kept_instance_wait_beside_each_other() {
             (drop (call $send (local.get $call) (i32.const 101) (i32.const 1)))
             (return (i32.const 0))))
         (i32.const 1)"#;
-    let waiting = handler(&runtime(), &handling(code), keep);
-    let (first, second) = (later(&waiting, request("/")), later(&waiting, request("/")));
+    let waiting = handler(&runtime(), &module_with_handle(code), keep);
+    let (first, second) = (
+        pending_answer(&waiting, request("/")),
+        pending_answer(&waiting, request("/")),
+    );
     assert_eq!(text(first.await), "B");
     assert_eq!(text(second.await), "B");
 }
 
-/// Counts waiting calls, and sends the number as a letter after @ to a request for /count. `gone` is the code that runs
-/// when a call is abandoned.
+/// Counts waiting calls, and sends the count as a letter after @ for a request to /count. `gone` is executed when a
+/// call is abandoned.
 fn waiting(gone: &str) -> Vec<u8> {
-    handling(&format!(
+    module_with_handle(&format!(
         r#"(if (i32.eq (local.get $event) (i32.const 8)) (then {gone}
             (i32.store8 (i32.const 100) (i32.sub (i32.load8_u (i32.const 100)) (i32.const 1)))
             (return (i32.const 0))))
@@ -153,37 +161,46 @@ fn waiting(gone: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_kept_instance_hears_of_calls_that_are_given_up() {
-    let keep = WasmModuleLimits { keep: true, ..OWN };
+fn abandoned_calls_are_reported_to_retained_instance() {
+    let keep = WasmModuleLimits {
+        keep: true,
+        ..DEFAULT_LIMITS
+    };
     let waiting = handler(&runtime(), &waiting(""), keep);
-    let held = [later(&waiting, request("/")), later(&waiting, request("/"))];
-    assert_eq!(text(now(&waiting, "/count")), "B");
+    let held = [
+        pending_answer(&waiting, request("/")),
+        pending_answer(&waiting, request("/")),
+    ];
+    assert_eq!(text(answer_now(&waiting, "/count")), "B");
     for _ in 0..20 {
-        drop(later(&waiting, request("/")));
+        drop(pending_answer(&waiting, request("/")));
     }
-    assert_eq!(text(now(&waiting, "/count")), "B");
+    assert_eq!(text(answer_now(&waiting, "/count")), "B");
     drop(held);
-    assert_eq!(text(now(&waiting, "/count")), "@");
+    assert_eq!(text(answer_now(&waiting, "/count")), "@");
 }
 
 #[tokio::test]
-async fn it_hears_at_once_where_there_is_a_runtime() {
-    let keep = WasmModuleLimits { keep: true, ..OWN };
-    let runtime = alone(RuntimeLimits::default());
+async fn abandoned_call_is_reported_immediately_with_runtime() {
+    let keep = WasmModuleLimits {
+        keep: true,
+        ..DEFAULT_LIMITS
+    };
+    let runtime = separate_runtime(RuntimeLimits::default());
     let waiting = handler(&runtime, &waiting("(unreachable)"), keep);
-    drop(later(&waiting, request("/")));
-    let told = async {
+    drop(pending_answer(&waiting, request("/")));
+    let trap_is_counted = async {
         while count(&runtime, "wasm.traps") == 0 {
             tokio::task::yield_now().await;
         }
     };
-    let told = tokio::time::timeout(PATIENCE, told).await;
-    assert!(told.is_ok(), "it is told");
+    let trap_is_counted = tokio::time::timeout(TIMEOUT, trap_is_counted).await;
+    assert!(trap_is_counted.is_ok(), "it is told");
     assert_eq!(text(answer(&waiting, "/count").await), "@", "a new one");
 }
 
 #[test]
-fn a_module_starts_with_its_settings() {
+fn settings_are_available_at_start() {
     let code = r#"
         (data (i32.const 50) "key")
         (func (export "lowroad_start") (param $call i32) (result i32)
@@ -193,22 +210,25 @@ fn a_module_starts_with_its_settings() {
             (result i32)
             (drop (call $send (local.get $call) (i32.const 60) (local.get $state)))
             (i32.const 0))"#;
-    let started = handler(&runtime(), &module(code), OWN);
-    assert_eq!(text(now(&started, "/")), "set");
+    let started = handler(&runtime(), &module(code), DEFAULT_LIMITS);
+    assert_eq!(text(answer_now(&started, "/")), "set");
 }
 
 #[test]
-fn a_module_that_cannot_start_says_so() {
+fn failed_start_is_reported() {
     let code = r#"
         (func (export "lowroad_start") (param i32) (result i32) (i32.const 0))
         (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
-    let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
+    let (status, detail) = failure(answer_now(
+        &handler(&runtime(), &module(code), DEFAULT_LIMITS),
+        "/",
+    ));
     assert_eq!(status, 500);
     assert!(detail.contains("reported a failure"), "{detail}");
 }
 
 #[tokio::test]
-async fn a_body_is_read_as_it_comes() {
+async fn body_is_read_in_parts() {
     let code = r#"
         (if (i32.eq (local.get $event) (i32.const 3)) (then (return (i32.const 0))))
         (if (i32.eq (local.get $event) (i32.const 2)) (then
@@ -216,14 +236,14 @@ async fn a_body_is_read_as_it_comes() {
                 (call $read (local.get $call) (i32.const 0) (i32.const 100) (i32.const 1000))))
             (drop (call $send (local.get $call) (i32.const 100) (local.get $a)))))
         (i32.const 1)"#;
-    let echo = handler(&runtime(), &handling(code), OWN);
+    let echo = handler(&runtime(), &module_with_handle(code), DEFAULT_LIMITS);
     let (sender, receiver) = stream(16);
     let mut asked = request("/");
     asked.body = RequestBody {
         len: None,
         stream: Some(receiver),
     };
-    let answering = tokio::spawn(later(&echo, asked));
+    let answering = tokio::spawn(pending_answer(&echo, asked));
     for part in ["one ", "two ", "three"] {
         sender
             .send(Bytes::from_static(part.as_bytes()))
@@ -238,7 +258,7 @@ async fn a_body_is_read_as_it_comes() {
 fn fetching(path: &str) -> Vec<u8> {
     let path = path.as_bytes();
     let (start, end) = path.split_first_chunk::<4>().expect("five characters");
-    handling(&format!(
+    module_with_handle(&format!(
         r#"
         (i32.store (i32.const 100) (i32.const {})) (i32.store8 (i32.const 104) (i32.const {}))
         (if (i32.eq (local.get $event) (i32.const 1)) (then
@@ -254,13 +274,13 @@ fn fetching(path: &str) -> Vec<u8> {
 }
 
 #[tokio::test]
-async fn a_page_of_the_site_is_fetched() {
-    let runtime = alone(RuntimeLimits::default());
-    let fetching = handler(&runtime, &fetching("/page"), OWN);
+async fn content_of_site_is_fetched() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let fetching = handler(&runtime, &fetching("/page"), DEFAULT_LIMITS);
     assert_eq!(text(answer(&fetching, "/").await), "a page");
-    // As many instances as wait at a time are reset and used again.
+    // As many instances as wait at the same time are reset and reused.
     for reused in [1, 3] {
-        let both = [(); 2].map(|()| later(&fetching, request("/")));
+        let both = [(); 2].map(|()| pending_answer(&fetching, request("/")));
         assert_eq!(count(&runtime, "wasm.reused"), reused);
         for one in both {
             assert_eq!(text(one.await), "a page");
@@ -270,8 +290,8 @@ async fn a_page_of_the_site_is_fetched() {
 
 /// Content in memory is fetched without the runtime and without another thread.
 #[test]
-fn a_page_in_memory_is_fetched_at_once() {
-    let fetching = handler(&runtime(), &fetching("/kept"), OWN);
+fn content_in_memory_is_fetched_on_worker() {
+    let fetching = handler(&runtime(), &fetching("/kept"), DEFAULT_LIMITS);
     // On a busy machine a call may be interrupted.
     let is_answered = |_| match fetching.clone().begin(0, request("/")) {
         HandlerResult::Ready(answer) => text(answer) == "a page",
@@ -281,13 +301,16 @@ fn a_page_in_memory_is_fetched_at_once() {
 }
 
 #[test]
-fn a_stored_object_does_not_pass_through_the_module() {
+fn stored_object_bypasses_module() {
     let code = r#"
         (drop (call $send (local.get $call) (i32.const 0) (i32.const 5)))
         (i32.store8 (i32.const 100) (i32.const 47))
         (drop (call $send_stored (local.get $call) (i32.const 100) (i32.const 1)))
         (i32.const 0)"#;
-    let answer = now(&handler(&runtime(), &handling(code), OWN), "/");
+    let answer = answer_now(
+        &handler(&runtime(), &module_with_handle(code), DEFAULT_LIMITS),
+        "/",
+    );
     match answer.expect("it is answered").content {
         ResponseContent::Stored(around) => assert_eq!(
             (&around.before[..], &around.path[..], &around.after[..]),

@@ -1,12 +1,12 @@
 //! Executes a query for one row N times, to count the client's instructions under callgrind. The server's side is a
-//! recording, with or without the columns:
+//! recorded reply, with or without column definitions:
 //!
 //! ```text
 //! cargo build --release -p lowroad-mysql --example query_cost
 //! valgrind --tool=callgrind target/release/examples/query_cost 10000 [columns]
 //! ```
 //!
-//! Run it with two values of N; the difference divided by the difference of N is the cost of one.
+//! Run it with two values of N; the difference of the counts, divided by the difference of N, is the cost of one query.
 
 use std::hint::black_box;
 

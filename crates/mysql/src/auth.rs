@@ -1,5 +1,6 @@
-//! Password authentication: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. The last two also
-//! accept the whole password, inside TLS or encrypted with RSA-OAEP. Independent of packets and connections.
+//! Password authentication methods: `mysql_native_password`, `caching_sha2_password` and `sha256_password`. For the
+//! last two, the server can request the full password, which is sent inside TLS or encrypted with RSA-OAEP. Independent
+//! of packets and connections.
 
 use alloc::vec::Vec;
 
@@ -9,16 +10,16 @@ use sha2::Sha256;
 use crate::error::MySqlError;
 use crate::password_encryption;
 
-/// A server's authentication method.
+/// An authentication method (plugin).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AuthPlugin {
     /// `mysql_native_password`
     Native,
     /// `caching_sha2_password`
     CachingSha2,
-    /// `sha256_password`, which always requires the whole password
+    /// `sha256_password`, which always requires the full password
     Sha256,
-    /// A method that this client does not support, and the reason.
+    /// A method that this client does not support; a message with the remedy.
     Unknown(&'static str),
 }
 
@@ -52,7 +53,7 @@ impl AuthPlugin {
         }
     }
 
-    /// The plugin's name; for an unknown one that of the default.
+    /// The plugin's name; for an unknown plugin, that of the default.
     pub fn name(&self) -> &'static str {
         match self {
             AuthPlugin::CachingSha2 => "caching_sha2_password",
@@ -61,10 +62,10 @@ impl AuthPlugin {
         }
     }
 
-    /// The proof sent for a password; empty for an empty password.
+    /// The response to the server's challenge (salt); empty for an empty password.
     pub fn auth_response(&self, password: &str, salt: &[u8; 20]) -> Vec<u8> {
         match self {
-            // An empty proof means an empty password in all plugins.
+            // In all plugins, an empty response means an empty password.
             _ if password.is_empty() => Vec::new(),
             AuthPlugin::Native => native(password, salt).to_vec(),
             AuthPlugin::CachingSha2 => caching_sha2(password, salt).to_vec(),
@@ -94,17 +95,17 @@ fn caching_sha2(password: &str, salt: &[u8; 20]) -> [u8; 32] {
     core::array::from_fn(|at| hashed[at] ^ salted[at])
 }
 
-/// The password, encrypted so that only the owner of the key can read it.
+/// Encrypts the password with the server's public key.
 ///
 /// # Errors
-/// The key is invalid, or too short.
+/// The key is invalid or too short.
 pub fn encrypt_password(
     password: &str,
     salt: &[u8; 20],
     key_pem: &[u8],
     random: &[u8; 32],
 ) -> Result<Vec<u8>, MySqlError> {
-    // The protocol XORs the password, with its final zero, with the salt before the encryption.
+    // Before encryption, the protocol XORs the zero-terminated password with the salt.
     let ended = password.bytes().chain([0]);
     let salted = ended
         .zip(salt.iter().cycle())
@@ -112,38 +113,46 @@ pub fn encrypt_password(
     let salted: Vec<u8> = salted.collect();
     // Hashed to the length of a seed, so that all 32 random bytes contribute.
     let seed = Sha1::digest(random);
-    password_encryption::password_encryption(&salted, key_pem, &seed.into())
+    password_encryption::rsa_oaep_encrypt(&salted, key_pem, &seed.into())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// The server stores SHA1(SHA1(password)), and verifies as this test does.
+    /// The server stores SHA1(SHA1(password)), and verifies a response like this test does.
     #[test]
-    fn the_native_proof_is_what_the_server_expects() {
+    fn native_response_passes_server_verification() {
         let salt = *b"01234567890123456789";
-        let proof = AuthPlugin::Native.auth_response("geheim", &salt);
+        let response_bytes = AuthPlugin::Native.auth_response("geheim", &salt);
         let stored = Sha1::digest(Sha1::digest("geheim"));
         let mixed = Sha1::new()
             .chain_update(salt)
             .chain_update(stored)
             .finalize();
-        let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
+        let once: Vec<u8> = response_bytes
+            .iter()
+            .zip(mixed)
+            .map(|(a, b)| a ^ b)
+            .collect();
         assert_eq!(Sha1::digest(once), stored);
         assert!(AuthPlugin::Native.auth_response("", &salt).is_empty());
     }
 
     #[test]
-    fn the_caching_proof_is_what_the_server_expects() {
+    fn caching_sha2_response_passes_server_verification() {
         let salt = *b"01234567890123456789";
-        let proof = AuthPlugin::CachingSha2.auth_response("geheim", &salt);
+        let response_bytes = AuthPlugin::CachingSha2.auth_response("geheim", &salt);
         let stored = Sha256::digest(Sha256::digest("geheim"));
         let mixed = Sha256::new()
             .chain_update(stored)
             .chain_update(salt)
             .finalize();
-        let once: Vec<u8> = proof.iter().zip(mixed).map(|(a, b)| a ^ b).collect();
+        let once: Vec<u8> = response_bytes
+            .iter()
+            .zip(mixed)
+            .map(|(a, b)| a ^ b)
+            .collect();
         assert_eq!(Sha256::digest(once), stored);
     }
 }

@@ -1,5 +1,5 @@
-//! The client as a state machine: the expected packet, and its handling. Has no socket and no clock: the caller
-//! enforces timeouts by closing the connection.
+//! The client as a state machine: which packet it expects, and how it handles it. Has no socket and no clock: to
+//! enforce timeouts, the caller closes the connection.
 
 mod login;
 mod result;
@@ -17,78 +17,81 @@ use crate::packet_reader::PacketReader;
 use crate::request;
 use crate::statements::StatementTable;
 
-/// A buffer larger than this is freed when it is empty.
-const KEPT_LEN_MAX: usize = 64 << 10;
+/// An empty buffer with a larger capacity than this is freed.
+const BUFFER_LEN_MAX: usize = 64 << 10;
 
-/// "No data supplied for parameters in prepared statement", from the range of errors that clients generate.
-const VALUES_DO_NOT_FIT: u16 = 2031;
+/// CR_PARAMS_NOT_BOUND, an error number of the range that clients use: "No data supplied for parameters in prepared
+/// statement".
+const CR_PARAMS_NOT_BOUND: u16 = 2031;
 
-/// The packet expected from the server.
+/// The packet that the client expects from the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum ClientState {
     /// The greeting.
     Greeting,
-    /// None before the TLS handshake.
+    /// None until the TLS handshake is complete.
     Tls,
-    /// The result of the login, or a further request for it.
+    /// The result of the login, or a further authentication request.
     Login,
     /// The server's public key.
     Key,
-    /// The result of a session setting.
+    /// The result of a statement that sets session variables.
     Setting,
-    /// None: a statement may be executed.
+    /// None: the client is ready to execute a statement.
     Idle,
-    /// The prepared statement's id, and the numbers of its parameters and columns.
+    /// The id of a prepared statement, and the numbers of its parameters and columns.
     Prepared,
-    /// The parameters of the statement being prepared: `remaining` packets, then `columns` columns.
+    /// The parameter definitions of a statement that is being prepared: `remaining` packets, then `columns` column
+    /// definitions.
     Parameters { remaining: usize, columns: usize },
     /// The result of a statement without rows.
     Command,
-    /// A result's number of columns, or the end of a statement without rows.
+    /// The number of columns in a result, or the end of a statement without rows.
     Result,
-    /// The columns of a result, or of the statement being prepared.
+    /// The column definitions of a result, or of a statement that is being prepared.
     Columns {
         at: usize,
         count: usize,
         is_prepared: bool,
     },
-    /// Rows, or their end.
+    /// A row, or the end of the rows.
     Rows,
     /// None: the connection has ended.
     Ended,
 }
 
-/// The client's side of a connection to a database server.
+/// The client side of a connection to a MariaDB or MySQL server.
 pub struct MySqlClient {
     login: LoginRequest,
     limits: MySqlLimits,
     random: [u8; 32],
     state: ClientState,
-    /// The greeting, until it is answered.
+    /// The greeting; kept during the TLS handshake, until it is answered.
     greeting: Option<ServerGreeting>,
     is_tls: bool,
-    dialect: SessionCapabilities,
+    capabilities: SessionCapabilities,
     plugin: AuthPlugin,
     salt: [u8; 20],
-    /// Statements that set up the session, in reverse order.
+    /// The remaining statements that set session variables, in reverse order.
     settings: Vec<String>,
     /// The sequence number of the next packet in either direction.
     sequence: u8,
-    /// The beginning of an incomplete packet.
+    /// The start of an incomplete packet.
     partial: Vec<u8>,
     out: Vec<u8>,
-    /// The number of bytes of `out` that were sent.
+    /// The number of bytes of `out` that have been sent.
     sent: usize,
     statements: StatementTable,
-    /// The index of the executing statement.
+    /// The index, in `statements`, of the statement that is being executed.
     current: usize,
     row_count: u32,
-    /// The text of the statement being prepared, the execute packet to send afterwards, and its number of values.
-    waiting: (String, Vec<u8>, usize),
+    /// While a statement is being prepared: its text, the execute packet to be sent afterwards, and the number of its
+    /// values.
+    pending_execute: (String, Vec<u8>, usize),
 }
 
 impl MySqlClient {
-    /// A client for a new connection. `random` must be used for this connection only.
+    /// Creates a client for a new connection. `random` must not be used for another connection.
     pub fn new(login: LoginRequest, limits: MySqlLimits, random: [u8; 32]) -> MySqlClient {
         MySqlClient {
             statements: StatementTable::new(limits.statement_count_max),
@@ -98,7 +101,7 @@ impl MySqlClient {
             state: ClientState::Greeting,
             greeting: None,
             is_tls: false,
-            dialect: SessionCapabilities::default(),
+            capabilities: SessionCapabilities::default(),
             plugin: AuthPlugin::Native,
             salt: [0; 20],
             settings: Vec::new(),
@@ -108,38 +111,38 @@ impl MySqlClient {
             sent: 0,
             current: 0,
             row_count: 0,
-            waiting: (String::new(), Vec::new(), 0),
+            pending_execute: (String::new(), Vec::new(), 0),
         }
     }
 
-    /// Whether a statement may be executed.
+    /// Whether the client is ready to execute a statement.
     pub fn is_idle(&self) -> bool {
         self.state == ClientState::Idle
     }
 
-    /// The bytes to send.
+    /// The bytes to be sent.
     pub fn output(&self) -> &[u8] {
         &self.out[self.sent..]
     }
 
-    /// Reports that the first `len` bytes of [`output`](Client::output) were sent.
+    /// Reports that the first `len` bytes of [`output`](MySqlClient::output) have been sent.
     pub fn sent(&mut self, len: usize) {
         self.sent = (self.sent + len).min(self.out.len());
         if self.sent == self.out.len() {
             self.sent = 0;
             self.out.clear();
-            // One large statement must not occupy memory for the life of the connection.
-            if self.out.capacity() > KEPT_LEN_MAX {
+            // After one large statement, the buffer must not occupy memory for the rest of the connection.
+            if self.out.capacity() > BUFFER_LEN_MAX {
                 self.out = Vec::new();
             }
         }
     }
 
-    /// Processes bytes from the server, in pieces of any size, and reports events. Of the input it buffers at most the
-    /// beginning of one packet.
+    /// Processes bytes from the server, split at any position, and reports events. Buffers at most the start of one
+    /// packet.
     ///
     /// # Errors
-    /// The connection must be closed; the statement in progress has failed.
+    /// The connection must be closed; a statement in progress has failed.
     pub fn input(
         &mut self,
         bytes: &[u8],
@@ -149,14 +152,14 @@ impl MySqlClient {
             return Err(MySqlError::Ended);
         }
         let outcome = self.consume(bytes, events);
-        // After an error the packet boundaries or the state are unknown, so no further input can be trusted.
+        // After an error, the packet boundaries or the state are unknown, so no further input can be processed.
         if outcome.is_err() {
             self.close();
         }
         outcome
     }
 
-    /// Ends the connection: no more input or output.
+    /// Ends the connection: no further input or output.
     fn close(&mut self) {
         self.state = ClientState::Ended;
         self.partial = Vec::new();
@@ -164,7 +167,7 @@ impl MySqlClient {
         self.sent = 0;
     }
 
-    /// Executes a statement, and prepares it first if necessary; the values are for its `?`. It ends with
+    /// Executes a statement; prepares it first if necessary. `values` replace its `?`. The last event is
     /// `MySqlEvent::Done` or `MySqlEvent::Failed`.
     ///
     /// # Errors
@@ -180,7 +183,7 @@ impl MySqlClient {
         let len_max = self.limits.packet_len_max;
         let count = values.len();
         let index = self.statements.find(statement);
-        // The parameter count was reported when the statement was prepared.
+        // The number of parameters is known from preparing the statement.
         if let Some((at, existing)) = index.and_then(|at| Some((at, self.statements.at(at)?)))
             && existing.value_count == count
         {
@@ -191,25 +194,27 @@ impl MySqlClient {
             self.expect(ClientState::Result);
             return Ok(());
         }
-        // A known statement with the wrong number of values is prepared again; the reply to that reports the mismatch.
-        let (text, packet, waiting_count) = &mut self.waiting;
+        // If the number of values is wrong, a known statement is prepared again; the mismatch is reported when its
+        // reply arrives.
+        let (text, packet, waiting_count) = &mut self.pending_execute;
         packet.clear();
-        // The text has a command byte before it, and a packet of the longest length would need a continuation.
-        if statement.len() >= len_max.min(packet::LEN_END - 1)
+        // The text is preceded by a command byte, and a packet of the maximum length would need a continuation.
+        if statement.len() >= len_max.min(packet::CONTINUED_LEN - 1)
             || !request::execute(packet, 0, values, len_max)
         {
             return Err(StatementRefusal::TooLong);
         }
         text.clear();
         text.push_str(statement);
-        // The execute packet is kept with id 0; `set_id` fills it in when the reply arrives.
+        // The execute packet is stored with id 0; `set_id` sets the id when the reply arrives.
         *waiting_count = count;
         request::prepare(&mut self.out, statement);
         self.expect(ClientState::Prepared);
         Ok(())
     }
 
-    /// Executes a statement without preparing it, since some statements cannot be prepared. It must return no rows.
+    /// Executes a statement without preparing it, since some statements cannot be prepared. The statement must not
+    /// return rows.
     ///
     /// # Errors
     /// The statement was not started.
@@ -217,7 +222,7 @@ impl MySqlClient {
         if self.state != ClientState::Idle {
             return Err(StatementRefusal::Busy);
         }
-        if statement.len() >= self.limits.packet_len_max.min(packet::LEN_END - 1) {
+        if statement.len() >= self.limits.packet_len_max.min(packet::CONTINUED_LEN - 1) {
             return Err(StatementRefusal::TooLong);
         }
         request::query(&mut self.out, statement);
@@ -225,9 +230,9 @@ impl MySqlClient {
         Ok(())
     }
 
-    /// Enters the state after a command was written.
+    /// Sets the state after a command was written.
     fn expect(&mut self, state: ClientState) {
-        // Each command starts a new sequence with 0; the reply's first packet has 1.
+        // Each command starts with sequence number 0; the first packet of the reply has 1.
         self.sequence = 1;
         self.row_count = 0;
         self.state = state;
@@ -240,7 +245,7 @@ impl MySqlClient {
     ) -> Result<(), MySqlError> {
         let len_max = self.limits.packet_len_max;
         let mut rest = bytes;
-        // First completes the packet that the last input ended within.
+        // First, the packet that began in earlier input is completed.
         while !self.partial.is_empty() {
             let missing = packet::missing(&self.partial, len_max)?;
             if missing > 0 && rest.is_empty() {
@@ -250,7 +255,7 @@ impl MySqlClient {
             self.partial.extend_from_slice(part);
             rest = after;
             if packet::missing(&self.partial, len_max)? == 0 {
-                // Taken out, since the events may borrow the packet while the client changes.
+                // Taken out, since events borrow the packet while the client changes.
                 let partial = core::mem::take(&mut self.partial);
                 if let Some((packet, _)) = packet::first(&partial, len_max)? {
                     self.packet(&packet, events)?;
@@ -258,7 +263,7 @@ impl MySqlClient {
                 self.recycle_buffer(partial);
             }
         }
-        // Whole packets are parsed from the caller's buffer without a copy.
+        // Complete packets are parsed in the caller's buffer, without a copy.
         while let Some((packet, after)) = packet::first(rest, len_max)? {
             rest = after;
             self.packet(&packet, events)?;
@@ -267,9 +272,9 @@ impl MySqlClient {
         Ok(())
     }
 
-    /// Keeps a buffer for the next packet that arrives in pieces.
+    /// Reuses a buffer for the next packet that is split over several inputs.
     fn recycle_buffer(&mut self, mut buffer: Vec<u8>) {
-        if buffer.capacity() <= KEPT_LEN_MAX {
+        if buffer.capacity() <= BUFFER_LEN_MAX {
             buffer.clear();
             self.partial = buffer;
         }
@@ -281,10 +286,10 @@ impl MySqlClient {
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
         if self.state == ClientState::Idle {
-            // Without a command in progress a packet means that the server shuts down, or has closed an idle session.
-            return Err(MySqlError::Dismissed);
+            // A packet while no command is in progress: the server is shutting down, or has closed an idle session.
+            return Err(MySqlError::SessionClosed);
         }
-        // A gap shows that bytes were lost or injected.
+        // A gap in the sequence numbers shows that bytes were lost or injected.
         if packet.sequence != self.sequence {
             return Err(MySqlError::Protocol("a packet has the wrong number"));
         }
@@ -304,7 +309,7 @@ impl MySqlClient {
                 self.parameter(payload, remaining, columns, events)
             }
             ClientState::Greeting => self.greeting(payload, events),
-            // An attacker could inject a packet before the handshake that would then count as received inside TLS.
+            // Otherwise a packet that an attacker injects before the handshake would count as received inside TLS.
             ClientState::Tls => Err(MySqlError::Protocol("a packet before the TLS handshake")),
             ClientState::Login => self.login(payload, events),
             ClientState::Key => self.key(payload, events),
@@ -313,31 +318,31 @@ impl MySqlClient {
         }
     }
 
-    /// The statement has failed; the connection remains usable.
+    /// Reports that the statement has failed; the connection remains usable.
     fn failed(
         &mut self,
         payload: &[u8],
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
-        // An ERR packet ends the command; the session and its prepared statements stay valid.
+        // An ERR packet ends the command; the session and its prepared statements remain valid.
         failure(payload, events)?;
         self.state = ClientState::Idle;
         Ok(())
     }
 }
 
-/// Reports an ERR packet.
+/// Reports an ERR packet as an event.
 fn failure(payload: &[u8], events: &mut impl FnMut(MySqlEvent<'_>)) -> Result<(), MySqlError> {
     let mut from = PacketReader(payload);
     from.u8()?;
     let code = from.u16()?;
     let mut state = &b"HY000"[..];
-    // Before the login an ERR packet has no SQLSTATE.
+    // Before the login, ERR packets have no SQLSTATE.
     if from.0.first() == Some(&b'#') {
         from.u8()?;
         state = from.bytes(5)?;
     }
-    // Messages may contain bytes of another character set.
+    // Messages may contain bytes in another character set.
     let message: String = from.0.utf8_chunks().map(|chunk| chunk.valid()).collect();
     events(MySqlEvent::Failed(ServerFailure {
         code,

@@ -1,4 +1,4 @@
-//! Columns of a result: their names, and the types of their values (protocol: column definition 4.1).
+//! Columns of a result: names and types (protocol: column definition 4.1).
 
 use alloc::string::String;
 
@@ -8,12 +8,12 @@ use crate::packet_reader::PacketReader;
 /// A column of a result.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ColumnInfo {
-    /// Its name in the statement.
+    /// The column's name in the statement.
     pub name: String,
-    /// The type of its values.
+    /// The type of the values.
     pub kind: ColumnType,
     pub(crate) is_unsigned: bool,
-    /// Digits of a second's fraction; more than 6 means none.
+    /// The number of decimals of seconds; more than 6 means none.
     pub(crate) decimals: u8,
 }
 
@@ -52,11 +52,11 @@ pub enum ColumnType {
 const BINARY: u16 = 63;
 const UNSIGNED: u16 = 1 << 5;
 
-/// The longest name in bytes: servers allow 256 characters.
+/// The maximum length of a name in bytes: servers allow 256 characters.
 const NAME_LEN_MAX: usize = 1_024;
 
 impl ColumnInfo {
-    /// A column without a name, to be [`packet_reader`](Column::read).
+    /// An empty column definition, to be filled by [`read`](ColumnInfo::read).
     pub fn empty() -> ColumnInfo {
         ColumnInfo {
             name: String::new(),
@@ -66,10 +66,10 @@ impl ColumnInfo {
         }
     }
 
-    /// Parses a column definition, reusing the allocation.
+    /// Parses a column definition, reusing the allocation of the name.
     pub fn read(&mut self, payload: &[u8]) -> Result<(), MySqlError> {
         let mut from = PacketReader(payload);
-        // Catalog, schema, table and original table, which are not used.
+        // Catalog, schema, table and original table are not used.
         for _ in 0..4 {
             from.text()?;
         }
@@ -86,7 +86,7 @@ impl ColumnInfo {
         let kind = from.u8()?;
         let flags = from.u16()?;
         let decimals = from.u8()?;
-        // Servers send UTF-8 names; invalid parts are left out.
+        // Servers send names in UTF-8; invalid parts are removed.
         self.name.clear();
         for chunk in name.utf8_chunks() {
             self.name.push_str(chunk.valid());
@@ -112,7 +112,7 @@ impl ColumnType {
             11 => ColumnType::Time,
             7 | 12 => ColumnType::DateTime,
             16 => ColumnType::Bit,
-            // DECIMAL and JSON are sent as text, with the collation of binary strings.
+            // DECIMAL and JSON are sent as text, but with the collation of binary strings.
             0 | 246 | 245 => ColumnType::Text,
             15 | 247..=254 if collation != BINARY => ColumnType::Text,
             15 | 247..=255 => ColumnType::Bytes,

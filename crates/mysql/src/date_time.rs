@@ -1,12 +1,12 @@
-//! Converts dates and times of the binary protocol to MariaDB's text format. Independent of calendars.
+//! Converts dates and times of the binary protocol to MariaDB's text format, without validating them.
 
 use crate::error::MySqlError;
 use crate::packet_reader::PacketReader;
 
-/// Bytes for `-838:59:59.999999` and `9999-12-31 23:59:59.999999`, and for 32-bit days.
+/// The maximum text length: suffices for 32-bit days, too.
 pub const LEN_MAX: usize = 32;
 
-/// A short ASCII text.
+/// A short ASCII text, without an allocation.
 pub struct ShortText {
     bytes: [u8; LEN_MAX],
     len: usize,
@@ -29,14 +29,14 @@ impl ShortText {
     }
 
     fn push(&mut self, byte: u8) {
-        // `LEN_MAX` covers every value; the check only avoids a panic path.
+        // `LEN_MAX` suffices for every value; the check only avoids a panic path.
         if let Some(slot) = self.bytes.get_mut(self.len) {
             *slot = byte;
             self.len += 1;
         }
     }
 
-    /// Appends a number with at least `width` digits, at most 10.
+    /// Appends a number with at least `width` digits (up to 10).
     fn number(&mut self, number: u32, width: usize) {
         let mut digits = [b'0'; 10];
         let mut rest = number;
@@ -49,12 +49,12 @@ impl ShortText {
         digits[at..].iter().for_each(|digit| self.push(*digit));
     }
 
-    /// Appends `.123`, with the column's number of digits.
+    /// Appends `.123`, with the number of decimals of the column.
     fn fraction(&mut self, micros: u32, decimals: u8) {
         if !(1..=6).contains(&decimals) {
             return;
         }
-        // The protocol always has microseconds; the column's digits decide the text.
+        // The protocol always sends microseconds; the column determines the number of decimals.
         let divisor = 10_u32.pow(6 - u32::from(decimals));
         self.push(b'.');
         self.number(micros.min(999_999) / divisor, usize::from(decimals));
@@ -69,11 +69,11 @@ impl ShortText {
     }
 }
 
-/// Reads a date, or with `decimals` a date and time.
+/// Reads a date; with `decimals`, a date and time.
 pub fn date(from: &mut PacketReader<'_>, decimals: Option<u8>) -> Result<ShortText, MySqlError> {
     let len = from.u8()?;
     let mut fields = PacketReader(from.bytes(usize::from(len))?);
-    // The length shows which parts are not zero and therefore sent.
+    // Trailing parts that are zero are omitted; the length shows which are present.
     if !matches!(len, 0 | 4 | 7 | 11) {
         return Err(WRONG);
     }
@@ -98,7 +98,7 @@ pub fn date(from: &mut PacketReader<'_>, decimals: Option<u8>) -> Result<ShortTe
     Ok(text)
 }
 
-/// Reads a time, which may be negative and longer than a day.
+/// Reads a time, which can be negative, and longer than a day.
 pub fn time(from: &mut PacketReader<'_>, decimals: u8) -> Result<ShortText, MySqlError> {
     let len = from.u8()?;
     let mut fields = PacketReader(from.bytes(usize::from(len))?);
@@ -118,7 +118,7 @@ pub fn time(from: &mut PacketReader<'_>, decimals: u8) -> Result<ShortText, MySq
     let [hours, minutes, seconds] = fields.array()?;
     let micros = if len == 12 { fields.u32()? } else { 0 };
     text.clock(
-        // Days are sent apart; MariaDB prints them as hours.
+        // Days are sent separately; MariaDB prints them as hours.
         days.saturating_mul(24).saturating_add(u32::from(hours)),
         minutes,
         seconds,
@@ -131,53 +131,62 @@ pub fn time(from: &mut PacketReader<'_>, decimals: u8) -> Result<ShortText, MySq
 mod tests {
     use super::*;
 
-    fn dated(bytes: &[u8], decimals: Option<u8>) -> Result<alloc::string::String, MySqlError> {
+    fn date_text(bytes: &[u8], decimals: Option<u8>) -> Result<alloc::string::String, MySqlError> {
         date(&mut PacketReader(bytes), decimals).map(|text| text.as_str().into())
     }
 
-    fn timed(bytes: &[u8], decimals: u8) -> Result<alloc::string::String, MySqlError> {
+    fn time_text(bytes: &[u8], decimals: u8) -> Result<alloc::string::String, MySqlError> {
         time(&mut PacketReader(bytes), decimals).map(|text| text.as_str().into())
     }
 
     #[test]
-    fn dates_and_times_look_as_mariadb_prints_them() {
-        assert_eq!(dated(&[4, 0xea, 7, 11, 23], None).unwrap(), "2026-11-23");
-        assert_eq!(dated(&[0], None).unwrap(), "0000-00-00");
+    fn dates_and_times_are_formatted_as_by_mariadb() {
         assert_eq!(
-            dated(&[4, 0xea, 7, 11, 23], Some(0)).unwrap(),
+            date_text(&[4, 0xea, 7, 11, 23], None).unwrap(),
+            "2026-11-23"
+        );
+        assert_eq!(date_text(&[0], None).unwrap(), "0000-00-00");
+        assert_eq!(
+            date_text(&[4, 0xea, 7, 11, 23], Some(0)).unwrap(),
             "2026-11-23 00:00:00"
         );
         assert_eq!(
-            dated(&[7, 0xea, 7, 11, 23, 8, 5, 9], Some(0)).unwrap(),
+            date_text(&[7, 0xea, 7, 11, 23, 8, 5, 9], Some(0)).unwrap(),
             "2026-11-23 08:05:09"
         );
         let micros = [11, 0xea, 7, 11, 23, 8, 5, 9, 0x40, 0xe2, 1, 0];
         assert_eq!(
-            dated(&micros, Some(6)).unwrap(),
+            date_text(&micros, Some(6)).unwrap(),
             "2026-11-23 08:05:09.123456"
         );
-        assert_eq!(dated(&micros, Some(2)).unwrap(), "2026-11-23 08:05:09.12");
-        assert_eq!(timed(&[8, 1, 1, 0, 0, 0, 6, 0, 1], 0).unwrap(), "-30:00:01");
-        assert_eq!(timed(&[0], 3).unwrap(), "00:00:00.000");
         assert_eq!(
-            timed(&[8, 0, 34, 0, 0, 0, 22, 59, 59], 0).unwrap(),
+            date_text(&micros, Some(2)).unwrap(),
+            "2026-11-23 08:05:09.12"
+        );
+        assert_eq!(
+            time_text(&[8, 1, 1, 0, 0, 0, 6, 0, 1], 0).unwrap(),
+            "-30:00:01"
+        );
+        assert_eq!(time_text(&[0], 3).unwrap(), "00:00:00.000");
+        assert_eq!(
+            time_text(&[8, 0, 34, 0, 0, 0, 22, 59, 59], 0).unwrap(),
             "838:59:59"
         );
     }
 
     #[test]
-    fn wrong_lengths_are_refused_and_wild_numbers_fit() {
-        assert!(dated(&[5, 0, 0, 0, 0, 0], None).is_err());
-        assert!(dated(&[7, 0, 0], Some(0)).is_err());
-        assert!(timed(&[1, 0], 0).is_err());
-        let wild = timed(&[0xff; 13].map(|b: u8| b), 6);
-        assert!(wild.is_err());
+    fn wrong_length_is_rejected_and_large_numbers_fit() {
+        assert!(date_text(&[5, 0, 0, 0, 0, 0], None).is_err());
+        assert!(date_text(&[7, 0, 0], Some(0)).is_err());
+        assert!(time_text(&[1, 0], 0).is_err());
+        let too_long = time_text(&[0xff; 13].map(|b: u8| b), 6);
+        assert!(too_long.is_err());
         let mut bytes = [0xff; 13];
         bytes[0] = 12;
-        assert_eq!(timed(&bytes, 6).unwrap(), "-4294967295:255:255.999999");
+        assert_eq!(time_text(&bytes, 6).unwrap(), "-4294967295:255:255.999999");
         bytes[0] = 11;
         assert_eq!(
-            dated(&bytes, Some(6)).unwrap(),
+            date_text(&bytes, Some(6)).unwrap(),
             "65535-255-255 255:255:255.999999"
         );
     }

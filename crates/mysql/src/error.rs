@@ -1,17 +1,17 @@
-//! Errors that end a connection, and reasons not to start a statement.
+//! Errors that end a connection, and errors that prevent a statement from starting.
 
 use core::fmt;
 
-/// Why the connection must be closed. The server is at fault, or a limit of this client was reached.
+/// The reason that the connection must be closed: an error of the server, or a limit of this client.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MySqlError {
     /// The server violated the protocol, as described.
     Protocol(&'static str),
-    /// The server requires an unsupported feature; the text has the remedy.
+    /// The server requires a feature that this client does not support; a message with the remedy.
     Unsupported(&'static str),
     /// The server offers no TLS, which [`TlsPolicy::Required`](crate::TlsPolicy) requires.
     NoTls,
-    /// The server refused the login or the session's settings; an event reported its reason.
+    /// The server rejected the login or the session variables; an event has reported its message.
     LoginRefused,
     /// A packet is longer than `MySqlLimits::packet_len_max`.
     PacketTooLong,
@@ -19,15 +19,16 @@ pub enum MySqlError {
     TooManyColumns,
     /// A result has more rows than `MySqlLimits::row_count_max`.
     TooManyRows,
-    /// The server has ended the session: it shuts down, killed the session, or the session was idle too long.
-    Dismissed,
-    /// The connection had failed before.
+    /// The server has ended the session: it is shutting down, has killed the session, or the session was idle for too
+    /// long.
+    SessionClosed,
+    /// The connection has ended before.
     Ended,
 }
 
 impl MySqlError {
-    /// Whether the response to a statement exceeds this client's limits, or has an unsupported form. Then the
-    /// statement or a limit is at fault, and the server may be healthy.
+    /// Whether the response to a statement exceeds this client's limits or has an unsupported form. Then the cause is
+    /// the statement or a limit, and the server may be healthy.
     pub fn is_response_error(self) -> bool {
         match self {
             MySqlError::PacketTooLong
@@ -37,7 +38,7 @@ impl MySqlError {
             MySqlError::Protocol(_)
             | MySqlError::NoTls
             | MySqlError::LoginRefused
-            | MySqlError::Dismissed
+            | MySqlError::SessionClosed
             | MySqlError::Ended => false,
         }
     }
@@ -56,7 +57,7 @@ impl fmt::Display for MySqlError {
             MySqlError::PacketTooLong => "the database server sent a row that is too long",
             MySqlError::TooManyColumns => "the database server sent too many columns",
             MySqlError::TooManyRows => "the statement returns too many rows: write LIMIT",
-            MySqlError::Dismissed => "the database server closed the session",
+            MySqlError::SessionClosed => "the database server closed the session",
             MySqlError::Ended => "the connection to the database server was closed",
         })
     }
@@ -64,11 +65,11 @@ impl fmt::Display for MySqlError {
 
 impl core::error::Error for MySqlError {}
 
-/// Why a statement was not started. The connection is unchanged.
+/// The reason that a statement was not started. The connection is unchanged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementRefusal {
     /// The login or another statement is in progress, or the connection has ended.
     Busy,
-    /// Statement and values are longer than `MySqlLimits::packet_len_max`.
+    /// The statement and its values are longer than `MySqlLimits::packet_len_max`.
     TooLong,
 }

@@ -1,8 +1,8 @@
-//! The client's events, and the values in them.
+//! The events that the client reports, and the values in them.
 
 use crate::column::ColumnInfo;
 
-/// A value of a row or for a `?`. Dates, times and decimals are text in MariaDB's format.
+/// A value in a row, or for a `?`. Dates, times and decimals are text in MariaDB's format.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum SqlValue<'v> {
     /// NULL
@@ -15,42 +15,43 @@ pub enum SqlValue<'v> {
     Float(f64),
     /// Text in UTF-8.
     Text(&'v str),
-    /// Bytes; also text of a binary collation, which the protocol does not distinguish.
+    /// Bytes; also text with a binary collation, which the protocol does not distinguish.
     Bytes(&'v [u8]),
 }
 
-/// An event. The values of a row are reported one by one, so that no row is buffered.
+/// An event. Values are reported one by one, so that rows are not buffered.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MySqlEvent<'e> {
-    /// The connection switches to TLS: send the output, do the handshake, and call
-    /// `MySqlClient::tls_started`. From then on the input and output are the bytes inside TLS.
+    /// The connection switches to TLS: the caller must send the output, do the handshake, and call
+    /// `MySqlClient::tls_started`. From then on, input and output are the bytes inside TLS.
     StartTls,
-    /// The login is complete: statements may be executed.
+    /// The login is complete: statements can be executed.
     Ready,
-    /// A result begins. A procedure may have several.
+    /// A result begins. A procedure can have several results.
     Columns(&'e [ColumnInfo]),
-    /// The next value of the row; one for each column.
+    /// The next value of the current row; one per column.
     Value(SqlValue<'e>),
-    /// The row is complete.
+    /// The current row is complete.
     RowEnd,
     /// The statement succeeded.
     Done {
-        /// Rows that were written; 0 for a result.
+        /// The number of rows written; 0 for a statement with a result.
         affected: u64,
-        /// The id generated for the last new row, or 0.
+        /// The id generated for the last inserted row, or 0.
         last_id: u64,
     },
-    /// The statement or the login has failed. Rows received before are void.
+    /// The statement or the login has failed. Rows received before must be discarded.
     Failed(ServerFailure<'e>),
 }
 
 /// A failure reported by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerFailure<'e> {
-    /// The server's error number, such as 1146; 2031 is this client's: the values do not fit the statement.
+    /// The server's error number, such as 1146. 2031 is from this client: the number of values does not match the
+    /// statement.
     pub code: u16,
     /// SQLSTATE, such as `42S02`.
     pub state: &'e str,
-    /// A text for people, without invalid UTF-8.
+    /// A human-readable message; invalid UTF-8 is removed.
     pub message: &'e str,
 }

@@ -1,15 +1,15 @@
-//! A sans-I/O client of MariaDB and MySQL: the MySQL client/server protocol with prepared statements, as bytes in,
-//! bytes out and events. Has no socket, clock, thread or random source, and is independent of its callers.
+//! A sans-I/O client for MariaDB and MySQL: the MySQL client/server protocol with prepared statements, as input bytes,
+//! output bytes and events. Has no socket, clock, thread or random generator.
 //!
 //! ```text
-//! Client::new ──input: greeting──► output: login ──input: ok──► output: settings ──input: ok──► Event::Ready
-//!           └──Event::StartTls, TLS handshake, tls_started──► output: login …
-//! execute ──► output ──input──► Event::Columns, (Event::Value…, Event::RowEnd)…, Event::Done
-//!                          └──► Event::Failed: the connection stays usable
+//! MySqlClient::new ──input: greeting──► output: login ──input: ok──► output: settings ──input: ok──► MySqlEvent::Ready
+//!           └──MySqlEvent::StartTls, TLS handshake, tls_started──► output: login …
+//! execute ──► output ──input──► MySqlEvent::Columns, (MySqlEvent::Value…, MySqlEvent::RowEnd)…, MySqlEvent::Done
+//!                          └──► MySqlEvent::Failed: the connection remains usable
 //! ```
 //!
-//! One statement is in progress at a time. A server's fault is reported as `MySqlError`, after which the connection
-//! must be closed and replaced, with a new `MySqlClient`.
+//! One statement is in progress at a time. An error of the server is returned as `MySqlError`; the caller must then
+//! close the connection, and create a new `MySqlClient` for another one.
 #![no_std]
 #![forbid(unsafe_code)]
 

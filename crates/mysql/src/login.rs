@@ -1,8 +1,8 @@
-//! The settings of a connection: the account, TLS, the session's variables and the limits.
+//! The settings of a connection: account, TLS, session variables, and limits.
 
 use alloc::string::String;
 
-/// When a client uses TLS.
+/// Whether a client uses TLS.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TlsPolicy {
     /// Never.
@@ -14,23 +14,23 @@ pub enum TlsPolicy {
     Required,
 }
 
-/// The account, and the session's settings.
+/// The account, and the settings of the session.
 #[derive(Clone, Debug, Default)]
 pub struct LoginRequest {
     /// The user's name.
     pub user: String,
-    /// The password; empty for none.
+    /// The password; empty if there is none.
     pub password: String,
-    /// The default database of statements; empty for none.
+    /// The default database; empty if there is none.
     pub database: String,
-    /// The session refuses to write (`SET SESSION TRANSACTION READ ONLY`).
+    /// Whether the server must reject writes in this session (`SET SESSION TRANSACTION READ ONLY`).
     pub read_only: bool,
-    /// Milliseconds after which the server aborts a statement; 0: never.
+    /// Time limit for statements, enforced by the server, in milliseconds; 0: none.
     pub statement_timeout_ms: u32,
-    /// `caching_sha2_password` (MySQL 8) requires the whole password of a user that is not in the server's cache, and
-    /// `sha256_password` always. TLS protects it. On a connection without TLS the password is sent with this setting
-    /// only, encrypted with the key that the server sends: an active attacker can then impersonate the server and
-    /// learn the password. Without this setting such a login is an error.
+    /// Whether the password may be sent without TLS, encrypted with a public key that the server sends: an active
+    /// attacker who impersonates the server can then learn the password. `sha256_password` always requires the full
+    /// password; `caching_sha2_password` (MySQL 8) requires it for users that are not in the server's cache. Without
+    /// TLS and without this setting, such a login is an error.
     pub trusts_key: bool,
     /// Whether the connection uses TLS; see `MySqlEvent::StartTls`.
     pub tls: TlsPolicy,
@@ -42,16 +42,16 @@ pub struct LoginRequest {
     pub time_zone: String,
 }
 
-/// Limits on a server's input. Exceeding one is the `MySqlError` of its name.
+/// Limits for the server's input. Exceeding one is an error: the `MySqlError` with the corresponding name.
 #[derive(Clone, Copy, Debug)]
 pub struct MySqlLimits {
-    /// Bytes of a packet, and so of a row and of a statement; at most 16 MiB - 2.
+    /// Maximum length of a packet in bytes, and thus of a row or statement; at most 16 MiB - 2.
     pub packet_len_max: usize,
-    /// Columns of a result.
+    /// Maximum number of columns in a result.
     pub column_count_max: usize,
-    /// Rows of a result.
+    /// Maximum number of rows in a result.
     pub row_count_max: u32,
-    /// Cached prepared statements; at least 1.
+    /// Maximum number of cached prepared statements; at least 1.
     pub statement_count_max: usize,
 }
 

@@ -1,64 +1,64 @@
-//! Packet framing: three bytes of length, one of sequence number, then the payload. Splits a byte stream into packets,
-//! and builds packets. Independent of payloads.
+//! Packet framing: a header (three bytes of length, one byte of sequence number) and a payload. Splits a byte stream
+//! into packets, and builds packets. Independent of payloads.
 
 use alloc::vec::Vec;
 
 use crate::error::MySqlError;
 
-/// Bytes of a packet's header.
+/// The length of a packet's header in bytes.
 pub const HEAD_LEN: usize = 4;
 
-/// A packet of this length continues in the next one; this client's limits exclude it.
-pub const LEN_END: usize = 0xff_ffff;
+/// A packet of this length continues in the next packet. This client's limits exclude such packets.
+pub const CONTINUED_LEN: usize = 0xff_ffff;
 
-/// The first packet in some bytes.
+/// The first packet in a byte stream.
 pub struct FirstPacket<'b> {
-    /// Its sequence number in the exchange.
+    /// The packet's sequence number.
     pub sequence: u8,
-    /// Its payload.
+    /// The packet's payload.
     pub payload: &'b [u8],
 }
 
-/// The first packet and the bytes after it; `None` while it is incomplete.
+/// Splits off the first packet; `None` if it is incomplete.
 ///
 /// # Errors
-/// Its announced length exceeds the limit.
+/// The length in the header exceeds the limit.
 #[inline]
 pub fn first(bytes: &[u8], len_max: usize) -> Result<Option<(FirstPacket<'_>, &[u8])>, MySqlError> {
     let Some((&[a, b, c, sequence], rest)) = bytes.split_first_chunk::<HEAD_LEN>() else {
         return Ok(None);
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
-    // Checked as soon as the header is there, before any payload is buffered.
-    if len > len_max || len >= LEN_END {
+    // Checked as soon as the header is complete, before any payload is buffered.
+    if len > len_max || len >= CONTINUED_LEN {
         return Err(MySqlError::PacketTooLong);
     }
     let whole = rest.split_at_checked(len);
     Ok(whole.map(|(payload, rest)| (FirstPacket { sequence, payload }, rest)))
 }
 
-/// The number of bytes missing from the first packet in `bytes`, if known.
+/// The number of bytes that complete the first packet in `bytes`, or its header.
 ///
 /// # Errors
-/// Its announced length exceeds the limit.
+/// The length in the header exceeds the limit.
 pub fn missing(bytes: &[u8], len_max: usize) -> Result<usize, MySqlError> {
     let Some(&[a, b, c, _]) = bytes.first_chunk::<HEAD_LEN>() else {
         return Ok(HEAD_LEN - bytes.len());
     };
     let len = u32::from_le_bytes([a, b, c, 0]) as usize;
-    if len > len_max || len >= LEN_END {
+    if len > len_max || len >= CONTINUED_LEN {
         return Err(MySqlError::PacketTooLong);
     }
     Ok((HEAD_LEN + len).saturating_sub(bytes.len()))
 }
 
-/// Begins a packet at the end of `to`; returns the argument of [`end`].
+/// Starts a packet at the end of `to`; returns the position of its payload, for [`end`].
 pub fn begin(to: &mut Vec<u8>, sequence: u8) -> usize {
     to.extend_from_slice(&[0, 0, 0, sequence]);
     to.len()
 }
 
-/// Ends a packet. Its payload is shorter than 16 MiB, since callers check their limits first.
+/// Sets the length of a packet. The payload is shorter than 16 MiB, since callers check their limits first.
 pub fn end(to: &mut [u8], start: usize) {
     let [a, b, c, _] = ((to.len() - start) as u32).to_le_bytes();
     to[start - HEAD_LEN..start - 1].copy_from_slice(&[a, b, c]);
@@ -90,12 +90,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_packet_is_taken_when_it_is_whole() {
+    fn packet_is_returned_once_complete() {
         let bytes = [2, 0, 0, 7, b'a', b'b', 9];
         for len in 0..6 {
             assert!(first(&bytes[..len], 10).unwrap().is_none());
-            let left = if len < 4 { 4 - len } else { 6 - len };
-            assert_eq!(missing(&bytes[..len], 10), Ok(left));
+            let missing_len = if len < 4 { 4 - len } else { 6 - len };
+            assert_eq!(missing(&bytes[..len], 10), Ok(missing_len));
         }
         let (packet, rest) = first(&bytes, 10).unwrap().expect("whole");
         assert_eq!(
@@ -105,14 +105,14 @@ mod tests {
     }
 
     #[test]
-    fn a_length_over_the_limit_is_refused_before_it_is_read() {
+    fn length_over_limit_is_rejected_from_header() {
         assert!(first(&[11, 0, 0, 0], 10).is_err());
         assert!(first(&[0xff, 0xff, 0xff, 0], usize::MAX).is_err());
         assert!(missing(&[11, 0, 0, 0], 10).is_err());
     }
 
     #[test]
-    fn what_is_put_together_can_be_taken_apart() {
+    fn written_packets_and_lengths_can_be_read() {
         for len in [0, 250, 251, 0xffff, 0x1_0000, 0xff_ffff, 0x100_0000] {
             let mut bytes = Vec::new();
             write_lenenc(&mut bytes, len);

@@ -1,11 +1,11 @@
-//! Reads the protocol's integers and strings from a packet, with checked lengths. Independent of the packets' meaning.
+//! Reads integers and strings from a packet, with bounds checks. Independent of the packets' meaning.
 
 use crate::error::MySqlError;
 
-/// The error of a packet that is shorter than its contents require.
+/// The error for a packet that is too short for its contents.
 pub const SHORT: MySqlError = MySqlError::Protocol("a packet ends too early");
 
-/// The unread part of a packet.
+/// The part of a packet that has not been read.
 #[derive(Clone, Copy)]
 pub struct PacketReader<'p>(pub &'p [u8]);
 
@@ -42,7 +42,7 @@ impl<'p> PacketReader<'p> {
         self.array().map(u64::from_le_bytes)
     }
 
-    /// A length-encoded integer.
+    /// Reads a length-encoded integer.
     #[inline]
     pub fn lenenc(&mut self) -> Result<u64, MySqlError> {
         match self.u8()? {
@@ -53,21 +53,21 @@ impl<'p> PacketReader<'p> {
                 Ok(u64::from(u32::from_le_bytes([a, b, c, 0])))
             }
             0xfe => self.u64(),
-            // 251 is NULL in text rows, which are not used; 255 is an ERR packet.
+            // 251 is NULL in text rows, which are not used; 255 is the start of an ERR packet.
             _ => Err(MySqlError::Protocol("a length begins with 251 or 255")),
         }
     }
 
-    /// A length-encoded string.
+    /// Reads a length-encoded string.
     #[inline]
     pub fn text(&mut self) -> Result<&'p [u8], MySqlError> {
         let len = self.lenenc()?;
         self.bytes(usize::try_from(len).map_err(|_| SHORT)?)
     }
 
-    /// A string up to a zero byte, which is consumed, or up to the end.
+    /// Reads a string up to a zero byte, which is consumed, or up to the end.
     pub fn until_zero(&mut self) -> &'p [u8] {
-        // The last field of a packet may have no final zero.
+        // The last field of a packet may lack the terminating zero.
         let end = self.0.iter().position(|&byte| byte == 0);
         let value = &self.0[..end.unwrap_or(self.0.len())];
         self.0 = &self.0[end.map_or(self.0.len(), |at| at + 1)..];
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lengths_of_all_sizes() {
+    fn length_encoded_integers_of_all_sizes_are_read() {
         for (bytes, number) in [
             (&[250][..], 250),
             (&[0xfc, 1, 2], 0x0201),
@@ -95,7 +95,7 @@ mod tests {
     }
 
     #[test]
-    fn a_text_can_not_be_longer_than_its_packet() {
+    fn string_longer_than_packet_is_rejected() {
         assert_eq!(PacketReader(&[2, b'a', b'b', b'c']).text(), Ok(&b"ab"[..]));
         assert_eq!(PacketReader(&[3, b'a', b'b']).text(), Err(SHORT));
         assert_eq!(PacketReader(&[0xfe; 9]).text(), Err(SHORT));

@@ -1,6 +1,6 @@
-//! RSA-OAEP (RFC 8017 §7.1.1, with SHA-1 and no label) with a server's public key: the only part of RSA that
-//! `caching_sha2_password` needs, in a hundredth of a full library's size. Encryption only; the message is padded with
-//! random bytes, so that timing reveals nothing of the password.
+//! RSA-OAEP encryption (RFC 8017 §7.1.1, with SHA-1 and no label) with a server's public key: the only part of RSA that
+//! `caching_sha2_password` needs, at a hundredth of the size of a full library. The message is masked with random
+//! bytes, so that timing reveals nothing about the password.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -12,48 +12,48 @@ use crate::error::MySqlError;
 /// The length of a SHA-1 digest in bytes.
 const DIGEST_LEN: usize = 20;
 
-/// The longest PEM text in bytes; that of a 4,096-bit key has 800.
+/// The maximum length of the PEM text in bytes; a 4,096-bit key takes 800.
 const PEM_LEN_MAX: usize = 1_024;
 
 const NO_KEY: MySqlError = MySqlError::Protocol("its public key is malformed");
 
-/// A public key: numbers in big-endian bytes.
+/// An RSA public key; the modulus is big-endian.
 struct LoginKey {
     modulus: Vec<u8>,
     exponent: u32,
 }
 
-/// Encrypts a message for the owner of a key. `random` must be used for nothing else.
+/// Encrypts a message with a public key. `random` must not be used for anything else.
 ///
 /// # Errors
-/// The key is not of 1,024 to 4,096 bits, or too short for the message.
-pub fn password_encryption(
+/// The key does not have 1,024 to 4,096 bits, or is too short for the message.
+pub fn rsa_oaep_encrypt(
     message: &[u8],
     key_pem: &[u8],
     random: &[u8; DIGEST_LEN],
 ) -> Result<Vec<u8>, MySqlError> {
     let key = key(key_pem).ok_or(NO_KEY)?;
     let len = key.modulus.len();
-    // OAEP needs two digests and two bytes besides the message.
+    // In addition to the message, OAEP needs two digests and two bytes.
     let padding = (len - 2 * DIGEST_LEN - 2).checked_sub(message.len());
     let padding = padding.ok_or(MySqlError::Protocol(
         "its public key is too short for the password",
     ))?;
-    // The OAEP block: 0, seed, digest of the label, zeroes, 1, message.
+    // The OAEP block: 0, seed, digest of the empty label, zeroes, 1, message.
     let mut block = vec![0];
     block.extend_from_slice(random);
     block.extend_from_slice(&Sha1::digest([]));
     block.resize(block.len() + padding, 0);
     block.push(1);
     block.extend_from_slice(message);
-    // The seed masks the data, then the masked data mask the seed (RFC 8017 §7.1.1, step 2).
+    // The seed masks the data; then the masked data mask the seed (RFC 8017 §7.1.1, step 2).
     let (seed, data) = block[1..].split_at_mut(DIGEST_LEN);
     mask(data, seed);
     mask(seed, data);
     Ok(power(&block, &key))
 }
 
-/// MGF1: masks `data` with the output of `seed`.
+/// MGF1: masks `data` with the mask generated from `seed`.
 fn mask(data: &mut [u8], seed: &[u8]) {
     for (count, part) in (0_u32..).zip(data.chunks_mut(DIGEST_LEN)) {
         let digest = Sha1::new()
@@ -65,7 +65,7 @@ fn mask(data: &mut [u8], seed: &[u8]) {
     }
 }
 
-/// Parses `-----BEGIN PUBLIC KEY-----` (RFC 7468) with an RSA key in it (RFC 3279 §2.3.1).
+/// Parses PEM with an RSA public key (`-----BEGIN PUBLIC KEY-----`; RFC 7468, RFC 3279 §2.3.1).
 fn key(pem: &[u8]) -> Option<LoginKey> {
     let text = core::str::from_utf8(pem.get(..pem.len().min(PEM_LEN_MAX))?).ok()?;
     let body = text
@@ -86,9 +86,9 @@ fn key(pem: &[u8]) -> Option<LoginKey> {
     let exponent = exponent.iter().try_fold(0_u32, |number, &byte| {
         number.checked_mul(256)?.checked_add(u32::from(byte))
     })?;
-    // Bounds the work, which grows with both; servers use 65,537 and 2,048 bits.
+    // Bounds the computation, which grows with both; servers use 2,048 bits and 65,537.
     let is_supported = (128..=512).contains(&modulus.len()) && exponent <= 65_537;
-    // An RSA modulus is odd; with an even one the reduction below would be meaningless.
+    // An RSA modulus is odd; with an even one, the reduction below would give no meaningful result.
     (is_supported && modulus.last()? % 2 == 1).then(|| LoginKey {
         modulus: modulus.into(),
         exponent,
@@ -100,10 +100,10 @@ fn trimmed(number: &[u8]) -> &[u8] {
     &number[zeroes..]
 }
 
-/// The content of the first DER element, which must have this tag, and the bytes after it.
+/// Splits off the first DER element, which must have this tag: returns its content, and the bytes after it.
 fn element(der: &[u8], tag: u8) -> Option<(&[u8], &[u8])> {
     let (&[actual_tag, first], rest) = der.split_first_chunk::<2>()?;
-    // DER lengths up to 127 are one byte; longer ones have a prefix with their size.
+    // DER lengths up to 127 are a single byte; longer ones are preceded by their number of bytes.
     let (len, rest) = match first {
         0..=0x7f => (usize::from(first), rest),
         0x81 => rest
@@ -143,13 +143,13 @@ fn base64(text: &str) -> Option<Vec<u8>> {
     Some(bytes)
 }
 
-/// `block` to the power of the key's exponent, modulo the key's modulus; of the modulus's length.
+/// `block` to the power of the exponent, modulo the modulus; has the length of the modulus.
 fn power(block: &[u8], key: &LoginKey) -> Vec<u8> {
     let modulus = limbs(&key.modulus);
     let base = limbs(block);
     let mut result = vec![0; modulus.len()];
     result[0] = 1;
-    // Square and multiply. The exponent is public, so its bits may influence the time.
+    // Square and multiply. The exponent is public, so the time may depend on its bits.
     for bit in (0..u32::BITS - key.exponent.leading_zeros()).rev() {
         result = product(&result, &result, &modulus);
         if key.exponent >> bit & 1 == 1 {
@@ -162,7 +162,7 @@ fn power(block: &[u8], key: &LoginKey) -> Vec<u8> {
     bytes
 }
 
-/// A number in 64-bit limbs, little-endian.
+/// Converts big-endian bytes to 64-bit limbs, the least significant one first.
 fn limbs(bytes: &[u8]) -> Vec<u64> {
     let limb = |part: &[u8]| {
         part.iter()
@@ -171,12 +171,12 @@ fn limbs(bytes: &[u8]) -> Vec<u64> {
     bytes.rchunks(8).map(limb).collect()
 }
 
-/// `left * right` modulo the modulus, bit by bit; both are below the modulus.
+/// `left * right` modulo `modulus`, computed bit by bit. Both factors must be less than `modulus`.
 fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     let mut result = vec![0; modulus.len()];
     let mut addend = result.clone();
     for limb in left.iter().rev() {
-        // Double and add, reduced after each step, so that numbers stay below the modulus.
+        // Double and add, reduced after each step, so that all values stay below the modulus.
         for bit in (0..64).rev() {
             addend.copy_from_slice(&result);
             add(&mut result, &addend, modulus);
@@ -188,7 +188,7 @@ fn product(left: &[u64], right: &[u64], modulus: &[u64]) -> Vec<u64> {
     result
 }
 
-/// Adds modulo the modulus; both numbers are below it.
+/// Adds modulo `modulus`. Both numbers must be less than `modulus`.
 fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
     let mut carry = false;
     for (limb, addend) in to.iter_mut().zip(number) {
@@ -196,7 +196,7 @@ fn add(to: &mut [u64], number: &[u64], modulus: &[u64]) {
         let (sum, second) = sum.overflowing_add(u64::from(carry));
         (*limb, carry) = (sum, first | second);
     }
-    // Both operands are below the modulus, so one subtraction suffices.
+    // Both operands are less than the modulus, so one subtraction suffices.
     if carry || to.iter().rev().ge(modulus.iter().rev()) {
         let mut borrow = false;
         for (limb, subtrahend) in to.iter_mut().zip(modulus) {
@@ -214,10 +214,10 @@ mod tests {
     use rsa::rand_core::{self, CryptoRng, RngCore};
     use rsa::{Oaep, RsaPrivateKey};
 
-    /// A generator of numbers that are not secret.
-    struct Numbers(u64);
+    /// A deterministic generator of random numbers.
+    struct TestRng(u64);
 
-    impl RngCore for Numbers {
+    impl RngCore for TestRng {
         fn next_u32(&mut self) -> u32 {
             self.next_u64() as u32
         }
@@ -236,11 +236,11 @@ mod tests {
         }
     }
 
-    impl CryptoRng for Numbers {}
+    impl CryptoRng for TestRng {}
 
     #[test]
-    fn only_the_owner_of_the_key_reads_it() {
-        let mut numbers = Numbers(11);
+    fn encrypted_message_is_decrypted_with_private_key() {
+        let mut numbers = TestRng(11);
         for bits in [1_024, 1_031, 1_536] {
             let private = RsaPrivateKey::new(&mut numbers, bits).expect("a key");
             let pem = private
@@ -251,21 +251,20 @@ mod tests {
                 let message = vec![0xa5; len];
                 let mut random = [0; 20];
                 numbers.fill_bytes(&mut random);
-                let sealed =
-                    password_encryption(&message, pem.as_bytes(), &random).expect("sealed");
+                let sealed = rsa_oaep_encrypt(&message, pem.as_bytes(), &random).expect("sealed");
                 let open = private
                     .decrypt(Oaep::new::<Sha1>(), &sealed)
                     .expect("opened");
                 assert_eq!(open, message, "{bits} bits");
             }
             let long = vec![1; bits / 8];
-            assert!(password_encryption(&long, pem.as_bytes(), &[0; 20]).is_err());
+            assert!(rsa_oaep_encrypt(&long, pem.as_bytes(), &[0; 20]).is_err());
         }
     }
 
     #[test]
-    fn changed_keys_do_no_harm() {
-        let mut numbers = Numbers(12);
+    fn corrupted_keys_cause_no_panic() {
+        let mut numbers = TestRng(12);
         let private = RsaPrivateKey::new(&mut numbers, 1_024).expect("a key");
         let pem = private
             .to_public_key()
@@ -277,14 +276,14 @@ mod tests {
                 let at = 26 + numbers.next_u32() as usize % 40;
                 changed[at] = b"A/+z90=\n"[numbers.next_u32() as usize % 8];
             }
-            let _ = password_encryption(b"geheim", &changed, &[5; 20]);
+            let _ = rsa_oaep_encrypt(b"geheim", &changed, &[5; 20]);
         }
         for key in [
             "",
             "-----BEGIN PUBLIC KEY-----",
             "-----BEGIN PUBLIC KEY-----\nMA==\n-----END",
         ] {
-            assert!(password_encryption(b"x", key.as_bytes(), &[0; 20]).is_err());
+            assert!(rsa_oaep_encrypt(b"x", key.as_bytes(), &[0; 20]).is_err());
         }
     }
 }

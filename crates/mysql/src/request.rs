@@ -1,4 +1,4 @@
-//! The client's commands as bytes. Independent of the client's state.
+//! Encodes the client's commands. Independent of the client's state.
 
 use alloc::vec::Vec;
 
@@ -10,28 +10,28 @@ const COM_STMT_PREPARE: u8 = 0x16;
 const COM_STMT_EXECUTE: u8 = 0x17;
 const COM_STMT_CLOSE: u8 = 0x19;
 
-/// The offset of the statement's id in the packet of [`execute`].
+/// The position of the statement's id in the packet written by [`execute`].
 const ID_AT: usize = packet::HEAD_LEN + 1;
 
-/// Writes a command that executes a statement without preparing it.
+/// Writes COM_QUERY, which executes a statement without preparing it.
 pub fn query(to: &mut Vec<u8>, statement: &str) {
     text(to, COM_QUERY, statement);
 }
 
-/// Writes a command that prepares a statement.
+/// Writes COM_STMT_PREPARE, which prepares a statement.
 pub fn prepare(to: &mut Vec<u8>, statement: &str) {
     text(to, COM_STMT_PREPARE, statement);
 }
 
 fn text(to: &mut Vec<u8>, command: u8, text: &str) {
-    // Commands start a new sequence, so their number is 0.
+    // A command starts a new sequence, so its sequence number is 0.
     let start = packet::begin(to, 0);
     to.push(command);
     to.extend_from_slice(text.as_bytes());
     packet::end(to, start);
 }
 
-/// Writes a command that closes a prepared statement; it has no reply.
+/// Writes COM_STMT_CLOSE, which closes a prepared statement and has no reply.
 pub fn close(to: &mut Vec<u8>, id: u32) {
     let start = packet::begin(to, 0);
     to.push(COM_STMT_CLOSE);
@@ -39,7 +39,8 @@ pub fn close(to: &mut Vec<u8>, id: u32) {
     packet::end(to, start);
 }
 
-/// Writes a command that executes a prepared statement; false, without output, if it would be longer than `len_max`.
+/// Writes COM_STMT_EXECUTE, which executes a prepared statement. Returns false, without writing, if it would be longer
+/// than `len_max`.
 #[inline]
 pub fn execute<'v>(
     to: &mut Vec<u8>,
@@ -52,13 +53,13 @@ pub fn execute<'v>(
     let count = values.len();
     to.push(COM_STMT_EXECUTE);
     to.extend_from_slice(&id.to_le_bytes());
-    // No cursor, and an iteration count of 1.
+    // No cursor; the iteration count is 1.
     to.extend_from_slice(&[0, 1, 0, 0, 0]);
     if count > 0 {
         write_values(to, count, values);
     }
-    if to.len() - start > len_max.min(packet::LEN_END - 1) {
-        // The output is unchanged, so the connection stays usable.
+    if to.len() - start > len_max.min(packet::CONTINUED_LEN - 1) {
+        // The output is restored, so the connection remains usable.
         to.truncate(initial_len);
         return false;
     }
@@ -66,7 +67,7 @@ pub fn execute<'v>(
     true
 }
 
-/// Writes a statement's id into a packet made with another one.
+/// Sets the statement's id in a packet written by [`execute`].
 pub fn set_id(packet: &mut [u8], id: u32) {
     packet[ID_AT..ID_AT + 4].copy_from_slice(&id.to_le_bytes());
 }
@@ -74,7 +75,7 @@ pub fn set_id(packet: &mut [u8], id: u32) {
 fn write_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item = SqlValue<'v>>) {
     let nulls = to.len();
     to.resize(nulls + count.div_ceil(8), 0);
-    // new_params_bind_flag: the types follow, since they may differ from the last execution.
+    // new_params_bind_flag: types follow, since they may differ from the last execution.
     to.push(1);
     let types = to.len();
     to.resize(types + 2 * count, 0);
@@ -82,14 +83,14 @@ fn write_values<'v>(to: &mut Vec<u8>, count: usize, values: impl Iterator<Item =
         let (kind, flags) = write_value(to, value);
         to[types + 2 * at] = kind;
         to[types + 2 * at + 1] = flags;
-        // NULL is in the bitmap and has no bytes.
+        // NULL is a bit in the bitmap and has no value bytes.
         if value == SqlValue::Null {
             to[nulls + at / 8] |= 1 << (at % 8);
         }
     }
 }
 
-/// Writes a value; returns its type, and the flag of unsigned types.
+/// Writes a value; returns its type, and the flag for unsigned types.
 #[inline]
 fn write_value(to: &mut Vec<u8>, value: SqlValue<'_>) -> (u8, u8) {
     match value {

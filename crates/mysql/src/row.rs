@@ -1,4 +1,4 @@
-//! Rows of the binary protocol: a bitmap of NULLs, then the values. Uses columns; independent of connections.
+//! Reads rows of the binary protocol: a bitmap of NULLs, then the values. Independent of connections.
 
 use crate::column::{ColumnInfo, ColumnType};
 use crate::date_time;
@@ -6,10 +6,10 @@ use crate::error::MySqlError;
 use crate::event::SqlValue;
 use crate::packet_reader::PacketReader;
 
-/// Reports the values of a row one after the other.
+/// Reports the values of a row, one by one.
 ///
 /// # Errors
-/// The row's length does not match its columns.
+/// The length of the row does not match its columns.
 #[inline]
 pub fn read(
     payload: &[u8],
@@ -18,7 +18,7 @@ pub fn read(
 ) -> Result<(), MySqlError> {
     let mut from = PacketReader(payload);
     from.u8()?;
-    // The bitmap of binary rows begins with two reserved bits.
+    // The bitmap of binary rows starts with two reserved bits.
     let nulls = from.bytes((columns.len() + 2).div_ceil(8))?;
     for (at, column) in columns.iter().enumerate() {
         let bit = at + 2;
@@ -28,7 +28,7 @@ pub fn read(
             value(&mut from, column, &mut emit)?;
         }
     }
-    // Surplus bytes show that client and server disagree about the columns.
+    // Surplus bytes show that the client and the server disagree about the columns.
     if !from.0.is_empty() {
         return Err(MySqlError::Protocol("a row is longer than its columns"));
     }
@@ -86,12 +86,12 @@ fn value(
     Ok(())
 }
 
-/// A text. The session uses UTF-8; invalid text is returned as bytes.
+/// A text value. The session uses UTF-8; invalid UTF-8 is returned as bytes.
 fn text(bytes: &[u8]) -> SqlValue<'_> {
     core::str::from_utf8(bytes).map_or(SqlValue::Bytes(bytes), SqlValue::Text)
 }
 
-/// BIT: up to 64 bits in big-endian order.
+/// A value of type BIT: up to 64 bits, big-endian.
 fn bits(bytes: &[u8]) -> Result<SqlValue<'static>, MySqlError> {
     if bytes.len() > 8 {
         return Err(MySqlError::Protocol("BIT has more than 64 bits"));

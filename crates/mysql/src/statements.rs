@@ -1,4 +1,4 @@
-//! The prepared statements of a connection by their texts: a small LRU cache. Independent of packets.
+//! The prepared statements of a connection, by their texts: a small LRU cache. Independent of packets.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,16 +8,16 @@ use crate::column::ColumnInfo;
 /// A prepared statement.
 pub struct PreparedStatement {
     text: String,
-    /// The server's id.
+    /// The statement's id in the server.
     pub id: u32,
-    /// The number of its `?`.
+    /// The number of `?` in the statement.
     pub value_count: usize,
-    /// The columns of its result, as last sent.
+    /// The columns of the statement's result, as last sent by the server.
     pub columns: Vec<ColumnInfo>,
     last_used: u64,
 }
 
-/// Prepared statements.
+/// The cache of prepared statements.
 pub struct StatementTable {
     statements: Vec<PreparedStatement>,
     count_max: usize,
@@ -33,7 +33,7 @@ impl StatementTable {
         }
     }
 
-    /// The index of the statement with this text.
+    /// The index of the statement with this text; marks it as used.
     #[inline]
     pub fn find(&mut self, text: &str) -> Option<usize> {
         // A linear search, which needs no hash of the text.
@@ -46,12 +46,12 @@ impl StatementTable {
         Some(at)
     }
 
-    /// The statement at an index of [`find`](Statements::find) or [`add`](Statements::add).
+    /// The statement at an index returned by [`find`](StatementTable::find) or [`add`](StatementTable::add).
     pub fn at(&mut self, at: usize) -> Option<&mut PreparedStatement> {
         self.statements.get_mut(at)
     }
 
-    /// Adds a statement. Returns its index, and the id of the evicted one.
+    /// Adds a statement. Returns its index, and the id of the statement that was evicted for it.
     pub fn add(&mut self, text: String, id: u32, value_count: usize) -> (usize, Option<u32>) {
         self.now += 1;
         let new = PreparedStatement {
@@ -65,7 +65,7 @@ impl StatementTable {
             self.statements.push(new);
             return (self.statements.len() - 1, None);
         }
-        // The least recently used statement is replaced.
+        // Replaces the least recently used statement.
         let oldest = self
             .statements
             .iter()
@@ -82,7 +82,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_one_that_was_not_used_for_longest_leaves() {
+    fn least_recently_used_statement_is_evicted() {
         let mut statements = StatementTable::new(2);
         assert_eq!(statements.add("a".into(), 1, 0), (0, None));
         assert_eq!(statements.add("b".into(), 2, 0), (1, None));

@@ -1,5 +1,5 @@
-//! Requests and responses on one persistent connection, to count instructions: run it under callgrind with two numbers
-//! of requests, and divide the difference.
+//! Processes requests and responses on one persistent connection, to count instructions: run it under callgrind with
+//! two numbers of requests, and divide the difference of the results by the difference of the numbers.
 //!
 //! `cost REQUESTS [sum]`: with `sum`, the device computes checksums.
 

@@ -1,5 +1,5 @@
-//! ARP (RFC 826): the cache of neighbours' MAC addresses. It learns from replies to its own requests, and from
-//! requests for the machine's address.
+//! ARP (RFC 826): the cache of neighbours' MAC addresses. It learns from replies to its own requests, and from requests
+//! for the local address.
 
 use crate::bytes::{be16, be32, mac, write_be32};
 
@@ -14,12 +14,12 @@ const BROADCAST: [u8; 6] = [0xff; 6];
 
 const ROWS: usize = 64;
 const ROW: usize = 4;
-/// Older entries are requested again, and used until the reply.
+/// Entries older than this are requested again, but used until the reply.
 const FRESH_US: u64 = 60_000_000;
-/// Older ones are not used.
+/// Entries older than this are not used.
 const LIFE_US: u64 = 600_000_000;
-/// The shortest interval of requests for one address.
-const ASK_EVERY_US: u64 = 1_000_000;
+/// The shortest interval between requests for one address.
+const REQUEST_INTERVAL_US: u64 = 1_000_000;
 
 #[derive(Clone, Copy)]
 struct ArpEntry {
@@ -30,7 +30,7 @@ struct ArpEntry {
     requested_us: Option<u64>,
 }
 
-const NOBODY: ArpEntry = ArpEntry {
+const UNUSED_ENTRY: ArpEntry = ArpEntry {
     address: 0,
     mac: None,
     learned_us: 0,
@@ -45,7 +45,7 @@ pub(crate) struct ArpCache {
 impl ArpCache {
     pub(crate) fn new() -> ArpCache {
         ArpCache {
-            entries: [NOBODY; ROWS * ROW],
+            entries: [UNUSED_ENTRY; ROWS * ROW],
         }
     }
 
@@ -53,7 +53,7 @@ impl ArpCache {
         &mut self.entries[address as usize % ROWS * ROW..][..ROW]
     }
 
-    /// The MAC of a neighbour.
+    /// The MAC address of a neighbour.
     pub(crate) fn find(&mut self, address: u32, now_us: u64) -> Option<[u8; 6]> {
         let row = self.row(address);
         let entry = row.iter().find(|entry| entry.address == address)?;
@@ -61,13 +61,13 @@ impl ArpCache {
         entry.mac.filter(|_| is_alive)
     }
 
-    /// Whether a request for the address is due; if so, notes it as sent.
+    /// Whether a request for the address is due; if so, records it as sent.
     pub(crate) fn try_request(&mut self, address: u32, now_us: u64) -> bool {
         let entry = self.entry(address);
         let is_fresh = entry.mac.is_some() && now_us.saturating_sub(entry.learned_us) < FRESH_US;
         let is_requested = entry
             .requested_us
-            .is_some_and(|at_us| now_us.saturating_sub(at_us) < ASK_EVERY_US);
+            .is_some_and(|at_us| now_us.saturating_sub(at_us) < REQUEST_INTERVAL_US);
         if is_fresh || is_requested {
             return false;
         }
@@ -75,21 +75,24 @@ impl ArpCache {
         true
     }
 
-    /// The entry of an address; replaces the oldest of the row if there is none.
+    /// The entry of an address; if there is none, the oldest entry of the row is replaced.
     fn entry(&mut self, address: u32) -> &mut ArpEntry {
         let row = self.row(address);
         let existing = row.iter().position(|entry| entry.address == address);
         let at = existing.unwrap_or_else(|| {
             let age = |entry: &ArpEntry| entry.learned_us.max(entry.requested_us.unwrap_or(0));
             let oldest = (0..ROW).min_by_key(|at| age(&row[*at])).unwrap_or(0);
-            row[oldest] = ArpEntry { address, ..NOBODY };
+            row[oldest] = ArpEntry {
+                address,
+                ..UNUSED_ENTRY
+            };
             oldest
         });
         &mut row[at]
     }
 
-    /// Learns from a message: only requested addresses, or a neighbour that requests the machine's. Limits cache
-    /// poisoning.
+    /// Learns from a message, but only addresses that were requested, or of a neighbour that requests the local
+    /// address. This limits cache poisoning.
     pub(crate) fn learn(&mut self, message: &ArpMessage, is_for_us: bool, now_us: u64) -> bool {
         let row = self.row(message.from);
         let is_known = row.iter().any(|entry| entry.address == message.from);
@@ -114,13 +117,13 @@ pub(crate) struct ArpMessage {
     pub to: u32,
 }
 
-/// Parses the payload of a frame. `None`: malformed or unusable.
+/// Parses the payload of a frame. `None` if it is malformed or unusable.
 pub(crate) fn parse(bytes: &[u8]) -> Option<ArpMessage> {
     let bytes: &[u8; 28] = bytes.first_chunk()?;
     let operation = be16(bytes, 6);
     let from_mac = mac(bytes, 8);
     let is_plain = bytes[..6] == KIND && matches!(operation, REQUEST | REPLY);
-    // A group address cannot be a neighbour's MAC.
+    // A group address cannot be the MAC address of a neighbour.
     (is_plain && from_mac[0] & 1 == 0).then_some(ArpMessage {
         is_request: operation == REQUEST,
         from: be32(bytes, 14),
@@ -129,7 +132,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Option<ArpMessage> {
     })
 }
 
-/// A request for an address; for the own address, an announcement (RFC 5227).
+/// A request for an address. A request for the local address is an announcement (RFC 5227).
 pub(crate) fn request(mac: [u8; 6], local: u32, address: u32) -> [u8; FRAME_LEN] {
     frame(REQUEST, mac, local, BROADCAST, address)
 }
@@ -148,7 +151,7 @@ fn frame(operation: u16, mac: [u8; 6], local: u32, to_mac: [u8; 6], to: u32) -> 
     frame[20..22].copy_from_slice(&operation.to_be_bytes());
     frame[22..28].copy_from_slice(&mac);
     write_be32(&mut frame, 28, local);
-    // A request has zeros in place of the target's MAC.
+    // In a request the target's MAC address is zero.
     if operation == REPLY {
         frame[32..38].copy_from_slice(&to_mac);
     }
@@ -161,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_who_was_asked_for_is_learned() {
+    fn unsolicited_arp_replies_are_not_learned() {
         let mut arp = ArpCache::new();
         let (us, them) = (1, 2);
         let request = request([2; 6], them, us);

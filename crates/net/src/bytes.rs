@@ -1,6 +1,6 @@
-//! Numbers in headers, in network byte order.
+//! Reads and writes numbers in headers, in network byte order.
 
-/// Two bytes at a constant offset, so that the compiler can check the bound.
+/// Reads two bytes; the constant length lets the compiler check the bound.
 pub(crate) fn be16<const N: usize>(bytes: &[u8; N], at: usize) -> u16 {
     u16::from_be_bytes([bytes[at], bytes[at + 1]])
 }
@@ -24,7 +24,7 @@ pub(crate) fn write_be32(bytes: &mut [u8], at: usize, value: u32) {
     bytes[at..at + 4].copy_from_slice(&value.to_be_bytes());
 }
 
-/// A length of at most a window or a frame, as a difference of sequence numbers.
+/// A length, at most that of a window or a frame, as a difference of sequence numbers.
 pub(crate) fn len32(len: usize) -> u32 {
     len as u32
 }

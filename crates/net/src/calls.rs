@@ -1,4 +1,4 @@
-//! The operations of a service, and the work after its callbacks.
+//! The operations that a service can call, and the work deferred until its callbacks return.
 
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
@@ -14,8 +14,8 @@ use crate::tcp::{end, output, receive_data};
 
 /// The first ephemeral port (RFC 6335 §6).
 const PORT_FIRST: u16 = 49_152;
-/// Ports tried for one connection, times the number of cores, since one of that many ports belongs to this core on
-/// average. With 16 cores, none of the 1,024 does with a probability of 10^-28.
+/// Ports tried for one connection, times the number of cores: replies to a port arrive at this core with a probability
+/// of one in the number of cores. With 16 cores, the probability that none of the 1,024 ports is usable is 10^-28.
 const PORT_TRIES: usize = 64;
 
 impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
@@ -28,7 +28,7 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
         let Some(connection) = core.table.get_mut(id) else {
             return Err(SendQueueFull);
         };
-        // A FIN ends the queue: data behind it could never be sent.
+        // A FIN ends the queue: data after it could never be sent.
         if connection.is_closing {
             return Err(SendQueueFull);
         }
@@ -74,7 +74,7 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
         if let Some(waiting) = connection.waiting.take() {
             core.pool.release(waiting.buffer);
         }
-        // A closed service reads no more, so the full window can be advertised.
+        // A closed service reads no more input, so the full window can be advertised.
         receive_data::update_window(core, id);
         core.mark(id.index);
     }
@@ -83,7 +83,7 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
         let Some(connection) = self.core.table.get(id) else {
             return;
         };
-        // In SYN-SENT the peer has no connection that could be reset.
+        // In SYN-SENT the peer has no connection to reset.
         if connection.state != HandshakeState::SynSent {
             self.reset(id.index);
         }
@@ -110,7 +110,7 @@ impl<L: LinkDevice> StackCalls for StackContext<'_, L> {
 fn connect(core: &mut StackCore, to: SocketAddrV4) -> Option<ConnectionId> {
     let local = core.local?;
     let remote = to.ip().to_bits();
-    // Such addresses have no host, or are this machine's own.
+    // Such addresses belong to no host, or are the local address.
     if crate::ipv4::is_not_host(remote) || local.is_broadcast(remote) || remote == local.address {
         return None;
     }
@@ -126,21 +126,21 @@ fn connect(core: &mut StackCore, to: SocketAddrV4) -> Option<ConnectionId> {
     connection.snd_nxt = isn;
     output::prepare(&mut connection, core.mac, [0; 6], local.address);
     let id = core.table.insert(connection)?;
-    // The idle timeout also bounds the handshake.
+    // The idle timeout also bounds the duration of the handshake.
     core.wheel
         .schedule(id.index, core.now_us + core.idle_timeout_us);
     core.mark(id.index);
     Some(id)
 }
 
-/// A free local port for a connection to this address, with replies that arrive at this core.
+/// A free local port for a connection to this address; its replies must arrive at this core.
 fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<ConnectionKey> {
     let cores = core.share.map_or(1, |share| share.steering.count());
     (0..PORT_TRIES * usize::from(cores)).find_map(|_| {
         let port = core.next_port.max(PORT_FIRST);
         core.next_port = port.checked_add(1).unwrap_or(PORT_FIRST);
         let key = ConnectionKey::new(remote, remote_port, port);
-        // Replies are steered by a hash that includes the local port.
+        // Replies are steered to a core by a hash that includes the local port.
         if core.share.is_some_and(|share| !share.owns(key)) {
             return None;
         }
@@ -152,13 +152,13 @@ fn free_key(core: &mut StackCore, remote: u32, remote_port: u16) -> Option<Conne
     })
 }
 
-/// Does the deferred work of callbacks: delivers requested input, and sends.
+/// Does the deferred work of callbacks: delivers requested input, and sends queued data.
 pub(crate) fn flush<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     while let Some(index) = cx.core.pending.pop() {
         let Some(connection) = cx.core.table.at_mut(index) else {
             continue;
         };
-        // The slot may have been reused since it was marked; its new connection is not pending.
+        // The slot may have been reused since it was marked; its new connection is then not pending.
         if !core::mem::take(&mut connection.is_pending) {
             continue;
         }

@@ -1,4 +1,4 @@
-//! The stack's state, and the state together with the link that is passed to each call.
+//! The stack's state, and `StackContext`: the state together with the link, as passed to each call.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -13,11 +13,11 @@ use crate::pool::BufferPool;
 use crate::rate::RateBucket;
 use crate::stack_api::{DeviceOffload, LinkDevice, OutgoingFrame};
 use crate::steering::FlowShare;
-use crate::tcp::half_open::HalfOpens;
+use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::table::FlowTable;
 use crate::tcp::time_wait::TimeWaitTable;
 
-/// Rate limits for frames that any sender can provoke.
+/// Rate limits for replies that any sender can provoke.
 pub(crate) struct ReplyRates {
     pub arp: RateBucket,
     pub echo: RateBucket,
@@ -37,17 +37,17 @@ pub(crate) struct StackCore {
     pub arp: ArpCache,
     pub dhcp: Option<DhcpClient>,
     pub share: Option<FlowShare>,
-    /// The address is to be announced.
+    /// The address has to be announced by ARP.
     pub announces: bool,
     pub table: FlowTable,
     pub pool: BufferPool,
-    /// In microseconds, with slots of about 8 ms.
+    /// Deadlines in microseconds, with slots of about 8 ms.
     pub wheel: TimerWheel<8192>,
-    pub half_open: HalfOpens,
+    pub half_open: HalfOpenTable,
     pub time_wait: TimeWaitTable,
-    /// Connections with work after the callback.
+    /// Connections with work deferred until the callback returns.
     pub pending: Vec<u32>,
-    /// Connections that wait for the MAC of their next hop.
+    /// Connections that wait for the MAC address of their next hop.
     pub without_mac: Vec<u32>,
     pub next_port: u16,
     pub rates: ReplyRates,
@@ -60,26 +60,26 @@ impl StackCore {
         self.mtu - 40
     }
 
-    /// Sets the address. The caller ends the connections of the old one.
+    /// Sets the address. The caller must end the connections of the old address.
     pub(crate) fn set_local(&mut self, local: Option<LocalAddress>) {
         let to_address = |local: Option<LocalAddress>| local.map(|local| local.address);
         if to_address(self.local) != to_address(local) {
             self.announces = local.is_some() && self.is_leader();
             self.half_open.set_local(to_address(local).unwrap_or(0));
         }
-        // TIME_WAIT entries survive a time without an address: the same address may come back.
+        // TIME_WAIT entries are kept while there is no address: the same address may be assigned again.
         if let Some(local) = local {
             self.time_wait.set_local(local.address);
         }
         self.local = local;
     }
 
-    /// Whether this core answers for the machine: ARP and DHCP.
+    /// Whether this core replies on behalf of all cores: ARP and DHCP.
     pub(crate) fn is_leader(&self) -> bool {
         self.share.is_none_or(|share| share.is_leader())
     }
 
-    /// Schedules work for a connection after the callback.
+    /// Defers work for a connection until the callback returns.
     pub(crate) fn mark(&mut self, index: u32) {
         if let Some(connection) = self.table.at_mut(index)
             && !connection.is_pending
@@ -90,7 +90,7 @@ impl StackCore {
     }
 }
 
-/// The state with a link.
+/// The stack's state together with the link.
 pub struct StackContext<'c, L> {
     pub(crate) core: &'c mut StackCore,
     pub(crate) link: &'c mut L,
@@ -98,7 +98,7 @@ pub struct StackContext<'c, L> {
 }
 
 impl<'c, L: LinkDevice> StackContext<'c, L> {
-    /// A context at this time. Time never goes backward.
+    /// A context at `now_us`. Time never goes backwards.
     pub(crate) fn new(
         core: &'c mut StackCore,
         link: &'c mut L,
@@ -126,12 +126,12 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
         self.link.send(&frame);
     }
 
-    /// The MAC of the next hop to an address; sends an ARP request if it is missing or old.
+    /// The MAC address of the next hop to an address; sends an ARP request if it is missing or old.
     pub(crate) fn resolve(&mut self, to: u32) -> Option<[u8; 6]> {
         let local = self.core.local?;
         let hop = local.next_hop(to)?;
         let now_us = self.core.now_us;
-        // Also for an old entry, which is used until the reply.
+        // Also requested if the entry is old; the old entry is used until the reply.
         if self.core.arp.try_request(hop, now_us) {
             self.core.counters.arp_asked += 1;
             let request = crate::arp::request(self.core.mac, local.address, hop);
@@ -140,7 +140,7 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
         self.core.arp.find(hop, now_us)
     }
 
-    /// Whether a connection's frames have a destination MAC.
+    /// Whether the destination MAC address of a connection's frames is known. If not, the connection waits for it.
     pub(crate) fn has_mac(&mut self, index: u32) -> bool {
         let Some(connection) = self.core.table.at(index) else {
             return false;
@@ -158,7 +158,7 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
             return true;
         }
         let waiting = &mut self.core.without_mac;
-        // The list never reallocates; connections beyond it rely on the timer below.
+        // The list never reallocates. A connection that does not fit is retried by the timer below.
         if !waiting.contains(&index) && waiting.len() < waiting.capacity() {
             waiting.push(index);
         }
@@ -170,7 +170,7 @@ impl<'c, L: LinkDevice> StackContext<'c, L> {
     }
 }
 
-/// The address as a type of the API.
+/// Converts an address to the API's type.
 pub(crate) fn address_of(bits: u32) -> Ipv4Addr {
     Ipv4Addr::from_bits(bits)
 }

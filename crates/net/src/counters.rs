@@ -30,17 +30,17 @@ counters! {
     sums_wrong,
     /// Dropped IP fragments, which are not reassembled.
     fragments_dropped,
-    /// Packets for another IP address.
+    /// Packets to other IP addresses.
     packets_not_ours,
-    /// Packets of unsupported protocols or UDP ports.
+    /// Packets of unsupported protocols, or to unsupported UDP ports.
     packets_unserved,
-    /// Answered ARP requests.
+    /// ARP requests that were answered.
     arp_answered,
     /// ARP requests above the rate limit.
     arp_limited,
-    /// Sent ARP requests.
+    /// ARP requests that were sent.
     arp_asked,
-    /// Answered echo requests.
+    /// Echo requests that were answered.
     echo_answered,
     /// Echo requests above the rate limit, or too long.
     echo_limited,
@@ -56,15 +56,15 @@ counters! {
     dhcp_ignored,
     /// Leases that expired or were revoked.
     dhcp_lost,
-    /// Answered SYNs.
+    /// SYNs that were answered.
     syns_answered,
     /// Refused SYNs: no listener on the port, or the stack is draining.
     syns_refused,
-    /// SYNs dropped since the connection table is full.
+    /// SYNs dropped because the connection table was full.
     syns_dropped_full,
     /// SYNs with FIN, and segments from impossible addresses.
     syns_malformed,
-    /// Half-open connections that were evicted and live in their cookie only.
+    /// Half-open connections that were evicted, so that only their SYN cookie can complete them.
     half_open_displaced,
     /// Connections opened by a SYN cookie.
     cookies_good,
@@ -74,13 +74,13 @@ counters! {
     opened_passive,
     /// Outgoing connections.
     opened_active,
-    /// Outgoing connections that failed: no free place, port or address.
+    /// Outgoing connections that failed: no free slot, port or address.
     connect_refused,
     /// Idle connections evicted for new ones.
     evicted_idle,
     /// Stalled connections evicted for new ones, or for their buffers.
     evicted_stalled,
-    /// Completed handshakes that found the table full.
+    /// Completed handshakes dropped because the connection table was full.
     accept_dropped_full,
     /// Connections closed by FINs of both sides.
     ended_closed,
@@ -94,7 +94,7 @@ counters! {
     resets_sent,
     /// Resets suppressed by the rate limit.
     resets_limited,
-    /// Received resets without exactly the next sequence number.
+    /// Received resets with a sequence number other than exactly the next one.
     resets_ignored,
     /// Sent challenge ACKs (RFC 5961).
     challenges_sent,
@@ -102,17 +102,17 @@ counters! {
     challenges_limited,
     /// Segments outside the window.
     segments_outside,
-    /// Segments that acknowledge unsent or very old data.
+    /// Out-of-order segments that were stored.
     acks_unacceptable,
     /// Out-of-order segments that were kept.
     out_of_order_kept,
     /// Out-of-order segments that were dropped.
     out_of_order_dropped,
-    /// Input dropped for lack of a buffer or of room.
+    /// Input dropped for lack of a buffer or of free space in it.
     input_dropped,
-    /// Pieces refused for lack of a buffer.
+    /// Data refused by `send` for lack of a buffer.
     send_no_buffer,
-    /// Pieces refused by a full send queue.
+    /// Data refused by `send` because the send queue was full.
     send_queue_full,
     /// Retransmitted segments.
     retransmitted,
@@ -124,12 +124,12 @@ counters! {
     window_probes,
     /// ACKs sent by the delay timer.
     acks_delayed,
-    /// Connections in TIME_WAIT evicted for others.
+    /// Connections in TIME_WAIT evicted by newer ones.
     time_wait_displaced,
-    /// Connections that reused one in TIME_WAIT.
+    /// Connections in TIME_WAIT whose four-tuple was reused by a new connection.
     time_wait_reused,
     /// Connections in TIME_WAIT ended by a reset.
     time_wait_reset,
-    /// Closed connections reset since data arrived long after the close.
+    /// Closed connections that were reset because data arrived long after the close.
     data_after_close,
 }

@@ -22,7 +22,7 @@ pub(crate) struct Ipv4Packet<'f> {
     pub payload: &'f [u8],
 }
 
-/// The reason that a packet is dropped.
+/// Why a packet is dropped.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ipv4Error {
     Malformed,
@@ -30,7 +30,7 @@ pub(crate) enum Ipv4Error {
     Fragment,
 }
 
-/// Parses a packet; bytes of the frame behind it are padding.
+/// Parses a packet; bytes of the frame after it are padding.
 #[inline(always)]
 pub(crate) fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
     let head: &[u8; HEADER_LEN] = bytes.first_chunk().ok_or(Ipv4Error::Malformed)?;
@@ -53,7 +53,7 @@ pub(crate) fn parse(bytes: &[u8]) -> Result<Ipv4Packet<'_>, Ipv4Error> {
     let payload = bytes
         .get(header_len..usize::from(be16(head, 2)))
         .ok_or(Ipv4Error::Malformed)?;
-    // The flag for more fragments, or a fragment offset.
+    // The More Fragments flag is set, or the fragment offset is not 0.
     if be16(head, 6) & 0x3fff != 0 {
         return Err(Ipv4Error::Fragment);
     }
@@ -90,7 +90,7 @@ pub(crate) fn header(head: &mut [u8], protocol: u8, len: usize, from: u32, to: u
     write_be16(head, 10, !sum);
 }
 
-/// The pseudo header's sum without the length (RFC 9293 §3.1).
+/// The checksum of the pseudo header without the length (RFC 9293 §3.1).
 pub(crate) fn pseudo_sum(protocol: u8, from: u32, to: u32) -> u32 {
     u32::from(protocol) + (from >> 16) + (from & 0xffff) + (to >> 16) + (to & 0xffff)
 }
@@ -102,7 +102,7 @@ pub(crate) fn has_right_sum(packet: &Ipv4Packet<'_>) -> bool {
     fold(pseudo + packet.payload.len() as u32 + sum) == 0xffff
 }
 
-/// Whether no host can have this address: "this network", loopback, multicast, or broadcast.
+/// Whether an address cannot belong to a host: "this network", loopback, multicast, or broadcast.
 pub(crate) fn is_not_host(address: u32) -> bool {
     matches!(address >> 24, 0 | 127 | 224..)
 }
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn headers_are_read_as_written() {
+    fn written_header_parses_to_the_same_packet() {
         let mut bytes = [7; 30];
         header(&mut bytes, TCP, 8, 0x0a00_0001, 0x0a00_0002);
         let packet = parse(&bytes).expect("right");

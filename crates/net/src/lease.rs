@@ -1,4 +1,5 @@
-//! The address by DHCP: sends and receives its messages, and applies a new or lost address to connections.
+//! Applies DHCP to the stack: sends and receives its messages, and changes the local address when a lease is obtained
+//! or lost.
 
 use crate::context::StackContext;
 use crate::dhcp::message::{self, MESSAGE_LEN};
@@ -42,7 +43,7 @@ fn send<L: LinkDevice>(
         return;
     };
     let Some(to_mac) = to_mac else {
-        // The server's MAC is being resolved by ARP.
+        // The server's MAC address is being resolved by ARP.
         return dhcp.retry_soon(now_us);
     };
     let mut text = [0; MESSAGE_LEN];
@@ -62,7 +63,7 @@ fn send<L: LinkDevice>(
     cx.send_whole(&frame);
 }
 
-/// Processes a datagram, which may be for an address that isn't configured yet.
+/// Processes a datagram. Its destination address may not be configured yet.
 pub(crate) fn datagram<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -88,7 +89,7 @@ pub(crate) fn datagram<L: LinkDevice, S: TcpService>(
     });
     match event {
         None | Some(DhcpEvent::None) => cx.core.counters.dhcp_ignored += 1,
-        Some(DhcpEvent::Go) => tick(cx, service),
+        Some(DhcpEvent::SendNow) => tick(cx, service),
         Some(DhcpEvent::Bound(local)) => bind(cx, service, local),
         Some(DhcpEvent::Lost) => lose_lease(cx, service),
     }
@@ -108,7 +109,7 @@ fn lose_lease<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, servic
     set(cx, service, None);
 }
 
-/// Changes the address or removes it. Connections of another address end; with the same address they continue.
+/// Sets or removes the local address. Connections of another address end; connections of the same address continue.
 pub(crate) fn set<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -122,7 +123,7 @@ pub(crate) fn set<L: LinkDevice, S: TcpService>(
     cx.core.set_local(local);
 }
 
-/// Ends all connections: peers can't be reached from the old address.
+/// Ends all connections, since their peers can't be reached from the old address.
 fn end_all<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) {
     for index in 0..cx.core.table.capacity() {
         end(cx, service, index as u32, ConnectionEnd::TimedOut);

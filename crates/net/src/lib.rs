@@ -3,13 +3,13 @@
 //! Sans-IO: frames, time and random numbers are arguments. The stack sends frames through a `LinkDevice` and delivers
 //! data to a `TcpService`. All memory is allocated at the start, in pools.
 //!
-//! A received frame passes `stack`, which classifies it, then `tcp::input` or `tcp::listener`, which take the segment,
-//! then `tcp::receive_data`, which passes its data to the service. After the callbacks `calls::flush` lets
-//! `tcp::output` send. The timing wheel calls `tcp::timers` for connections with a deadline.
+//! A received frame is classified by `stack`; `tcp::input` or `tcp::listener` processes its segment, and
+//! `tcp::receive_data` passes the data to the service. After the callbacks `calls::flush` makes `tcp::output` send. The
+//! timing wheel calls `tcp::timers` for connections with a deadline.
 //!
-//! TCP timestamps (RFC 7323) are not negotiated: they cost 12 bytes and instructions in each segment. Their purpose,
-//! protection against wrapped sequence numbers (PAWS), needs rates that one connection of such a machine does not
-//! reach.
+//! TCP timestamps (RFC 7323) are not negotiated: they cost 12 bytes and some instructions in each segment. Their
+//! purpose, protection against wrapped sequence numbers (PAWS), matters only at rates that one connection of a
+//! unikernel does not reach.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,8 +1,8 @@
-//! The machine's address and its network.
+//! The local IP address and its network.
 
 use core::net::Ipv4Addr;
 
-/// The machine's address, its prefix and gateway.
+/// The local IP address, its prefix length and the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocalAddress {
     pub address: u32,
@@ -11,7 +11,7 @@ pub(crate) struct LocalAddress {
 }
 
 impl LocalAddress {
-    /// From the types of the API.
+    /// Converts from the API's types.
     pub(crate) fn new(
         address: Ipv4Addr,
         prefix_len: u8,
@@ -35,7 +35,7 @@ impl LocalAddress {
         (address ^ self.address) & self.mask() == 0
     }
 
-    /// Whether an address is a broadcast address of the network. Networks of /31 and /32 have none (RFC 3021).
+    /// Whether an address is a broadcast address of the local network. Networks of /31 and /32 have none (RFC 3021).
     pub(crate) fn is_broadcast(self, address: u32) -> bool {
         address == u32::MAX
             || (self.prefix_len < 31
@@ -43,7 +43,7 @@ impl LocalAddress {
                 && address | self.mask() == u32::MAX)
     }
 
-    /// The next hop to an address; `None` without a gateway.
+    /// The next hop to an address; `None` if the address is not on the local network and there is no gateway.
     pub(crate) fn next_hop(self, to: u32) -> Option<u32> {
         match self.is_on_link(to) {
             true => Some(to),

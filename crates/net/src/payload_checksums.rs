@@ -1,4 +1,4 @@
-//! Checksums of payload, computed before it is sent.
+//! Checksums of payload, computed before the payload is sent.
 
 use alloc::vec::Vec;
 
@@ -7,8 +7,8 @@ use lowroad_wire::checksum::InternetChecksum;
 /// Bytes covered by each checksum of `SendPiece::Lasting`: the payload of a full segment.
 pub const SUM_LEN: usize = 1460;
 
-/// The checksums of a `SendPiece::Lasting`: for each [`SUM_LEN`] bytes (the last part may be shorter), the ones'
-/// complement sum of their big-endian 16-bit words, folded to 16 bits and not inverted; an odd last byte is padded with
+/// The checksums of a `SendPiece::Lasting`, one for each [`SUM_LEN`] bytes (the last part may be shorter): the ones'
+/// complement sum of the big-endian 16-bit words, folded to 16 bits and not inverted; an odd last byte is padded with
 /// zero. Equal to `!InternetChecksum::default().bytes(part).checksum()` of `lowroad-wire`.
 #[must_use]
 pub fn sums(bytes: &[u8]) -> Vec<u16> {
@@ -25,7 +25,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_cut_has_its_sum() {
+    fn each_part_has_its_checksum() {
         let bytes: Vec<u8> = (0..4000u32).map(|i| (i * 7) as u8).collect();
         let sums = sums(&bytes);
         assert_eq!(sums.len(), 3);

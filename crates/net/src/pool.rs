@@ -1,4 +1,4 @@
-//! A pool of buffers, allocated at the start. A taken buffer is owned until it is given back.
+//! A pool of buffers, allocated at the start. A buffer that was taken is owned until it is released.
 
 use alloc::boxed::Box;
 use alloc::vec;
@@ -13,9 +13,9 @@ pub(crate) type PoolBuffer = Box<[u8]>;
 pub(crate) struct BufferPool {
     small: Vec<PoolBuffer>,
     large: Vec<PoolBuffer>,
-    /// With fewer free small buffers, out-of-order segments are not kept: peers retransmit them.
+    /// If fewer small buffers are free, out-of-order segments are not stored, since peers retransmit them.
     reserve: usize,
-    /// With fewer free large buffers, stalled connections are ended; input buffering leaves twice as many.
+    /// If fewer large buffers are free, stalled connections are ended. Buffering of input leaves twice as many free.
     reserve_large: usize,
 }
 
@@ -35,7 +35,7 @@ impl BufferPool {
         }
     }
 
-    /// Whether few buffers of one size are left.
+    /// Whether few buffers of one of the sizes are free.
     pub(crate) fn is_short(&self) -> bool {
         self.small.len() < self.reserve || self.large.len() < self.reserve_large
     }
@@ -53,7 +53,7 @@ impl BufferPool {
         self.small.pop()
     }
 
-    /// Takes a large buffer for a use that can do with less.
+    /// Takes a large buffer for a use that can also do without.
     pub(crate) fn take_spare_large(&mut self) -> Option<PoolBuffer> {
         if self.large.len() <= 2 * self.reserve_large {
             return None;
@@ -61,7 +61,7 @@ impl BufferPool {
         self.large.pop()
     }
 
-    /// Takes a buffer with room for `len` bytes, the smallest possible.
+    /// Takes the smallest buffer with room for `len` bytes.
     pub(crate) fn allocate(&mut self, len: usize) -> Option<PoolBuffer> {
         let small = if len <= SMALL { self.small.pop() } else { None };
         if small.is_some() || len > LARGE {
@@ -70,7 +70,7 @@ impl BufferPool {
         self.large.pop()
     }
 
-    /// Gives a buffer back.
+    /// Returns a buffer to the pool.
     pub(crate) fn release(&mut self, buffer: PoolBuffer) {
         match buffer.len() {
             SMALL => self.small.push(buffer),
@@ -78,7 +78,7 @@ impl BufferPool {
         }
     }
 
-    /// Free small and large buffers.
+    /// The number of free small and large buffers.
     pub(crate) fn free(&self) -> (usize, usize) {
         (self.small.len(), self.large.len())
     }

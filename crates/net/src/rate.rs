@@ -1,6 +1,6 @@
-//! A limit of events in each second.
+//! A limit on the number of events per second.
 
-/// A counter that is refilled at each full second.
+/// A counter that is reset at the start of each second.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RateBucket {
     per_second: u32,
@@ -38,7 +38,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_has_its_share() {
+    fn rate_limit_is_reset_each_second() {
         let mut rate = RateBucket::new(2);
         let taken = [0, 1, 2, 1_000_000, 1_000_001, 1_999_999].map(|now_us| rate.take(now_us));
         assert_eq!(taken, [true, true, false, true, true, false]);

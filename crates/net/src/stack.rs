@@ -1,4 +1,4 @@
-//! The stack: classifies received frames, and does the due work as time passes.
+//! The stack: classifies received frames, and handles timers.
 
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
@@ -18,7 +18,7 @@ use crate::pool::BufferPool;
 use crate::rate::RateBucket;
 use crate::stack_api::{AddressSource, LinkDevice, ReceivedFrame, StackSettings, TcpService};
 use crate::steering::FrameOwner;
-use crate::tcp::half_open::HalfOpens;
+use crate::tcp::half_open::HalfOpenTable;
 use crate::tcp::segment::TcpSegment;
 use crate::tcp::table::FlowTable;
 use crate::tcp::time_wait::TimeWaitTable;
@@ -31,7 +31,8 @@ const ARP_RATE: u32 = 1000;
 const ECHO_RATE: u32 = 1000;
 const RESET_RATE: u32 = 1000;
 const CHALLENGE_RATE: u32 = 1000;
-/// Connections waiting for a MAC that are woken at once when it arrives; others wait for their timers.
+/// Connections waiting for a MAC address that are woken as soon as it is known; further connections wait for their
+/// timers.
 const WITHOUT_MAC_MAX: usize = 64;
 
 /// A TCP/IPv4 stack for one device.
@@ -49,8 +50,7 @@ impl TcpStack {
         };
         let count = settings.connections_max;
         let cores = settings.share.map_or(1, |share| share.steering.count());
-        // All cores together must not exceed the rates of a single stack.
-        // Rounded up, so that no core has a rate of 0.
+        // All cores together must not exceed the rates of a single stack. Rounded up, so that no core has a rate of 0.
         let per_core_rate = |rate: u32| rate.div_ceil(u32::from(cores));
         let core = StackCore {
             now_us: 0,
@@ -66,12 +66,12 @@ impl TcpStack {
             table: FlowTable::new(count, [key(0), key(1)]),
             pool: BufferPool::new(settings.small_buffers, settings.large_buffers),
             wheel: TimerWheel::new(count, 0),
-            half_open: HalfOpens::new(count, [key(2), key(3)]),
+            half_open: HalfOpenTable::new(count, [key(2), key(3)]),
             time_wait: TimeWaitTable::new(count, key(0) ^ key(3)),
             pending: Vec::with_capacity(count * 2),
             announces: false,
             without_mac: Vec::with_capacity(WITHOUT_MAC_MAX),
-            // A random start: predictable ports ease blind attacks (RFC 6056).
+            // A random first port: predictable ports facilitate blind attacks (RFC 6056).
             next_port: (key(1) ^ key(2)) as u16,
             rates: ReplyRates {
                 arp: RateBucket::new(ARP_RATE),
@@ -91,14 +91,14 @@ impl TcpStack {
             } => stack
                 .core
                 .set_local(Some(LocalAddress::new(address, prefix_len, gateway))),
-            AddressSource::Told => {}
+            AddressSource::OtherCore => {}
         }
         stack
     }
 
     /// Processes a received frame.
-    // Inlined into the device's loop: the second caller, for frames from other cores, would otherwise cost each
-    // request 70 instructions.
+    // Inlined into the device's loop. Otherwise a function call, needed for the second caller (frames from other
+    // cores), would cost each request 70 instructions.
     #[inline(always)]
     pub fn received<L: LinkDevice, S: TcpService>(
         &mut self,
@@ -117,7 +117,7 @@ impl TcpStack {
         let from = mac(head, 6);
         let is_for_us = to == cx.core.mac;
         let is_broadcast = !is_for_us && to == BROADCAST;
-        // The source of a frame is never a group address.
+        // The source of a valid frame is never a group address.
         if !(is_for_us || is_broadcast) || from[0] & 1 != 0 {
             cx.core.counters.frames_other += 1;
             return;
@@ -136,11 +136,11 @@ impl TcpStack {
             arp::ETHERTYPE => arp_message(&mut cx, from, rest),
             _ => cx.core.counters.frames_other += 1,
         }
-        // Replies of all callbacks leave together, after the frame was processed.
+        // The output of all callbacks is sent together, after the frame was processed.
         flush(&mut cx, service);
     }
 
-    /// Does the due work; called after each burst of frames and at the returned time, in microseconds.
+    /// Handles due timers. To be called after each burst of frames, and at the returned time, in microseconds.
     pub fn tick<L: LinkDevice, S: TcpService>(
         &mut self,
         now_us: u64,
@@ -149,7 +149,7 @@ impl TcpStack {
     ) -> Option<u64> {
         let mut cx = StackContext::new(&mut self.core, link, now_us);
         lease::tick(&mut cx, service);
-        // Gratuitous ARP, for the caches of neighbours and the tables of switches.
+        // Gratuitous ARP updates the caches of neighbours and the tables of switches.
         announce(&mut cx);
         while let Some(index) = cx.core.wheel.pop(cx.core.now_us) {
             timers::check_deadlines(&mut cx, service, index);
@@ -183,7 +183,7 @@ impl TcpStack {
         Some((address_of(local.address), local.prefix_len, gateway))
     }
 
-    /// Sets the address that the leading core got, or removes it. Connections of an old address end.
+    /// Sets the address that the leading core obtained, or removes it. Connections of the old address end.
     pub fn set_address<L: LinkDevice, S: TcpService>(
         &mut self,
         now_us: u64,
@@ -198,7 +198,7 @@ impl TcpStack {
         flush(&mut cx, service);
     }
 
-    /// The core that a received frame belongs to; `FrameOwner::Here` with a single core.
+    /// The core that a received frame must be passed to; `FrameOwner::Here` with a single core.
     #[inline]
     #[must_use]
     pub fn owner(&self, frame: &[u8]) -> FrameOwner {
@@ -215,13 +215,13 @@ impl TcpStack {
         &self.core.counters
     }
 
-    /// The number of connections, without those in TIME_WAIT.
+    /// The number of connections, excluding those in TIME_WAIT.
     #[must_use]
     pub fn open_count(&self) -> usize {
         self.core.table.count()
     }
 
-    /// Free small and large buffers.
+    /// The number of free small and large buffers.
     #[must_use]
     pub fn free_buffers(&self) -> (usize, usize) {
         self.core.pool.free()
@@ -233,7 +233,7 @@ impl TcpStack {
     }
 }
 
-/// Announces a new address, and requests the gateway's MAC before it is needed.
+/// Announces a new address, and requests the MAC address of the gateway before it is needed.
 fn announce<L: LinkDevice>(cx: &mut StackContext<'_, L>) {
     if core::mem::take(&mut cx.core.announces)
         && let Some(local) = cx.core.local
@@ -280,13 +280,13 @@ fn tcp<L: LinkDevice, S: TcpService>(
     }
     match cx.core.table.find(segment.key) {
         Some(index) => input::segment(cx, service, index, &segment),
-        // A SYN from an impossible source is never answered.
+        // A SYN from an impossible source address is never answered.
         None if is_impossible(cx.core, packet.from) => cx.core.counters.syns_malformed += 1,
         None => listener::segment(cx, service, &segment),
     }
 }
 
-/// Whether no other host can have this address: it is invalid or the machine's own.
+/// Whether the source address is impossible: invalid, or the local address.
 fn is_impossible(core: &StackCore, from: u32) -> bool {
     ipv4::is_not_host(from)
         || core
@@ -301,7 +301,8 @@ fn process_non_tcp<L: LinkDevice, S: TcpService>(
     packet: &Ipv4Packet<'_>,
     sum_is_good: bool,
 ) {
-    // Before the address is compared: a machine without one has none to compare.
+    // Checked before the destination address: without an address of its own, the client must still receive DHCP
+    // replies.
     if packet.protocol == ipv4::UDP && cx.core.dhcp.is_some() {
         return lease::datagram(cx, service, packet, sum_is_good);
     }
@@ -329,18 +330,18 @@ fn arp_message<L: LinkDevice>(cx: &mut StackContext<'_, L>, from: [u8; 6], bytes
     };
     let now_us = cx.core.now_us;
     let is_on_link = local.is_on_link(message.from) && message.from != local.address;
-    // Only neighbours with matching addresses: others could redirect traffic.
+    // Accepts only consistent messages of neighbours, since others could redirect traffic.
     if message.from_mac != from || !is_on_link || ipv4::is_not_host(message.from) {
         return;
     }
     let is_for_us = message.to == local.address;
     if cx.core.arp.learn(&message, is_for_us, now_us) {
-        // Connections that still lack the MAC of their next hop register again.
+        // Connections whose next hop is still unknown register again.
         while let Some(index) = cx.core.without_mac.pop() {
             cx.core.mark(index);
         }
     }
-    // One core replies, though all cores learn from the request.
+    // Only one core replies, though all cores learn from the request.
     if !(message.is_request && is_for_us && cx.core.is_leader()) {
         return;
     }

@@ -11,41 +11,42 @@ pub struct StackSettings {
     pub mac: [u8; 6],
     /// The device's MTU, 576 to 1500.
     pub mtu: u16,
-    /// The source of the machine's address.
+    /// The source of the local IP address.
     pub address: AddressSource,
     /// The ports with a listener.
     pub ports: Vec<u16>,
-    /// The largest number of TCP connections, without those in TIME_WAIT.
+    /// The maximum number of TCP connections, excluding those in TIME_WAIT.
     pub connections_max: usize,
-    /// Buffers of [`SMALL`] bytes, for unread input and response heads.
+    /// The number of buffers of [`SMALL`] bytes, for unread input and response heads.
     pub small_buffers: usize,
-    /// Buffers of [`LARGE`] bytes, for pages.
+    /// The number of buffers of [`LARGE`] bytes, for response bodies.
     pub large_buffers: usize,
-    /// A connection ends after this long without input, or without progress while the peer's window is closed.
+    /// A connection ends after this time without input, or without progress while the peer's window is closed.
     pub idle_timeout_ms: u32,
-    /// Secret from a good random source, new at each start: for initial sequence numbers, cookies and hash tables.
+    /// A secret from a cryptographic random source, new at each start: for initial sequence numbers, SYN cookies and
+    /// hash tables.
     pub secret: [u8; 32],
-    /// This core's share, if several cores, each with a stack, share the machine's connections. All other settings are
-    /// per core; the rate limits of resets and challenge ACKs are divided.
+    /// This core's share, if several cores, each with its own stack, share the connections of one address. All other
+    /// settings are per core; the rate limits of resets and challenge ACKs are divided by the number of cores.
     pub share: Option<FlowShare>,
 }
 
-/// The source of the machine's address.
+/// The source of the local IP address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AddressSource {
     /// By DHCP (RFC 2131).
     Dhcp,
-    /// From the operator.
+    /// Configured by the operator.
     Static {
-        /// The machine's address.
+        /// The local IP address.
         address: Ipv4Addr,
         /// 0 to 32.
         prefix_len: u8,
         /// The router for other networks.
         gateway: Option<Ipv4Addr>,
     },
-    /// From another core's stack, by `TcpStack::set_address`.
-    Told,
+    /// From the stack of another core, by `TcpStack::set_address`.
+    OtherCore,
 }
 
 /// A frame as received from the device.
@@ -62,13 +63,14 @@ pub struct ReceivedFrame<'f> {
 pub struct DeviceOffload {
     /// Checksum offload: the device completes the TCP checksum (`OutgoingFrame::partial_sum`).
     pub sum: bool,
-    /// Segmentation offload: the device cuts long segments (`OutgoingFrame::segment_len`); needs `sum`.
+    /// Segmentation offload: the device splits long segments (`OutgoingFrame::segment_len`); requires `sum`.
     pub segmentation: bool,
 }
 
 /// A frame to be sent: `head`, then `copied`, then `static_bytes`.
 ///
-/// `head` and `copied` together fit a frame of the MTU; with `OutgoingFrame::segment_len`, `static_bytes` may have up to 60 KB.
+/// `head` and `copied` together fit into a frame of the MTU; with `OutgoingFrame::segment_len`, `static_bytes` may have
+/// up to 60 KB.
 pub struct OutgoingFrame<'f> {
     /// Headers; copied before the call returns.
     pub head: &'f [u8],
@@ -76,31 +78,31 @@ pub struct OutgoingFrame<'f> {
     pub copied: &'f [u8],
     /// Payload in static memory, from which the device may read later.
     pub static_bytes: &'static [u8],
-    /// Offset of the TCP header if the device completes the checksum. The checksum field then holds the sum of the
+    /// The offset of the TCP header, if the device completes the checksum. The checksum field then holds the sum of the
     /// pseudo header, not inverted.
     pub partial_sum: Option<u16>,
-    /// Payload bytes of each segment into which the device cuts the frame.
+    /// The payload bytes of each segment into which the device splits the frame.
     pub segment_len: Option<u16>,
 }
 
-/// The device's sending side. A frame that can't be sent now is dropped and counted by the device.
+/// The sending side of the device. A frame that can't be sent now is dropped and counted by the device.
 pub trait LinkDevice {
     /// Sends a frame.
     fn send(&mut self, frame: &OutgoingFrame<'_>);
-    /// The device's offloads; constant.
+    /// The device's offloads; they never change.
     fn offload(&self) -> DeviceOffload;
 }
 
 /// A connection's identifier, never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ConnectionId {
-    /// Index in the table, below `connections_max`; usable for the service's own arrays.
+    /// Index in the table, below `connections_max`; can index the service's own arrays.
     pub index: u32,
-    /// Number of earlier connections at this index.
+    /// The number of earlier connections at this index.
     pub generation: u32,
 }
 
-/// Data to be sent, in order, and retransmitted after losses.
+/// Data to be sent. The stack sends it in order and retransmits it after losses.
 #[derive(Clone, Copy)]
 pub enum SendPiece<'p> {
     /// Copied into the stack's buffers; at most [`LARGE`] bytes.
@@ -119,25 +121,26 @@ pub const SMALL: usize = 2048;
 /// Bytes of a large buffer.
 pub const LARGE: usize = 65_536;
 
-/// The most unread input of a connection, in bytes: always [`SMALL`]; this much if a large buffer can be spared.
+/// The most unread input of a connection, in bytes. At least [`SMALL`] bytes are always available; this much if a large
+/// buffer is free.
 pub const WAITING_MAX: usize = 16_384;
 
-/// No free buffer, or no free place in the connection's queue. No byte was taken.
+/// There is no free buffer, or no free place in the connection's queue. No byte was accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SendQueueFull;
 
-/// The reason of a connection's end.
+/// Why a connection ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionEnd {
     /// Both sides sent their FIN.
     Closed,
-    /// The peer reset or refused it.
+    /// The peer reset or refused the connection.
     Reset,
     /// The peer was silent for too long.
     TimedOut,
 }
 
-/// A new connection, and the side that opened it.
+/// A new connection, and which side opened it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionInitiator {
     /// The peer's address and port.
@@ -148,26 +151,26 @@ pub struct ConnectionInitiator {
     pub is_active_open: bool,
 }
 
-/// The application. `TcpStack` calls it; it acts through `calls`.
+/// The application. `TcpStack` calls it; it acts through the `calls` argument.
 pub trait TcpService {
-    /// A connection is open.
+    /// A connection was established.
     fn opened(
         &mut self,
         calls: &mut impl StackCalls,
         id: ConnectionId,
         opened: ConnectionInitiator,
     );
-    /// Delivers all unread bytes; returns how many were taken. Called again with the remainder when more bytes arrive,
-    /// or after `StackCalls::resume`. At most [`WAITING_MAX`] bytes are buffered; the window closes for a service that
-    /// takes none.
+    /// Delivers all unread bytes; returns how many were consumed. Called again with the remainder when more bytes
+    /// arrive, or after `StackCalls::resume`. At most [`WAITING_MAX`] bytes are buffered, so the window closes if the
+    /// service consumes none.
     fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize;
-    /// The peer sent its FIN. Its data were delivered, though some may still be unread. The connection can still send,
-    /// until `StackCalls::close`.
+    /// The peer sent its FIN. All its data was delivered, though some may still be unread. The connection can still
+    /// send, until `StackCalls::close`.
     fn finished(&mut self, calls: &mut impl StackCalls, id: ConnectionId);
-    /// All queued data are acknowledged.
+    /// All queued data is acknowledged.
     fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId);
     /// The connection ended; `id` is invalid from now on. Not called after `StackCalls::abort`. An outgoing connection
-    /// may end without having been open.
+    /// may end without having been established.
     fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, end: ConnectionEnd);
 }
 
@@ -175,28 +178,28 @@ pub trait TcpService {
 pub trait StackCalls {
     /// Microseconds since the start.
     fn now_us(&self) -> u64;
-    /// Queues data. Several calls within one callback leave in full segments when the callback ends.
+    /// Queues data. The data of several calls within one callback is sent in full segments when the callback returns.
     ///
     /// # Errors
     /// `SendQueueFull`: try again after `TcpService::sent`, or end the connection.
     fn send(&mut self, id: ConnectionId, piece: SendPiece<'_>) -> Result<(), SendQueueFull>;
-    /// Bytes that are queued or sent, and not acknowledged.
+    /// The number of bytes that are queued or sent, but not acknowledged.
     fn unsent_len(&self, id: ConnectionId) -> usize;
-    /// Unread bytes.
+    /// The number of unread bytes.
     fn waiting_len(&self, id: ConnectionId) -> usize;
     /// Names and values of the stack's counters.
     fn counters(&self) -> Vec<(&'static str, u64)>;
-    /// Sends a FIN behind the queued data. Unread and later input is dropped. The connection stays until the peer's
-    /// FIN or the idle timeout. A connection that isn't open yet is aborted.
+    /// Sends a FIN after the queued data. Unread and later input is dropped. The connection exists until the peer's FIN
+    /// or the idle timeout. A connection that isn't established yet is aborted.
     fn close(&mut self, id: ConnectionId);
-    /// Resets the connection at once; `TcpService::ended` is not called.
+    /// Resets the connection immediately; `TcpService::ended` is not called.
     fn abort(&mut self, id: ConnectionId);
-    /// Calls `TcpService::input` for unread bytes after the present callback. Without effect within an
-    /// `TcpService::input` that takes no bytes.
+    /// Calls `TcpService::input` for unread bytes after the current callback. Has no effect within a call of
+    /// `TcpService::input` that consumes no bytes.
     fn resume(&mut self, id: ConnectionId);
-    /// Opens a connection to another machine.
+    /// Opens a connection to another host.
     ///
     /// # Errors
-    /// `SendQueueFull`: no free place in the table, no free port, or no address yet.
+    /// `SendQueueFull`: no free slot in the table, no free port, or no address yet.
     fn connect(&mut self, to: SocketAddrV4) -> Result<ConnectionId, SendQueueFull>;
 }

@@ -1,4 +1,4 @@
-//! Flow steering: the core that a frame belongs to, if each core has its own stack.
+//! Flow steering: selects the core that a frame belongs to, if each core has its own stack.
 
 use crate::arp;
 use crate::bytes::{be16, be32};
@@ -10,7 +10,7 @@ use crate::tcp::segment::ConnectionKey;
 const ETHERNET_LEN: usize = 14;
 const IPV4_LEN: usize = 20;
 
-/// Maps connections to cores by a keyed hash of the four-tuple; the same on all cores of a machine.
+/// Maps connections to cores by a keyed hash of the four-tuple. All cores use the same keys.
 #[derive(Clone, Copy)]
 pub struct FlowSteering {
     keys: [u64; 2],
@@ -26,33 +26,33 @@ pub struct FlowShare {
     pub core: u16,
 }
 
-/// The owner of a frame on a machine with several cores.
+/// The core that must process a frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameOwner {
-    /// The core that received it.
+    /// The core that received the frame.
     Here,
     /// Another core.
     Core(u16),
-    /// All cores: each learns from it. Such frames are rare.
+    /// All cores, since each learns from the frame. Such frames are rare.
     All,
 }
 
-/// Multiplies two numbers and combines the halves of the product.
+/// Multiplies two numbers and XORs the halves of the product.
 fn folded(one: u64, other: u64) -> u64 {
     let product = u128::from(one) * u128::from(other);
     product as u64 ^ (product >> 64) as u64
 }
 
 impl FlowSteering {
-    /// Steers to `count` cores, at least one. `secret` is from a good random source and new at each start: an attacker
-    /// with the key could direct all connections to one core. The stack's tables do not reveal the key, though they
-    /// use the same secret.
+    /// Steers to `count` cores, at least one. `secret` must be from a cryptographic random source and new at each
+    /// start: an attacker who knows the keys could direct all connections to one core. The hash tables use the same
+    /// secret, but do not reveal the keys.
     #[must_use]
     pub fn new(secret: &[u8; 32], count: u16) -> FlowSteering {
         let (words, _) = secret.as_chunks::<8>();
         let word = |at: usize| u64::from_le_bytes(words[at]);
-        // The keys differ from those of the tables: with equal hashes, each core's table would fill only some of its
-        // buckets.
+        // The keys must differ from those of the hash tables: with equal hashes, each core's table would fill only some
+        // of its buckets.
         let key = |one: u64, other: u64| folded(one ^ 0x9e37_79b9_7f4a_7c15, other | 1) | 1;
         FlowSteering {
             keys: [key(word(0), word(2)), key(word(1), word(3))],
@@ -60,7 +60,7 @@ impl FlowSteering {
         }
     }
 
-    /// How many cores there are.
+    /// The number of cores.
     #[must_use]
     pub fn count(&self) -> u16 {
         self.count
@@ -81,8 +81,8 @@ impl FlowSteering {
         (((hash >> 32) * u64::from(self.count)) >> 32) as u16
     }
 
-    /// The owner of a frame received by a machine with this MAC and, if configured, address. Checksums are not
-    /// verified: malformed and foreign frames stay with the receiving core, which counts them.
+    /// The owner of a frame received with this local MAC address and, if configured, this IP address. Checksums are not
+    /// verified; malformed frames and frames for other hosts stay with the receiving core, which counts them.
     #[inline]
     #[must_use]
     pub fn owner(&self, mac: [u8; 6], local: Option<u32>, frame: &[u8]) -> FrameOwner {
@@ -102,7 +102,7 @@ impl FlowSteering {
         let Some(head) = packet.first_chunk::<IPV4_LEN>() else {
             return FrameOwner::Here;
         };
-        // Later fragments lack the ports; the receiving core counts and drops them.
+        // Fragments other than the first lack the ports; the receiving core counts and drops all fragments.
         let is_fragment = be16(head, 6) & 0x3fff != 0;
         let payload = packet.get(usize::from(head[0] & 15) * 4..);
         let (Some(payload), 4, false) = (payload, head[0] >> 4, is_fragment) else {
@@ -119,7 +119,8 @@ impl FlowSteering {
         }
     }
 
-    /// An ICMP error belongs to the core of the quoted segment's connection; other messages to the receiving core.
+    /// An ICMP error belongs to the core of the quoted segment's connection; other messages belong to the receiving
+    /// core.
     fn icmp_owner(&self, message: &[u8]) -> FrameOwner {
         match quoted(message) {
             Some(quoted) => FrameOwner::Core(self.core_of_key(quoted.key)),
@@ -136,7 +137,7 @@ fn datagram_owner(from_port: u16, port: u16) -> FrameOwner {
     }
 }
 
-/// ARP to the machine and announcements are for all cores; requests for other addresses are not.
+/// ARP requests for the local address and announcements are for all cores; requests for other addresses are not.
 fn arp_owner(local: Option<u32>, bytes: &[u8]) -> FrameOwner {
     match (arp::parse(bytes), local) {
         (Some(message), Some(local)) if message.to == local || message.to == message.from => {
@@ -147,7 +148,7 @@ fn arp_owner(local: Option<u32>, bytes: &[u8]) -> FrameOwner {
 }
 
 impl FlowShare {
-    /// Whether this core answers for the machine: it runs the DHCP client and answers ARP.
+    /// Whether this core runs the DHCP client and answers ARP on behalf of all cores.
     #[must_use]
     pub fn is_leader(&self) -> bool {
         self.core == 0

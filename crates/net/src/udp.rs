@@ -12,7 +12,7 @@ pub(crate) struct UdpDatagram<'f> {
     pub from_port: u16,
     pub port: u16,
     pub payload: &'f [u8],
-    /// The checksum is correct or absent (0).
+    /// Whether the checksum is correct or absent (0).
     pub has_right_sum: bool,
 }
 
@@ -20,7 +20,7 @@ pub(crate) struct UdpDatagram<'f> {
 pub(crate) fn parse<'f>(packet: &Ipv4Packet<'f>) -> Option<UdpDatagram<'f>> {
     let head: &[u8; HEADER_LEN] = packet.payload.first_chunk()?;
     let len = usize::from(be16(head, 4));
-    // The length field may exclude bytes at the packet's end.
+    // The length field may exclude bytes at the end of the packet.
     let datagram = packet.payload.get(..len)?;
     let trimmed = Ipv4Packet {
         payload: datagram,
@@ -45,7 +45,7 @@ pub(crate) struct DatagramPath {
     pub to_port: u16,
 }
 
-/// Writes the headers of a frame that already has its payload.
+/// Writes the headers of a frame that already contains its payload.
 pub(crate) fn wrap(frame: &mut [u8], path: &DatagramPath) {
     let len = frame.len() - PAYLOAD_AT + HEADER_LEN;
     frame[..6].copy_from_slice(&path.to_mac);
@@ -59,6 +59,6 @@ pub(crate) fn wrap(frame: &mut [u8], path: &DatagramPath) {
     write_be16(udp, 6, 0);
     let pseudo = ipv4::pseudo_sum(ipv4::UDP, path.from, path.to) + len as u32;
     let sum = !fold(pseudo + u32::from(crate::payload_checksums::sum_of(udp)));
-    // 0 stands for "no checksum", so a computed 0 is sent as 0xffff (RFC 768).
+    // 0 means "no checksum", so a computed 0 is sent as 0xffff (RFC 768).
     write_be16(udp, 6, if sum == 0 { 0xffff } else { sum });
 }

@@ -1,44 +1,44 @@
-//! Attacks of one peer against the connections of others.
+//! Attacks by one peer against the connections of other peers.
 
 mod common;
 
-use common::peer::{ACK, Peer, RST, SYN, Said, heard};
-use common::{Answer, CLIENT, SERVER, SERVER_MAC, Side, User, settings, text};
+use common::peer::{ACK, Peer, PeerSegment, RST, SYN, sent_segments};
+use common::{Answer, CLIENT, RecordingService, SERVER, SERVER_MAC, Side, settings, text};
 use lowroad_net::{ConnectionEnd, StackSettings};
 use std::net::SocketAddrV4;
 
-const S: u64 = 1_000_000;
+const SECOND_US: u64 = 1_000_000;
 
 fn server(body: &'static [u8]) -> Side {
     let mut side = Side::new(settings(SERVER, SERVER_MAC));
-    side.user = User {
+    side.user = RecordingService {
         answer: Some(Answer {
             head: b"head ",
             body,
             sums: &[],
         }),
-        ..User::default()
+        ..RecordingService::default()
     };
     side
 }
 
-fn said(seq: u32, ack: u32, window: u16, payload: &[u8]) -> Said {
-    Said {
+fn segment(seq: u32, ack: u32, window: u16, payload: &[u8]) -> PeerSegment {
+    PeerSegment {
         seq,
         ack,
         flags: ACK,
         window,
         payload: payload.to_vec(),
-        ..Said::default()
+        ..PeerSegment::default()
     }
 }
 
-fn syn(seq: u32) -> Said {
-    Said {
+fn syn(seq: u32) -> PeerSegment {
+    PeerSegment {
         seq,
         flags: SYN,
         window: 65_535,
-        ..Said::default()
+        ..PeerSegment::default()
     }
 }
 
@@ -51,25 +51,28 @@ fn peers(count: u16) -> Vec<Peer> {
 }
 
 #[test]
-fn a_forged_syn_does_not_displace_a_handshake() {
+fn forged_syn_does_not_prevent_a_handshake() {
     let mut side = server(b"");
     // Many peers, so that the handshake is tested at every position in its row.
     for peer in peers(100) {
-        let first = peer.say(&mut side, S, &syn(5));
+        let first = peer.exchange(&mut side, SECOND_US, &syn(5));
         // The same four-tuple with another number, as an attacker would forge it.
-        let forged = peer.say(&mut side, S, &syn(77_777));
+        let forged = peer.exchange(&mut side, SECOND_US, &syn(77_777));
         assert_eq!(forged[0].flags, SYN | ACK);
         let (seq, nxt) = (6, first[0].seq.wrapping_add(1));
-        // The first handshake completes by its cookie.
-        assert_eq!(peer.say(&mut side, S, &said(seq, nxt, 65_535, b"")), []);
+        // The first handshake completes by its SYN cookie.
+        assert_eq!(
+            peer.exchange(&mut side, SECOND_US, &segment(seq, nxt, 65_535, b"")),
+            []
+        );
         let count = side.user.opened.len();
         assert_eq!(side.user.opened[count - 1].1.peer.port(), peer.port);
-        peer.say(
+        peer.exchange(
             &mut side,
-            S,
-            &Said {
+            SECOND_US,
+            &PeerSegment {
                 flags: RST,
-                ..said(seq, nxt, 0, b"")
+                ..segment(seq, nxt, 0, b"")
             },
         );
     }
@@ -77,72 +80,72 @@ fn a_forged_syn_does_not_displace_a_handshake() {
 }
 
 #[test]
-fn a_port_that_asks_anew_is_known_by_its_newest_syn() {
+fn handshake_uses_the_newest_syn_of_a_port() {
     let mut side = server(b"");
     let all = peers(2000);
     for peer in &all {
-        peer.say(&mut side, S, &syn(5));
+        peer.exchange(&mut side, SECOND_US, &syn(5));
         // Some handshakes of each row complete or are reset.
         if peer.port % 3 == 0 {
-            let gone = Said {
+            let gone = PeerSegment {
                 flags: RST,
-                ..said(6, 0, 0, b"")
+                ..segment(6, 0, 0, b"")
             };
-            peer.say(&mut side, S, &gone);
+            peer.exchange(&mut side, SECOND_US, &gone);
         }
     }
     for peer in &all {
         // After 200 seconds the first handshakes have expired.
-        let answer = peer.say(&mut side, 200 * S, &syn(9000));
+        let answer = peer.exchange(&mut side, 200 * SECOND_US, &syn(9000));
         let nxt = answer[0].seq.wrapping_add(1);
-        let answer = peer.say(&mut side, 200 * S, &said(9001, nxt, 65_535, b""));
+        let answer = peer.exchange(&mut side, 200 * SECOND_US, &segment(9001, nxt, 65_535, b""));
         assert_eq!(answer, [], "{}", peer.port);
-        let gone = Said {
+        let gone = PeerSegment {
             flags: RST,
-            ..said(9001, nxt, 0, b"")
+            ..segment(9001, nxt, 0, b"")
         };
-        peer.say(&mut side, 200 * S, &gone);
+        peer.exchange(&mut side, 200 * SECOND_US, &gone);
     }
     assert_eq!(side.user.opened.len(), 2000);
 }
 
 #[test]
-fn who_fills_the_table_and_gets_nowhere_goes_for_who_comes() {
-    // Half of the peers never end their request, half never read their response; all keep sending.
+fn stalled_connections_are_evicted_for_new_ones() {
+    // Half of the peers never complete their request, half never read their response; all keep sending.
     let mut side = server(text(3000));
     let mut all = Vec::new();
     side.user.take_max = Some(0);
     for (at, peer) in peers(32).into_iter().enumerate() {
-        let (seq, nxt) = peer.open(&mut side, S, 0, &[]);
+        let (seq, nxt) = peer.open(&mut side, SECOND_US, 0, &[]);
         side.user.take_max = Some(at % 2);
-        peer.say(&mut side, S, &said(seq, nxt, 0, b"\n"));
+        peer.exchange(&mut side, SECOND_US, &segment(seq, nxt, 0, b"\n"));
         all.push((peer, seq + 1, nxt));
     }
     let late = Peer::default();
     for second in 2..5 {
         // The connections have not been stalled for 4 seconds yet.
-        assert_eq!(late.say(&mut side, second * S, &syn(5)), []);
+        assert_eq!(late.exchange(&mut side, second * SECOND_US, &syn(5)), []);
         for (peer, seq, nxt) in &mut all {
-            peer.say(&mut side, second * S, &said(*seq, *nxt, 0, b""));
+            peer.exchange(&mut side, second * SECOND_US, &segment(*seq, *nxt, 0, b""));
         }
-        side.tick(second * S);
-        heard(&mut side);
+        side.tick(second * SECOND_US);
+        sent_segments(&mut side);
     }
-    let answer = late.say(&mut side, 8 * S, &syn(5));
+    let answer = late.exchange(&mut side, 8 * SECOND_US, &syn(5));
     assert_eq!(answer[0].flags, SYN | ACK);
-    late.say(
+    late.exchange(
         &mut side,
-        8 * S,
-        &said(6, answer[0].seq.wrapping_add(1), 65_535, b""),
+        8 * SECOND_US,
+        &segment(6, answer[0].seq.wrapping_add(1), 65_535, b""),
     );
     assert_eq!(side.user.opened.len(), 33);
     assert_eq!(side.counter("evicted_stalled"), 1);
 }
 
 #[test]
-fn our_own_connections_do_not_go_for_a_visitor() {
+fn outgoing_connections_are_not_evicted() {
     let mut side = server(b"");
-    let id = side.connect(S, SocketAddrV4::new(CLIENT, 3306));
+    let id = side.connect(SECOND_US, SocketAddrV4::new(CLIENT, 3306));
     let ask = side.wire.frames.pop().expect("a question for the MAC");
     assert_eq!(ask[12..14], [8, 6]);
     let mut arp = ask.clone();
@@ -152,36 +155,36 @@ fn our_own_connections_do_not_go_for_a_visitor() {
     arp[22..28].copy_from_slice(&common::CLIENT_MAC);
     arp[28..32].copy_from_slice(&CLIENT.octets());
     arp[38..42].copy_from_slice(&SERVER.octets());
-    side.receive(S, &arp);
+    side.receive(SECOND_US, &arp);
     let port = u16::from_be_bytes([side.wire.frames[0][34], side.wire.frames[0][35]]);
-    let asked = heard(&mut side);
+    let asked = sent_segments(&mut side);
     let database = Peer {
         port: 3306,
         to_port: port,
         ..Peer::default()
     };
-    let answer = Said {
+    let answer = PeerSegment {
         flags: SYN | ACK,
-        ..said(50, asked[0].seq.wrapping_add(1), 65_535, b"")
+        ..segment(50, asked[0].seq.wrapping_add(1), 65_535, b"")
     };
-    database.say(&mut side, S, &answer);
+    database.exchange(&mut side, SECOND_US, &answer);
     assert_eq!(side.user.opened[0].0, id);
     for (at, peer) in peers(60).into_iter().enumerate() {
-        let now_us = (2 + at as u64) * S;
-        let answer = peer.say(&mut side, now_us, &syn(5));
-        peer.say(
+        let now_us = (2 + at as u64) * SECOND_US;
+        let answer = peer.exchange(&mut side, now_us, &syn(5));
+        peer.exchange(
             &mut side,
             now_us,
-            &said(6, answer[0].seq.wrapping_add(1), 65_535, b""),
+            &segment(6, answer[0].seq.wrapping_add(1), 65_535, b""),
         );
     }
-    // 32 places and 61 connections; the outgoing one is never evicted.
+    // There are 32 slots and 61 connections; the outgoing one is never evicted.
     assert_eq!(side.counter("evicted_idle"), 29);
     assert!(side.user.ended.iter().all(|it| it.0 != id));
 }
 
 #[test]
-fn who_takes_nothing_does_not_keep_buffers_from_others() {
+fn connections_with_closed_windows_lose_their_buffers() {
     let mut side = Side::new(StackSettings {
         large_buffers: 4,
         ..settings(SERVER, SERVER_MAC)
@@ -193,19 +196,19 @@ fn who_takes_nothing_does_not_keep_buffers_from_others() {
     });
     let mut all = Vec::new();
     for peer in peers(4) {
-        let (seq, nxt) = peer.open(&mut side, S, 0, &[]);
-        peer.say(&mut side, S, &said(seq, nxt, 0, b"\n"));
+        let (seq, nxt) = peer.open(&mut side, SECOND_US, 0, &[]);
+        peer.exchange(&mut side, SECOND_US, &segment(seq, nxt, 0, b"\n"));
         all.push((peer, seq + 1, nxt));
     }
     assert_eq!(side.stack.free_buffers().1, 0);
     for second in 2..10 {
-        side.tick(second * S);
-        heard(&mut side);
+        side.tick(second * SECOND_US);
+        sent_segments(&mut side);
         for (peer, seq, nxt) in &all {
-            peer.say(&mut side, second * S, &said(*seq, *nxt, 0, b""));
+            peer.exchange(&mut side, second * SECOND_US, &segment(*seq, *nxt, 0, b""));
         }
     }
-    // Closed windows with ACKs at all times are no progress.
+    // Closed windows are no progress, even if ACKs keep arriving.
     assert!(side.stack.free_buffers().1 > 0);
     assert!(side.counter("evicted_stalled") > 0);
     assert!(
@@ -217,44 +220,48 @@ fn who_takes_nothing_does_not_keep_buffers_from_others() {
 }
 
 #[test]
-fn a_window_that_stays_closed_does_not_keep_a_connection_forever() {
+fn closed_window_ends_at_the_idle_timeout() {
     let mut side = server(text(3000));
     let peer = Peer::default();
-    let (seq, nxt) = peer.open(&mut side, S, 0, &[]);
-    peer.say(&mut side, S, &said(seq, nxt, 0, b"\n"));
-    // Each ACK keeps the idle timeout of 120 seconds from expiring.
+    let (seq, nxt) = peer.open(&mut side, SECOND_US, 0, &[]);
+    peer.exchange(&mut side, SECOND_US, &segment(seq, nxt, 0, b"\n"));
+    // Each ACK prevents the idle timeout of 120 seconds.
     for second in 2..300 {
-        side.tick(second * S);
-        heard(&mut side);
-        peer.say(&mut side, second * S, &said(seq + 1, nxt, 0, b""));
+        side.tick(second * SECOND_US);
+        sent_segments(&mut side);
+        peer.exchange(
+            &mut side,
+            second * SECOND_US,
+            &segment(seq + 1, nxt, 0, b""),
+        );
     }
     assert_eq!(side.user.ended.len(), 1);
 }
 
 #[test]
-fn challenges_of_one_do_not_silence_another() {
+fn challenge_ack_limit_is_per_connection() {
     let mut side = server(b"");
     let [stranger, other] = [peers(2)[0], peers(2)[1]];
-    let (seq, nxt) = stranger.open(&mut side, S, 65_535, &[]);
-    let (other_seq, other_nxt) = other.open(&mut side, S, 65_535, &[]);
+    let (seq, nxt) = stranger.open(&mut side, SECOND_US, 65_535, &[]);
+    let (other_seq, other_nxt) = other.open(&mut side, SECOND_US, 65_535, &[]);
     let mut answers = 0;
     for _ in 0..5000 {
-        // Outside the window, so each segment asks for a challenge ACK.
-        let far = said(seq.wrapping_sub(100), nxt, 65_535, b"x");
-        answers += stranger.say(&mut side, S, &far).len();
+        // Each segment is outside the window, so it causes a challenge ACK.
+        let far = segment(seq.wrapping_sub(100), nxt, 65_535, b"x");
+        answers += stranger.exchange(&mut side, SECOND_US, &far).len();
     }
     assert!(answers < 100, "{answers}");
     // The ACK got lost, so the peer retransmits.
-    let byte = said(other_seq, other_nxt, 65_535, b"x");
-    other.say(&mut side, S, &byte);
-    side.tick(S + 100_000);
-    heard(&mut side);
-    let again = other.say(&mut side, S + 100_000, &byte);
+    let byte = segment(other_seq, other_nxt, 65_535, b"x");
+    other.exchange(&mut side, SECOND_US, &byte);
+    side.tick(SECOND_US + 100_000);
+    sent_segments(&mut side);
+    let again = other.exchange(&mut side, SECOND_US + 100_000, &byte);
     assert_eq!((again.len(), again[0].ack), (1, other_seq + 1));
 }
 
 #[test]
-fn who_takes_a_byte_now_and_then_gets_nowhere_either() {
+fn acks_of_single_bytes_are_no_progress() {
     let mut side = Side::new(StackSettings {
         large_buffers: 4,
         ..settings(SERVER, SERVER_MAC)
@@ -266,17 +273,17 @@ fn who_takes_a_byte_now_and_then_gets_nowhere_either() {
     });
     let mut all = Vec::new();
     for peer in peers(4) {
-        let (seq, nxt) = peer.open(&mut side, S, 1, &[]);
-        peer.say(&mut side, S, &said(seq, nxt, 1, b"\n"));
+        let (seq, nxt) = peer.open(&mut side, SECOND_US, 1, &[]);
+        peer.exchange(&mut side, SECOND_US, &segment(seq, nxt, 1, b"\n"));
         all.push((peer, seq + 1, nxt));
     }
     for second in 2..10 {
-        side.tick(second * S);
-        heard(&mut side);
+        side.tick(second * SECOND_US);
+        sent_segments(&mut side);
         for (peer, seq, nxt) in &mut all {
-            // One byte a second keeps the connection alive, but is no progress.
+            // One acknowledged byte a second keeps the connection alive, but is no progress.
             *nxt = nxt.wrapping_add(1);
-            peer.say(&mut side, second * S, &said(*seq, *nxt, 1, b""));
+            peer.exchange(&mut side, second * SECOND_US, &segment(*seq, *nxt, 1, b""));
         }
     }
     assert!(side.stack.free_buffers().1 > 0);

@@ -1,13 +1,13 @@
-//! Several cores with a stack each: the owner of frames, and the behaviour of cores that do not lead.
+//! Several cores with one stack each: the owner of frames, and the behaviour of cores that do not lead.
 
 mod common;
 
-use common::peer::{ACK, FIN, Peer, RST, SYN, Said, heard};
+use common::peer::{ACK, FIN, Peer, PeerSegment, RST, SYN, sent_segments};
 use common::{CLIENT, CLIENT_MAC, SERVER, SERVER_MAC, Side, is_tcp, repair, settings};
 use lowroad_net::{AddressSource, FlowShare, FlowSteering, FrameOwner, StackSettings};
 use std::net::{Ipv4Addr, SocketAddrV4};
 
-const S: u64 = 1_000_000;
+const SECOND_US: u64 = 1_000_000;
 const SECRET: [u8; 32] = *b"a secret that is for tests only!";
 
 fn steering(count: u16) -> FlowSteering {
@@ -18,10 +18,10 @@ fn owner(frame: &[u8]) -> FrameOwner {
     steering(16).owner(SERVER_MAC, Some(SERVER.to_bits()), frame)
 }
 
-/// A core's stack, one of `count`, which gets its address from the leading core.
+/// The stack of one of `count` cores, which gets its address from the leading core.
 fn side(core: u16, count: u16) -> Side {
     Side::new(StackSettings {
-        address: AddressSource::Told,
+        address: AddressSource::OtherCore,
         share: Some(FlowShare {
             steering: steering(count),
             core,
@@ -51,7 +51,7 @@ fn peer_of(core: u16, count: u16) -> Peer {
 }
 
 #[test]
-fn connections_are_spread_evenly() {
+fn connections_are_distributed_evenly() {
     for secret in [[0; 32], [7; 32], SECRET] {
         for count in [1, 2, 3, 4, 7, 16, 64] {
             let steering = FlowSteering::new(&secret, count);
@@ -79,7 +79,7 @@ fn connections_are_spread_evenly() {
 }
 
 #[test]
-fn another_secret_spreads_otherwise() {
+fn another_secret_gives_another_distribution() {
     let other = FlowSteering::new(&[9; 32], 16);
     let same = (0..1600u16).filter(|port| {
         let of = |steering: FlowSteering| steering.core_of(1, *port, 80);
@@ -92,7 +92,7 @@ fn another_secret_spreads_otherwise() {
 #[test]
 fn segments_belong_to_the_core_of_their_connection() {
     let peer = Peer::default();
-    let frame = peer.frame(&Said::default());
+    let frame = peer.frame(&PeerSegment::default());
     let core = core_of(&peer, 16);
     assert_eq!(owner(&frame), FrameOwner::Core(core));
     // IP options are skipped.
@@ -100,7 +100,7 @@ fn segments_belong_to_the_core_of_their_connection() {
     long[14] = 0x46;
     long.splice(34..34, [1, 1, 1, 1]);
     assert_eq!(owner(&long), FrameOwner::Core(core));
-    // The owner verifies checksums.
+    // The owner verifies checksums, not the receiving core.
     let mut wrong = frame.clone();
     wrong[50] ^= 1;
     assert_eq!(owner(&wrong), FrameOwner::Core(core));
@@ -122,12 +122,12 @@ fn segments_belong_to_the_core_of_their_connection() {
 }
 
 #[test]
-fn what_a_router_quotes_belongs_to_the_connection() {
+fn icmp_error_belongs_to_the_core_of_the_quoted_connection() {
     let peer = peer_of(11, 16);
-    let mut frame = peer.frame(&Said::default())[..34].to_vec();
+    let mut frame = peer.frame(&PeerSegment::default())[..34].to_vec();
     frame[23] = 1;
-    let mut quoted = peer.frame(&Said::default())[14..42].to_vec();
-    // As this side sent it.
+    let mut quoted = peer.frame(&PeerSegment::default())[14..42].to_vec();
+    // The quoted segment was sent by this side.
     let (from, to) = (SERVER.octets(), CLIENT.octets());
     quoted[12..16].copy_from_slice(&from);
     quoted[16..20].copy_from_slice(&to);
@@ -145,7 +145,7 @@ fn what_a_router_quotes_belongs_to_the_connection() {
 }
 
 fn datagram(from_port: u16, port: u16) -> Vec<u8> {
-    let mut frame = Peer::default().frame(&Said::default())[..34].to_vec();
+    let mut frame = Peer::default().frame(&PeerSegment::default())[..34].to_vec();
     frame[23] = 17;
     frame.extend(from_port.to_be_bytes());
     frame.extend(port.to_be_bytes());
@@ -154,7 +154,7 @@ fn datagram(from_port: u16, port: u16) -> Vec<u8> {
 }
 
 #[test]
-fn the_first_core_has_the_dhcp_client() {
+fn dhcp_replies_belong_to_core_0() {
     let mut offer = datagram(67, 68);
     assert_eq!(owner(&offer), FrameOwner::Core(0));
     offer[..6].fill(0xff);
@@ -174,7 +174,7 @@ fn arp(operation: u8, from: Ipv4Addr, to: Ipv4Addr) -> Vec<u8> {
 }
 
 #[test]
-fn what_neighbours_tell_us_is_for_all_cores() {
+fn arp_messages_for_us_belong_to_all_cores() {
     let other = Ipv4Addr::new(10, 0, 0, 77);
     for operation in [1, 2] {
         assert_eq!(owner(&arp(operation, CLIENT, SERVER)), FrameOwner::All);
@@ -188,9 +188,9 @@ fn what_neighbours_tell_us_is_for_all_cores() {
 }
 
 #[test]
-fn garbage_has_an_owner_too() {
+fn malformed_frames_stay_with_the_receiving_core() {
     let mut random = common::Random(5);
-    let whole = Peer::default().frame(&Said::default());
+    let whole = Peer::default().frame(&PeerSegment::default());
     for _ in 0..200_000 {
         let mut frame = whole.clone();
         for _ in 0..random.below(6) {
@@ -205,16 +205,16 @@ fn garbage_has_an_owner_too() {
 }
 
 #[test]
-fn own_connections_have_ports_whose_answers_come_to_their_core() {
+fn replies_to_outgoing_connections_arrive_at_their_core() {
     for count in [1, 2, 16, 64] {
         for core in [0, count / 2, count - 1] {
             let mut side = side(core, count);
-            tell(&mut side, S, Some(SERVER));
+            tell(&mut side, SECOND_US, Some(SERVER));
             let to = SocketAddrV4::new(CLIENT, 3306);
             for _ in 0..30 {
-                side.connect(S, to);
+                side.connect(SECOND_US, to);
             }
-            side.receive(S, &arp(1, CLIENT, SERVER));
+            side.receive(SECOND_US, &arp(1, CLIENT, SERVER));
             let syns: Vec<Vec<u8>> = side.wire.frames.drain(..).filter(|it| is_tcp(it)).collect();
             assert_eq!(syns.len(), 30);
             for syn in syns {
@@ -228,20 +228,20 @@ fn own_connections_have_ports_whose_answers_come_to_their_core() {
 }
 
 #[test]
-fn only_the_first_core_speaks_for_the_machine() {
+fn only_core_0_answers_arp_requests() {
     for core in [0, 1] {
         let mut side = side(core, 4);
-        side.tick(S);
+        side.tick(SECOND_US);
         assert_eq!(side.wire.count, 0, "nobody asks for an address");
-        tell(&mut side, S, Some(SERVER));
-        side.tick(S);
+        tell(&mut side, SECOND_US, Some(SERVER));
+        side.tick(SECOND_US);
         let news = side.wire.frames.drain(..).count();
         assert_eq!(news, usize::from(core == 0));
-        side.receive(S, &arp(1, CLIENT, SERVER));
+        side.receive(SECOND_US, &arp(1, CLIENT, SERVER));
         assert_eq!(side.counter("arp_answered"), u64::from(core == 0));
         // It learned from the request nevertheless.
         side.wire.frames.clear();
-        side.connect(S, SocketAddrV4::new(CLIENT, 3306));
+        side.connect(SECOND_US, SocketAddrV4::new(CLIENT, 3306));
         let first = &side.wire.frames[0];
         assert!(is_tcp(first) && first[..6] == CLIENT_MAC);
     }
@@ -255,110 +255,114 @@ fn only_the_first_core_speaks_for_the_machine() {
     };
     for core in [0, 1] {
         let mut side = Side::new(of(core));
-        side.tick(S);
+        side.tick(SECOND_US);
         assert_eq!(side.wire.count > 0, core == 0);
     }
 }
 
 #[test]
-fn connections_live_as_long_as_the_address_that_they_have() {
+fn connections_end_when_their_address_changes() {
     let peer = peer_of(1, 4);
     let mut side = side(1, 4);
-    let syn = Said {
+    let syn = PeerSegment {
         flags: SYN,
         window: 9000,
-        ..Said::default()
+        ..PeerSegment::default()
     };
-    assert_eq!(peer.say(&mut side, S, &syn), [], "no address yet");
-    tell(&mut side, S, Some(SERVER));
-    peer.open(&mut side, S, 9000, &[]);
-    // Another gateway: connections continue.
+    assert_eq!(
+        peer.exchange(&mut side, SECOND_US, &syn),
+        [],
+        "no address yet"
+    );
+    tell(&mut side, SECOND_US, Some(SERVER));
+    peer.open(&mut side, SECOND_US, 9000, &[]);
+    // The gateway changes: connections continue.
     let Side { stack, wire, user } = &mut side;
     let gateway = Some(Ipv4Addr::new(10, 0, 0, 9));
-    stack.set_address(S, wire, user, Some((SERVER, 16, gateway)));
+    stack.set_address(SECOND_US, wire, user, Some((SERVER, 16, gateway)));
     assert_eq!(stack.address(), Some((SERVER, 16, gateway)));
     assert_eq!((stack.open_count(), user.ended.len()), (1, 0));
     for next in [Some(Ipv4Addr::new(10, 0, 0, 50)), None] {
-        tell(&mut side, S, Some(SERVER));
+        tell(&mut side, SECOND_US, Some(SERVER));
         if side.stack.open_count() == 0 {
-            peer.open(&mut side, S, 9000, &[]);
+            peer.open(&mut side, SECOND_US, 9000, &[]);
         }
         let before = side.user.ended.len();
-        tell(&mut side, S, next);
+        tell(&mut side, SECOND_US, next);
         assert_eq!(side.user.ended.len(), before + 1, "{next:?}");
         assert_eq!(side.stack.open_count(), 0);
-        heard(&mut side);
-        assert_eq!(peer.say(&mut side, S, &syn), [], "{next:?}");
+        sent_segments(&mut side);
+        assert_eq!(peer.exchange(&mut side, SECOND_US, &syn), [], "{next:?}");
     }
     assert_eq!(side.counter("packets_not_ours"), 3);
 }
 
-/// Opens a connection, which this side closes first.
+/// Opens a connection; this side closes it first.
 fn leave_in_time_wait(side: &mut Side, peer: &Peer) {
-    let (seq, nxt) = peer.open(side, S, 9000, &[]);
+    let (seq, nxt) = peer.open(side, SECOND_US, 9000, &[]);
     let (id, _) = *side.user.opened.last().expect("just opened");
-    side.close(S, id);
-    heard(side);
-    let theirs = Said {
+    side.close(SECOND_US, id);
+    sent_segments(side);
+    let theirs = PeerSegment {
         flags: ACK | FIN,
         seq,
         ack: nxt + 1,
         window: 9000,
-        ..Said::default()
+        ..PeerSegment::default()
     };
-    assert_eq!(peer.say(side, S, &theirs).len(), 1);
+    assert_eq!(peer.exchange(side, SECOND_US, &theirs).len(), 1);
     assert_eq!(side.stack.open_count(), 0);
 }
 
 #[test]
-fn what_is_over_under_an_old_address_hinders_nobody_under_the_new_one() {
+fn time_wait_entries_of_an_old_address_are_dropped() {
     let peer = peer_of(1, 4);
     let mut side = side(1, 4);
-    tell(&mut side, S, Some(SERVER));
+    tell(&mut side, SECOND_US, Some(SERVER));
     leave_in_time_wait(&mut side, &peer);
-    // Below the old numbers; a client has separate ones for each address.
-    let syn = Said {
+    // Below the old sequence numbers; a client has separate ones for each address.
+    let syn = PeerSegment {
         seq: 500,
         flags: SYN,
         window: 9000,
-        ..Said::default()
+        ..PeerSegment::default()
     };
-    let flags = |answers: &[Said]| answers.iter().map(|it| it.flags).collect::<Vec<_>>();
-    // The same address again: the old connection is still in TIME_WAIT.
-    tell(&mut side, S, None);
-    tell(&mut side, S, Some(SERVER));
-    assert_eq!(flags(&peer.say(&mut side, S, &syn)), [ACK]);
+    let flags = |answers: &[PeerSegment]| answers.iter().map(|it| it.flags).collect::<Vec<_>>();
+    // The same address is assigned again: the old connection is still in TIME_WAIT.
+    tell(&mut side, SECOND_US, None);
+    tell(&mut side, SECOND_US, Some(SERVER));
+    assert_eq!(flags(&peer.exchange(&mut side, SECOND_US, &syn)), [ACK]);
     let next = Ipv4Addr::new(10, 0, 0, 50);
-    tell(&mut side, S, Some(next));
+    tell(&mut side, SECOND_US, Some(next));
     let mut frame = peer.frame(&syn);
     frame[30..34].copy_from_slice(&next.octets());
     repair(&mut frame);
-    side.receive(S, &frame);
-    assert_eq!(flags(&heard(&mut side)), [SYN | ACK]);
+    side.receive(SECOND_US, &frame);
+    assert_eq!(flags(&sent_segments(&mut side)), [SYN | ACK]);
 }
 
 #[test]
-fn resets_of_a_second_are_shared_out() {
+fn reset_rate_is_divided_among_cores() {
     let mut side = side(0, 4);
-    tell(&mut side, S, Some(SERVER));
-    let stray = Said {
+    tell(&mut side, SECOND_US, Some(SERVER));
+    let stray = PeerSegment {
         flags: ACK,
-        ..Said::default()
+        ..PeerSegment::default()
     };
     for port in 0..1000 {
         let peer = Peer {
             port,
             ..Peer::default()
         };
-        let answers = peer.say(&mut side, S, &stray);
+        let answers = peer.exchange(&mut side, SECOND_US, &stray);
         assert!(answers.iter().all(|it| it.flags == RST));
     }
     assert_eq!(side.counter("resets_sent"), 250);
 }
 
 #[test]
-fn a_stack_that_has_no_others_owns_all() {
+fn single_stack_owns_all_frames() {
     let side = Side::new(settings(SERVER, SERVER_MAC));
-    let frame = Peer::default().frame(&Said::default());
+    let frame = Peer::default().frame(&PeerSegment::default());
     assert_eq!(side.stack.owner(&frame), FrameOwner::Here);
 }

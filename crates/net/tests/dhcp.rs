@@ -9,7 +9,7 @@ use std::net::Ipv4Addr;
 const ROUTER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 9];
 const ROUTER: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 1);
 const GIVEN: Ipv4Addr = Ipv4Addr::new(192, 168, 7, 50);
-const S: u64 = 1_000_000;
+const SECOND_US: u64 = 1_000_000;
 
 struct Message {
     kind: u8,
@@ -26,7 +26,7 @@ fn client() -> Side {
     })
 }
 
-fn said(side: &mut Side) -> Vec<Message> {
+fn sent_messages(side: &mut Side) -> Vec<Message> {
     let frames = std::mem::take(&mut side.wire.frames);
     frames.iter().filter_map(|frame| read(frame)).collect()
 }
@@ -113,29 +113,38 @@ fn masked(
     frame
 }
 
-/// Gets an address. Returns the time afterwards.
+/// Obtains an address. Returns the time afterwards.
 fn bound(side: &mut Side, is_broadcast: bool, lease_s: u32) -> u64 {
-    side.tick(S);
-    let asked = said(side);
+    side.tick(SECOND_US);
+    let asked = sent_messages(side);
     assert_eq!((asked.len(), asked[0].kind), (1, 1));
     assert!(asked[0].is_broadcast);
-    // Another transaction.
-    side.receive(S, &answer(2, [1, 2, 3, 4], GIVEN, lease_s, is_broadcast));
-    assert!(said(side).is_empty());
-    side.receive(S, &answer(2, asked[0].xid, GIVEN, lease_s, is_broadcast));
-    let asked = said(side);
+    // A reply to another transaction.
+    side.receive(
+        SECOND_US,
+        &answer(2, [1, 2, 3, 4], GIVEN, lease_s, is_broadcast),
+    );
+    assert!(sent_messages(side).is_empty());
+    side.receive(
+        SECOND_US,
+        &answer(2, asked[0].xid, GIVEN, lease_s, is_broadcast),
+    );
+    let asked = sent_messages(side);
     assert_eq!((asked.len(), asked[0].kind), (1, 3));
     assert_eq!(asked[0].wanted, Some(GIVEN.octets()));
     assert_eq!(side.stack.address(), None);
-    side.receive(S, &answer(5, asked[0].xid, GIVEN, lease_s, is_broadcast));
+    side.receive(
+        SECOND_US,
+        &answer(5, asked[0].xid, GIVEN, lease_s, is_broadcast),
+    );
     assert_eq!(side.stack.address(), Some((GIVEN, 24, Some(ROUTER))));
-    side.tick(S);
-    // The announcement, and the request for the gateway.
+    side.tick(SECOND_US);
+    // The ARP announcement, and the ARP request for the gateway.
     let arp: Vec<_> = std::mem::take(&mut side.wire.frames);
     assert_eq!(arp.len(), 2);
     assert_eq!(arp[0][28..32], arp[0][38..42]);
-    side.receive(S, &reply());
-    S
+    side.receive(SECOND_US, &reply());
+    SECOND_US
 }
 
 /// The router's ARP reply.
@@ -158,27 +167,27 @@ fn answer_arp(side: &mut Side, now_us: u64) {
 }
 
 #[test]
-fn an_address_is_got_by_unicast_and_by_broadcast() {
+fn address_is_obtained_by_unicast_and_broadcast() {
     for is_broadcast in [false, true] {
         bound(&mut client(), is_broadcast, 3600);
     }
 }
 
 #[test]
-fn nobody_answers_and_it_asks_slower_and_slower() {
+fn discover_is_repeated_with_exponential_backoff() {
     let mut side = client();
-    let mut now_us = S;
+    let mut now_us = SECOND_US;
     let mut times = Vec::new();
-    while now_us < 600 * S {
+    while now_us < 600 * SECOND_US {
         let next_us = side.tick(now_us).expect("a timer");
-        if !said(&mut side).is_empty() {
+        if !sent_messages(&mut side).is_empty() {
             times.push(now_us);
         }
         now_us = next_us.max(now_us + 1);
     }
     let gaps: Vec<u64> = times
         .windows(2)
-        .map(|pair| (pair[1] - pair[0]) / S)
+        .map(|pair| (pair[1] - pair[0]) / SECOND_US)
         .collect();
     assert!(
         gaps[0] <= 3 && gaps[2] >= 6 && gaps.iter().all(|gap| *gap <= 65),
@@ -188,7 +197,7 @@ fn nobody_answers_and_it_asks_slower_and_slower() {
 }
 
 #[test]
-fn a_lease_is_renewed_rebound_and_lost() {
+fn lease_is_renewed_rebound_and_expires() {
     let mut side = client();
     let mut now_us = bound(&mut side, false, 3600);
     let began_us = now_us;
@@ -196,11 +205,11 @@ fn a_lease_is_renewed_rebound_and_lost() {
     let asked = loop {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
         answer_arp(&mut side, now_us);
-        if let Some(asked) = said(&mut side).pop() {
+        if let Some(asked) = sent_messages(&mut side).pop() {
             break asked;
         }
     };
-    assert!(now_us >= began_us + 1800 * S);
+    assert!(now_us >= began_us + 1800 * SECOND_US);
     assert_eq!((asked.kind, asked.client_address), (3, GIVEN.octets()));
     assert!(!asked.is_broadcast);
     side.receive(now_us, &answer(5, asked.xid, GIVEN, 3600, false));
@@ -211,13 +220,13 @@ fn a_lease_is_renewed_rebound_and_lost() {
     while side.stack.address().is_some() {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
         answer_arp(&mut side, now_us);
-        kinds.extend(said(&mut side).iter().map(|it| it.is_broadcast));
+        kinds.extend(sent_messages(&mut side).iter().map(|it| it.is_broadcast));
     }
-    assert!((3600..3610).contains(&((now_us - renewed_us) / S)));
+    assert!((3600..3610).contains(&((now_us - renewed_us) / SECOND_US)));
     assert!(!kinds[0] && kinds.last() == Some(&true) && kinds.is_sorted());
     assert_eq!(side.counter("dhcp_lost"), 1);
-    // The client starts over.
-    side.tick(now_us + S);
+    // The client starts again.
+    side.tick(now_us + SECOND_US);
     side.wire.frames.clear();
     bound_again(&mut side, now_us);
 }
@@ -225,25 +234,25 @@ fn a_lease_is_renewed_rebound_and_lost() {
 fn bound_again(side: &mut Side, mut now_us: u64) {
     let asked = loop {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
-        if let Some(asked) = said(side).pop() {
+        if let Some(asked) = sent_messages(side).pop() {
             break asked;
         }
     };
     assert_eq!(asked.kind, 1);
     side.receive(now_us, &answer(2, asked.xid, GIVEN, 60, true));
-    let asked = said(side);
+    let asked = sent_messages(side);
     side.receive(now_us, &answer(5, asked[0].xid, GIVEN, 60, true));
     assert!(side.stack.address().is_some());
 }
 
 #[test]
-fn a_refusal_takes_the_address_away() {
+fn nak_revokes_the_address() {
     let mut side = client();
     let mut now_us = bound(&mut side, false, 3600);
     let asked = loop {
         now_us = side.tick(now_us).expect("a timer").max(now_us + 1);
         answer_arp(&mut side, now_us);
-        if let Some(asked) = said(&mut side).pop() {
+        if let Some(asked) = sent_messages(&mut side).pop() {
             break asked;
         }
     };
@@ -252,7 +261,7 @@ fn a_refusal_takes_the_address_away() {
 }
 
 #[test]
-fn addresses_and_masks_that_can_not_be_are_refused() {
+fn impossible_addresses_and_masks_are_ignored() {
     let impossible = [
         ("0.0.0.0", "255.255.255.0"),
         ("127.0.0.5", "255.0.0.0"),
@@ -261,7 +270,7 @@ fn addresses_and_masks_that_can_not_be_are_refused() {
         ("192.168.7.50", "255.0.255.0"),
         ("192.168.7.50", "0.255.255.255"),
         ("192.168.7.50", "0.0.0.0"),
-        // The network's own address, and its broadcast addresses.
+        // The address of the network, and its broadcast addresses.
         ("192.168.7.0", "255.255.255.0"),
         ("192.168.7.255", "255.255.255.0"),
         ("192.168.7.63", "255.255.255.192"),
@@ -270,17 +279,20 @@ fn addresses_and_masks_that_can_not_be_are_refused() {
     for (address, mask) in impossible {
         let place = (parse(address), parse(mask));
         let mut side = client();
-        side.tick(S);
-        let xid = said(&mut side)[0].xid;
-        side.receive(S, &masked(2, xid, place, 3600, true));
-        assert!(said(&mut side).is_empty(), "an offer of {address}/{mask}");
+        side.tick(SECOND_US);
+        let xid = sent_messages(&mut side)[0].xid;
+        side.receive(SECOND_US, &masked(2, xid, place, 3600, true));
+        assert!(
+            sent_messages(&mut side).is_empty(),
+            "an offer of {address}/{mask}"
+        );
         assert_eq!(side.counter("dhcp_ignored"), 1);
-        // An ACK for another address than the offered one is refused too.
-        side.receive(S, &answer(2, xid, place.0, 3600, true));
-        let Some(asked) = said(&mut side).pop() else {
+        // An ACK for an address other than the offered one is also ignored.
+        side.receive(SECOND_US, &answer(2, xid, place.0, 3600, true));
+        let Some(asked) = sent_messages(&mut side).pop() else {
             continue;
         };
-        side.receive(S, &masked(5, asked.xid, place, 3600, true));
+        side.receive(SECOND_US, &masked(5, asked.xid, place, 3600, true));
         assert_eq!(side.stack.address(), None, "{address}/{mask}");
     }
     for (address, mask, prefix_len) in [
@@ -290,11 +302,11 @@ fn addresses_and_masks_that_can_not_be_are_refused() {
     ] {
         let place = (parse(address), parse(mask));
         let mut side = client();
-        side.tick(S);
-        let xid = said(&mut side)[0].xid;
-        side.receive(S, &masked(2, xid, place, 3600, true));
-        let xid = said(&mut side)[0].xid;
-        side.receive(S, &masked(5, xid, place, 3600, true));
+        side.tick(SECOND_US);
+        let xid = sent_messages(&mut side)[0].xid;
+        side.receive(SECOND_US, &masked(2, xid, place, 3600, true));
+        let xid = sent_messages(&mut side)[0].xid;
+        side.receive(SECOND_US, &masked(5, xid, place, 3600, true));
         let wanted = Some((place.0, prefix_len, Some(ROUTER)));
         assert_eq!(side.stack.address(), wanted);
     }

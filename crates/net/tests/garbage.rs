@@ -1,24 +1,27 @@
-//! A million mutated frames of real exchanges: no panic, no lost buffer.
+//! A million mutated frames of real exchanges must cause no panic and lose no buffer.
 
 mod common;
 
-use common::{Answer, CLIENT, CLIENT_MAC, Random, SERVER, SERVER_MAC, Side, User, World, repair};
+use common::{
+    Answer, CLIENT, CLIENT_MAC, Random, RecordingService, SERVER, SERVER_MAC, Side, TestNetwork,
+    repair,
+};
 use common::{settings, text};
 use lowroad_net::{AddressSource, SendPiece, StackCalls, StackSettings};
 use std::net::SocketAddrV4;
 
-/// Frames of an exchange with losses, to the server.
+/// The frames that the server receives in an exchange with losses.
 fn real() -> Vec<Vec<u8>> {
-    let mut world = World::plain(5);
+    let mut world = TestNetwork::plain(5);
     world.weather.lost = 50;
-    world.sides[0].user = User {
+    world.sides[0].user = RecordingService {
         answer: Some(Answer {
             head: b"head ",
             body: text(30_000),
             sums: &[],
         }),
         closes_when_finished: true,
-        ..User::default()
+        ..RecordingService::default()
     };
     for _ in 0..3 {
         let id = world.connect();
@@ -52,7 +55,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
             2 => frame[at] = random.next() as u8,
             3 => frame.extend_from_within(at..),
             _ => {
-                // Frames with valid numbers get further.
+                // Frames with valid sequence numbers pass more checks.
                 let at = [36, 38, 42, 47, 48, 54][random.below(6) as usize].min(frame.len() - 1);
                 frame[at] ^= random.next() as u8 & random.next() as u8;
             }
@@ -60,7 +63,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
     }
     frame.truncate(1514);
     if frame.len() >= 54 && frame[12..14] == [8, 0] && frame[23] == 6 {
-        if random.is(700) && !numbers.is_empty() {
+        if random.with_chance(700) && !numbers.is_empty() {
             let (port, seq, ack) = numbers[random.below(numbers.len() as u64) as usize];
             let near = |random: &mut Random| match random.below(3) {
                 0 => 0,
@@ -74,7 +77,7 @@ fn mutate(random: &mut Random, frame: &mut Vec<u8>, numbers: &[([u8; 2], u32, u3
             frame[42..46].copy_from_slice(&ack.to_be_bytes());
         }
         // Frames with wrong checksums are dropped early, so most get correct ones.
-        if random.is(950) {
+        if random.with_chance(950) {
             repair(frame);
         }
     }
@@ -89,7 +92,7 @@ fn garbage(seed: u64, count: usize, address: AddressSource) {
         ..settings(SERVER, SERVER_MAC)
     });
     let free = side.stack.free_buffers();
-    // Part of the input stays unread, to use the input buffers too.
+    // Part of the input stays unread, so that input buffers are used.
     side.user.take_max = Some(900);
     side.user.closes_when_finished = seed.is_multiple_of(2);
     let mut now_us = 1_000_000;
@@ -97,7 +100,7 @@ fn garbage(seed: u64, count: usize, address: AddressSource) {
     for i in 0..count {
         let mut frame = real[random.below(real.len() as u64) as usize].clone();
         if frame.len() > 36 && frame[12..14] == [8, 0] {
-            // Few ports, so that segments meet existing connections.
+            // Few ports, so that segments match existing connections.
             frame[34..36].copy_from_slice(&(5000 + random.below(40) as u16).to_be_bytes());
         }
         mutate(&mut random, &mut frame, &numbers);
@@ -119,11 +122,11 @@ fn garbage(seed: u64, count: usize, address: AddressSource) {
             }
         }
         act(&mut side, &mut random, now_us);
-        if random.is(100) {
+        if random.with_chance(100) {
             now_us += random.below(20_000);
             side.tick(now_us);
         }
-        // The record of callbacks would grow without bound.
+        // The record of callbacks would grow without limit.
         if i % 1000 == 0 {
             side.user.input.clear();
             let last = side.user.opened.len().saturating_sub(40);
@@ -145,7 +148,7 @@ fn garbage(seed: u64, count: usize, address: AddressSource) {
 
 /// A random operation of the service.
 fn act(side: &mut Side, random: &mut Random, now_us: u64) {
-    if side.user.opened.is_empty() || !random.is(200) {
+    if side.user.opened.is_empty() || !random.with_chance(200) {
         return;
     }
     let id = side.user.opened[random.below(side.user.opened.len() as u64) as usize].0;
@@ -170,7 +173,7 @@ fn act(side: &mut Side, random: &mut Random, now_us: u64) {
 }
 
 #[test]
-fn a_million_mutated_frames() {
+fn mutated_frames_cause_no_panic_and_lose_no_buffer() {
     for seed in 1..=10 {
         let address = settings(SERVER, SERVER_MAC).address;
         garbage(seed, 90_000, address);

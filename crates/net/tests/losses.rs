@@ -1,15 +1,15 @@
-//! Each frame of an exchange gets lost once, and each pair of frames: all data arrive, and connections end.
+//! Each frame of an exchange is lost once, and each pair of frames: all data must arrive, and the connections must end.
 
 mod common;
 
-use common::{Answer, User, World, text};
+use common::{Answer, RecordingService, TestNetwork, text};
 use lowroad_net::{ConnectionEnd, StackCalls};
 
 /// Handshake, request, response, close. Returns the number of frames that each side sent.
 fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -> [usize; 2] {
-    let mut world = World::plain(1);
-    world.lose = lose.to_vec();
-    world.sides[0].user = User {
+    let mut world = TestNetwork::plain(1);
+    world.lost_frames = lose.to_vec();
+    world.sides[0].user = RecordingService {
         answer: Some(Answer {
             head: b"head ",
             body,
@@ -17,7 +17,7 @@ fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -
         }),
         closes_when_finished: true,
         closes_after_answer: server_closes,
-        ..User::default()
+        ..RecordingService::default()
     };
     world.sides[1].user.closes_when_finished = true;
     let id = world.connect();
@@ -55,7 +55,7 @@ fn exchange(lose: &[(usize, usize)], server_closes: bool, body: &'static [u8]) -
 }
 
 #[test]
-fn every_frame_may_get_lost_and_every_pair() {
+fn loss_of_any_one_or_two_frames_is_repaired() {
     let body = text(6000);
     for server_closes in [false, true] {
         let seen = exchange(&[], server_closes, body);
@@ -73,10 +73,11 @@ fn every_frame_may_get_lost_and_every_pair() {
 }
 
 #[test]
-fn a_lost_segment_needs_no_timeout() {
-    // The receiver keeps three out-of-order segments. After the last segment there is none that would reveal its loss.
+fn lost_segment_is_retransmitted_without_timeout() {
+    // The receiver stores three out-of-order segments. No segment follows the last one, so its loss could not be
+    // detected.
     for place in 3..6 {
-        let mut world = World::plain(1);
+        let mut world = TestNetwork::plain(1);
         world.sides[0].user.answer = Some(Answer {
             head: b"head ",
             body: text(1460 * 7 - 5),
@@ -84,9 +85,9 @@ fn a_lost_segment_needs_no_timeout() {
         });
         let id = world.connect();
         assert!(world.until(1_000_000, |world| !world.sides[1].user.opened.is_empty()));
-        // Delayed ACKs leave first, so that the number of the next frame is known.
+        // Delayed ACKs are sent first, so that the number of the next frame is known.
         world.until(100_000, |_| false);
-        world.lose = vec![(0, world.seen[0] + place)];
+        world.lost_frames = vec![(0, world.seen[0] + place)];
         let now_us = world.now_us;
         world.sides[1].send(now_us, id, b"GET /\n");
         assert!(world.until(5_000_000, |world| {
@@ -100,9 +101,9 @@ fn a_lost_segment_needs_no_timeout() {
 }
 
 #[test]
-fn time_may_jump() {
+fn connections_survive_a_clock_jump() {
     for jump_us in [1_000_000, 40_000_000, 100_000_000] {
-        let mut world = World::plain(7);
+        let mut world = TestNetwork::plain(7);
         world.sides[0].user.answer = Some(Answer {
             head: b"head ",
             body: text(50_000),
@@ -112,7 +113,7 @@ fn time_may_jump() {
         assert!(world.until(1_000_000, |world| !world.sides[1].user.opened.is_empty()));
         let now_us = world.now_us;
         world.sides[1].send(now_us, id, b"GET /\n");
-        // In the middle of the response, as when the host suspends the machine.
+        // In the middle of the response, as if the host suspended the virtual machine.
         world.until(12_000, |_| false);
         world.now_us += jump_us;
         assert!(world.until(90_000_000, |world| {
@@ -122,10 +123,10 @@ fn time_may_jump() {
 }
 
 #[test]
-fn both_may_ask_at_once() {
+fn simultaneous_open() {
     use std::net::SocketAddrV4;
-    let mut world = World::plain(3);
-    // Each side connects from the port that the other connects to: a probe reveals the next port of a stack.
+    let mut world = TestNetwork::plain(3);
+    // Each side connects from the port that the other side connects to. A probe reveals the next port of a stack.
     let probe = world.sides.each_mut().map(|side| {
         let to = SocketAddrV4::new(std::net::Ipv4Addr::new(10, 0, 0, 77), 1);
         side.connect(1_000_000, to);
@@ -135,7 +136,7 @@ fn both_may_ask_at_once() {
     assert_eq!(probe, [0, 0]);
     let ports = world.sides.each_mut().map(next_port);
     let to = [
-        // Ports are taken in order, so the next one follows the probe's.
+        // Ports are used in order, so the next port follows the probe's.
         SocketAddrV4::new(common::CLIENT, ports[1] + 1),
         SocketAddrV4::new(common::SERVER, ports[0] + 1),
     ];

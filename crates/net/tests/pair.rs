@@ -1,25 +1,25 @@
-//! Two stacks in conversation.
+//! Two stacks that communicate with each other.
 
 mod common;
 
-use common::{Answer, User, Weather, World, text};
+use common::{Answer, RecordingService, TestNetwork, WireFaults, text};
 use lowroad_net::{ConnectionEnd, DeviceOffload};
 
-fn server(world: &mut World, body: &'static [u8], sums: &'static [u16]) {
-    world.sides[0].user = User {
+fn server(world: &mut TestNetwork, body: &'static [u8], sums: &'static [u16]) {
+    world.sides[0].user = RecordingService {
         answer: Some(Answer {
             head: b"HTTP/1.1 200 OK\r\n\r\n",
             body,
             sums,
         }),
         closes_when_finished: true,
-        ..User::default()
+        ..RecordingService::default()
     };
 }
 
 #[test]
-fn a_request_is_answered_and_all_ends() {
-    let mut world = World::plain(1);
+fn request_is_answered_and_both_connections_end() {
+    let mut world = TestNetwork::plain(1);
     let body = text(1000);
     server(&mut world, body, &[]);
     let id = world.connect();
@@ -31,7 +31,7 @@ fn a_request_is_answered_and_all_ends() {
         |world| world.sides[1].user.input[&id.index].len() == 1019
     ));
     assert_eq!(&world.sides[1].user.input[&id.index][19..], body);
-    // Head and body leave in one frame, with the ACK.
+    // Head and body are sent in one frame, together with the ACK.
     assert!(world.sides[0].wire.parts.contains(&(19, 1000)));
     let now_us = world.now_us;
     world.sides[1].close(now_us, id);
@@ -48,8 +48,8 @@ fn a_request_is_answered_and_all_ends() {
 }
 
 /// Downloads and uploads at the same time, until both connections end.
-fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
-    let mut world = World::plain(seed);
+fn exchange(seed: u64, weather: WireFaults, offload: DeviceOffload) {
+    let mut world = TestNetwork::plain(seed);
     world.weather = weather;
     world.sides[0].wire.offload = offload;
     let body = text(300_000);
@@ -58,7 +58,7 @@ fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
         _ => &[],
     };
     server(&mut world, body, sums);
-    // A slow reader closes only after it has taken all input.
+    // A slow reader closes only after it has consumed all input.
     let is_slow = seed.is_multiple_of(3);
     world.sides[0].user.take_max = is_slow.then_some(500);
     world.sides[0].user.closes_when_finished = !is_slow;
@@ -83,7 +83,7 @@ fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
     assert!(world.sides[1].send(now_us, id, b"\n"), "seed {seed}");
     world.sides[1].close(now_us, id);
     world.collect();
-    // Input after the client's close is dropped, so the client does not see the body.
+    // Input after the client's close is dropped, so the client does not receive the body.
     let mut left = 3000;
     while world.sides.iter().any(|side| side.stack.open_count() > 0) && left > 0 {
         world.until(50_000, |world| {
@@ -96,7 +96,7 @@ fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
     let got = server.input.values().next().expect("a connection");
     assert_eq!(got.len(), 100_001, "seed {seed}");
     assert!(got[..100_000] == upload[..], "seed {seed}");
-    // The client's data are acknowledged; it resets a response that continues for long after its close.
+    // The client's data is acknowledged; the client resets a response that continues for long after its close.
     let is_reset = world.sides[1].counter("data_after_close") > 0;
     let ends = match is_reset {
         true => [ConnectionEnd::Reset, ConnectionEnd::Closed],
@@ -109,7 +109,7 @@ fn exchange(seed: u64, weather: Weather, offload: DeviceOffload) {
     }
 }
 
-fn resume(world: &mut World) {
+fn resume(world: &mut TestNetwork) {
     use lowroad_net::StackCalls;
     let now_us = world.now_us;
     let side = &mut world.sides[0];
@@ -128,8 +128,8 @@ fn resume(world: &mut World) {
 }
 
 /// Sequential downloads of several lengths arrive complete.
-fn download(seed: u64, weather: Weather, offload: DeviceOffload) {
-    let mut world = World::plain(seed);
+fn download(seed: u64, weather: WireFaults, offload: DeviceOffload) {
+    let mut world = TestNetwork::plain(seed);
     world.weather = weather;
     world.sides[0].wire.offload = offload;
     let body = text(200_000);
@@ -188,9 +188,9 @@ const OFFLOADS: [DeviceOffload; 3] = [
 ];
 
 #[test]
-fn downloads_come_whole_in_any_weather() {
+fn downloads_are_complete_despite_wire_faults() {
     for seed in 1..=60 {
-        let weather = Weather {
+        let weather = WireFaults {
             lost: [0, 10, 50, 100][seed as usize % 4],
             doubled: [0, 20][seed as usize / 4 % 2],
             delayed: [0, 100][seed as usize / 8 % 2],
@@ -200,9 +200,9 @@ fn downloads_come_whole_in_any_weather() {
 }
 
 #[test]
-fn uploads_come_whole_in_any_weather() {
+fn uploads_are_complete_despite_wire_faults() {
     for seed in 1..=60 {
-        let weather = Weather {
+        let weather = WireFaults {
             lost: [0, 10, 50, 100][seed as usize % 4],
             doubled: [0, 20][seed as usize / 4 % 2],
             delayed: [0, 100][seed as usize / 8 % 2],

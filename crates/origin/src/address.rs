@@ -13,7 +13,7 @@ pub enum ServerAddress {
     Unix(PathBuf),
     /// A host and port.
     Tcp(SocketAddr),
-    /// A host and port, with a source address that this machine need not have.
+    /// A host and port, with a source address that need not be a local one (transparent proxy).
     TcpFrom {
         /// The host and port.
         to: SocketAddr,
@@ -23,7 +23,7 @@ pub enum ServerAddress {
 }
 
 impl ServerAddress {
-    /// The destination for the driver.
+    /// The destination in the form that the driver needs.
     pub fn remote(&self) -> ConnectTarget<'_> {
         match self {
             ServerAddress::Unix(path) => ConnectTarget::Unix(path),

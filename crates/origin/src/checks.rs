@@ -1,5 +1,5 @@
-//! Active health checks: a task for each member checks it periodically and reports to its group. A `HealthCheck`
-//! performs the check; intervals and time limits are here.
+//! Active health checks: a task for each member checks the member periodically and reports to its group. This module
+//! has the schedule; a `HealthCheck` performs one check.
 
 use std::future::Future;
 use std::sync::{Arc, Weak};
@@ -14,7 +14,7 @@ use crate::group::MemberId;
 use crate::pool::ConnectionPool;
 use crate::upstream::Upstream;
 
-/// A source of randomness.
+/// A source of random numbers.
 pub type RandomSource = Arc<dyn Fn() -> u64 + Send + Sync>;
 
 /// Performs one kind of health check.
@@ -33,7 +33,7 @@ pub trait HealthCheck<P>: Send + Sync + 'static {
 /// The schedule of checks.
 #[derive(Clone, Copy, Debug)]
 pub struct CheckSettings {
-    /// From a result to the next check.
+    /// The pause between a result and the next check.
     pub interval: Duration,
     /// The time limit of a check.
     pub timeout: Duration,
@@ -60,7 +60,7 @@ pub enum HealthChange {
     Down(String),
 }
 
-/// A check that succeeds if a connection is established.
+/// A health check that succeeds if a connection can be established.
 pub struct ConnectCheck;
 
 impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
@@ -75,8 +75,8 @@ impl<O: PoolConnector> HealthCheck<Arc<ConnectionPool<O>>> for ConnectCheck {
     }
 }
 
-/// Starts the checks of a member, immediately, on the worker of `worker_handle`. They end with the task's handle, with the
-/// member, or with the group. `on_change` is called when the member's health changes.
+/// Starts the checks of a member, immediately, on the worker of `worker_handle`. They end when the task's handle is
+/// dropped, or the member or the group is removed. `on_change` is called when the member's health changes.
 pub fn begin<P, C>(
     upstream: &Arc<Upstream<P>>,
     member: MemberId,
@@ -100,14 +100,14 @@ where
                 .await;
             // Dropping the future at the timeout closes its connection.
             let result = result.unwrap_or_else(|_| Err("no response in time".into()));
-            // Between checks the task must not keep the member's target alive.
+            // Between checks, the task must not keep the member's target alive.
             drop(target);
-            // The group may have ended during the check.
+            // The group may have been dropped during the check.
             let Some(upstream) = upstream.upgrade() else {
                 return;
             };
             let now_ms = task_worker.timers.now_ms();
-            // Only changes are reported, or each check would log a line.
+            // Only changes are reported; otherwise each check would log a line.
             if upstream.with(|group| group.record_check(member, result.is_ok(), now_ms)) {
                 on_change(
                     member,
@@ -115,7 +115,7 @@ where
                 );
             }
             drop(upstream);
-            // With jitter, so that checks of many members and servers do not coincide.
+            // With jitter, so that the checks of many members and proxies do not coincide.
             task_worker.timers.sleep(settings.pause(random())).await;
         }
     })
@@ -143,7 +143,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pauses_are_spread_around_the_interval() {
+    fn jitter_varies_the_interval_in_both_directions() {
         let checking = CheckSettings::default();
         assert_eq!(checking.pause(0), Duration::from_secs(4));
         let longest = checking.pause(1024);

@@ -1,4 +1,5 @@
-//! The interface between a pool and its protocol: how a connection is opened, and whether an idle one is reusable.
+//! The interface between a connection pool and its protocol: how a connection is opened, and whether an idle connection
+//! is reusable.
 
 use std::future::Future;
 use std::io;
@@ -9,8 +10,8 @@ use lowroad_engine::upstream_socket::UpstreamSocket;
 
 use crate::ServerAddress;
 
-/// The pause between attempts while a unix socket's backlog is full.
-const QUEUE_PAUSE: Duration = Duration::from_millis(10);
+/// The pause between attempts to connect while a unix socket's backlog is full.
+const BACKLOG_FULL_PAUSE: Duration = Duration::from_millis(10);
 
 /// Opens connections of a protocol.
 pub trait PoolConnector: Send + Sync + 'static {
@@ -28,19 +29,19 @@ pub trait PoolConnector: Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Self::PooledConnection>> + Send;
 }
 
-/// A pooled connection. Dropping it closes it.
+/// A pooled connection. Dropping the value closes the connection.
 pub trait Connection: Send + 'static {
     /// Whether an idle connection is still open and has no unexpected input. Checked before each reuse.
     fn is_idle(&mut self) -> bool;
 
-    /// Its socket, which may move to another worker.
+    /// The socket, which may be moved to another worker.
     fn socket(&mut self) -> &mut UpstreamSocket;
 }
 
-/// The reason why no connection is available.
+/// Why no connection is available.
 #[derive(Debug)]
 pub enum PoolUnavailable {
-    /// The queue of waiters is full.
+    /// Too many requests wait for a connection already.
     TooManyWait,
     /// No connection became free in time.
     NoneFree,
@@ -59,9 +60,9 @@ pub(crate) async fn connect<O: PoolConnector>(
     loop {
         match UpstreamSocket::connect(&worker_handle.sources, address.remote()).await {
             // connect(2) on a unix socket fails with EAGAIN while the backlog is full, and no readiness event follows.
-            // The caller's timeout bounds the loop.
+            // So it is retried until the caller's timeout.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
-                worker_handle.timers.sleep(QUEUE_PAUSE).await;
+                worker_handle.timers.sleep(BACKLOG_FULL_PAUSE).await;
             }
             socket => return opener.open(socket?, worker_handle).await,
         }

@@ -1,12 +1,12 @@
 //! Load balancing: chooses a member of a group of interchangeable servers for each request.
 //!
-//! A state machine without clock, randomness or sockets; `now_ms` is monotonic ms. It is independent of the members'
-//! targets (`P`, usually a pool) and of requests.
+//! A state machine without clock, random numbers or sockets; `now_ms` is monotonic ms. The type `P` of the members'
+//! targets (usually a connection pool) does not matter.
 //!
-//! A request [picks](Group::pick) a member and [reports](Group::report) the outcome. The candidates are, in this order:
-//! healthy members; if too few are healthy, healthy backups; if there are none, all members regardless of health
-//! (`panic_percent`). The `BalancingPolicy` takes one of the candidates. Members are unhealthy after failed active
-//! checks ([`MemberGroup::record_check`]) or failed requests (`circuit`).
+//! A request [picks](MemberGroup::pick) a member and [reports](MemberGroup::report) the outcome. The candidates are the
+//! healthy primary members; if too few of these are healthy (`panic_percent`), the healthy backups; if there are none,
+//! all members regardless of health. The `BalancingPolicy` selects one of the candidates. A member becomes unhealthy by
+//! failed active checks ([`MemberGroup::record_check`]) or failed requests (`circuit`).
 
 mod circuit;
 mod clients;
@@ -31,7 +31,7 @@ pub use settings::{
     BalancingPolicy, CircuitSettings, GroupSettings, HealthThresholds as HealthSettings,
 };
 
-/// Identifies a member during the lifetime of the group.
+/// Identifies a member as long as the group exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct MemberId {
     slot: u32,
@@ -52,13 +52,13 @@ pub struct PickedMember {
     is_tunnel: bool,
 }
 
-/// A request that needs a member.
+/// The properties of a request that determine its member.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct PickRequest<'a> {
     /// The key for consistent hashing.
     pub key: Option<u64>,
-    /// The client: failures of one client's requests do not eject a member for the others. `None` if the request has no
-    /// single client.
+    /// The client's address: failures of a single client's requests do not eject a member for other clients. `None` if
+    /// the request is not of a single client.
     pub client: Option<IpAddr>,
     /// Members that were tried already; they are not picked again.
     pub tried: &'a [MemberId],
@@ -73,7 +73,7 @@ impl PickRequest<'_> {
 /// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AttemptOutcome {
-    /// A response arrived that is no evidence against the member.
+    /// A response arrived that does not count as a failure of the member.
     Answered,
     /// The connection could not be established.
     ConnectFailed,
@@ -83,7 +83,7 @@ pub enum AttemptOutcome {
     Lost,
     /// The response was malformed.
     Malformed,
-    /// The status code means a failure of the member: 502, 503, 504, as the caller decides.
+    /// The status code counts as a failure of the member, as the caller decides (502, 503, 504).
     ServerError,
     /// The request was cancelled without fault of the member.
     Cancelled,
@@ -94,7 +94,7 @@ pub struct MemberGroup<P> {
     settings: GroupSettings,
     members: Vec<Option<GroupMember<P>>>,
     generation: u32,
-    /// Whether a member was picked before: members that are added later need a slow start.
+    /// Whether a member was ever picked: members that are added later begin with a slow start.
     has_traffic: bool,
 }
 
@@ -109,9 +109,9 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Adds a member with its target. If the group is already in use, it begins with a slow start.
+    /// Adds a member with its target. If the group has had requests, the member begins with a slow start.
     pub fn add(&mut self, new: NewMember, target: P, now_ms: u64) -> MemberId {
-        // Ids of removed members must not name a later one in the same slot.
+        // A new generation, so that the identifier of a removed member does not match a later one in the same slot.
         self.generation = self.generation.wrapping_add(1);
         let member = GroupMember {
             generation: self.generation,
@@ -124,7 +124,7 @@ impl<P> MemberGroup<P> {
             circuit: CircuitBreaker::new(now_ms),
             is_healthy: true,
             contrary_checks: 0,
-            // While the group has had no request, all members are equally cold.
+            // As long as the group has had no requests, no member is warmer than another.
             slow_start_since_ms: self.has_traffic.then_some(now_ms),
             credit: 0,
             requests: 0,
@@ -132,7 +132,7 @@ impl<P> MemberGroup<P> {
             pending: 0,
             counts: MemberCounters::default(),
         };
-        // Free slots are reused; the generation keeps old identifiers from matching the new member.
+        // Free slots are reused.
         let free = self.members.iter().position(Option::is_none);
         let slot = free.unwrap_or_else(|| {
             self.members.push(None);
@@ -145,7 +145,7 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Removes a member and returns its target. Its requests in progress continue; their reports are ignored.
+    /// Removes a member and returns its target. Requests in progress continue; their reports are ignored.
     pub fn remove(&mut self, id: MemberId) -> Option<P> {
         self.member(id)?;
         let member = self.members.get_mut(id.slot as usize)?.take();
@@ -203,9 +203,9 @@ impl<P> MemberGroup<P> {
     ) -> Result<PickedMember, NoMember> {
         let (candidates, index, reason) = self.choose(request, now_ms, random)?;
         let clients = request.clients();
-        // From now on new members need a slow start.
+        // From now on, new members begin with a slow start.
         self.has_traffic = true;
-        // The other policies read only loads and weights; the turns belong to round robin.
+        // Only round robin has state to be updated.
         if self.settings.policy == BalancingPolicy::RoundRobin {
             self.take_turn(&candidates, index);
         }
@@ -227,7 +227,7 @@ impl<P> MemberGroup<P> {
 
     /// Records that a request has its connection: it is no longer pending.
     pub fn mark_connected(&mut self, picked: &mut PickedMember) {
-        // Taken: a second call, from `mark_tunnelled` or `report`, must not count twice.
+        // The flag is cleared, so that a second call, from `mark_tunnelled` or `report`, has no effect.
         if std::mem::take(&mut picked.pending)
             && let Some(member) = self.member_mut(picked.member)
         {
@@ -247,10 +247,10 @@ impl<P> MemberGroup<P> {
 
     /// Records the outcome of a request.
     pub fn report(&mut self, mut picked: PickedMember, outcome: AttemptOutcome, now_ms: u64) {
-        // A request may end while it still waits for a connection.
+        // In case the request ended while it was still waiting for a connection.
         self.mark_connected(&mut picked);
         let settings = self.settings;
-        // Without panic routing every failing member is ejected; with it, never the last healthy one.
+        // With panic routing, the last healthy member is never ejected.
         let may_eject =
             self.has_other_healthy(picked.member, now_ms) || settings.panic_percent == 0;
         // The member may have been removed while the request was in progress.
@@ -261,7 +261,7 @@ impl<P> MemberGroup<P> {
         member.tunnels -= u32::from(picked.is_tunnel);
         let evidence = member.counts.count(outcome);
         let clients = match outcome {
-            // A failed connection attempt does not depend on the client: it counts for all.
+            // A failed connection attempt does not depend on the client, and counts for all clients.
             AttemptOutcome::ConnectFailed => ClientSet::ALL,
             _ => picked.clients,
         };
@@ -275,7 +275,7 @@ impl<P> MemberGroup<P> {
             now_ms,
         );
         match change {
-            // A member that just recovered gets a part of its load first.
+            // With `Closed`, the member has recovered, and begins with a slow start.
             CircuitChange::None => {}
             CircuitChange::Opened => member.counts.ejected += 1,
             CircuitChange::Closed => member.begin_slow_start(now_ms),
@@ -292,7 +292,7 @@ impl<P> MemberGroup<P> {
             true => member.counts.checks_passed += 1,
             false => member.counts.checks_failed += 1,
         }
-        // Only a series of contrary results changes the health, so one lost packet does not.
+        // Only a series of contrary results changes the health; a single lost packet does not.
         if member.is_healthy == passed {
             member.contrary_checks = 0;
             return false;
@@ -302,16 +302,15 @@ impl<P> MemberGroup<P> {
             return false;
         }
         (member.is_healthy, member.contrary_checks) = (passed, 0);
-        // A good check also ends an ejection: the member need not wait for a trial request.
         if passed {
-            // A passed check is evidence enough; without this the ejection would outlast it.
+            // Passed checks also end an ejection, so that the member need not wait for a trial request.
             member.circuit.close(now_ms);
             member.begin_slow_start(now_ms);
         }
         true
     }
 
-    /// Marks a member as down until checks succeed: for a member with unknown health.
+    /// Marks a member, whose health is unknown, as down until checks succeed.
     pub fn mark_down(&mut self, id: MemberId) {
         if let Some(member) = self.member_mut(id) {
             member.is_healthy = false;
@@ -357,20 +356,20 @@ impl<P> MemberGroup<P> {
         Ok((candidates, index, reason))
     }
 
-    /// Returns the candidates; at least one.
+    /// The candidates for a request; at least one.
     fn candidates(
         &self,
         request: &PickRequest<'_>,
         now_ms: u64,
     ) -> Result<(CandidateTier, Vec<MemberCandidate>), NoMember> {
         let clients = request.clients();
-        // All draining counts as an empty group, so that status and errors name the operator's action.
+        // If all members are draining, the group counts as empty, so that messages name the operator's action.
         if self.all().all(|(_, member)| member.draining) {
             return Err(NoMember::Empty);
         }
         let first = self.tier(clients, now_ms);
         let mut no_member = NoMember::AllDown;
-        // Backups also get a request after all primaries were tried.
+        // If all primary members were tried, backups get the request.
         for tier in [Some(first), first.next()].into_iter().flatten() {
             let (mut available, mut is_full) = (Vec::new(), false);
             for (slot, member) in self.all() {
@@ -388,7 +387,7 @@ impl<P> MemberGroup<P> {
             if !available.is_empty() {
                 return Ok((tier, available));
             }
-            // Backups replace failed members, not busy ones: overload must not spread to the backups.
+            // Backups replace unhealthy members, but not busy ones: overload must not spread to the backups.
             if is_full {
                 return Err(NoMember::AllFull);
             }
@@ -396,7 +395,7 @@ impl<P> MemberGroup<P> {
         Err(no_member)
     }
 
-    /// The tier that serves requests of `clients` now.
+    /// The tier from which members for requests of `clients` are chosen first.
     fn tier(&self, clients: ClientSet, now_ms: u64) -> CandidateTier {
         let (mut primaries, mut healthy, mut healthy_backups) = (0_u32, 0_u32, 0_u32);
         for (_, member) in self.all().filter(|(_, member)| !member.draining) {
@@ -405,12 +404,12 @@ impl<P> MemberGroup<P> {
             healthy += u32::from(!member.backup && is_healthy);
             healthy_backups += u32::from(member.backup && is_healthy);
         }
-        // Panic threshold, as in Envoy: if nearly all members look unhealthy, the judgement is more likely wrong.
+        // Panic threshold, as in Envoy: if nearly all members look unhealthy, the health data is more likely wrong.
         let is_panic = u64::from(healthy) * 100
             < u64::from(primaries) * u64::from(self.settings.panic_percent);
         match (is_panic, healthy, healthy_backups) {
-            // `is_panic` with no healthy backup: unhealthy members are better than none.
-            // A group of backups only, none of them healthy.
+            // Healthy backups, if there are no primary members or too few of them are healthy. Without healthy backups:
+            // unhealthy members are better than none.
             (_, 0, 1..) | (true, _, 1..) => CandidateTier::Backup,
             (true, ..) => CandidateTier::Panic,
             (_, 0, 0) if primaries == 0 && self.settings.panic_percent > 0 => CandidateTier::Panic,
@@ -427,7 +426,7 @@ impl<P> MemberGroup<P> {
     ) -> bool {
         match tier {
             _ if member.draining => false,
-            // In a panic unhealthy members count too, as candidates for every client.
+            // The panic tier includes all members, for every client.
             CandidateTier::Primary => {
                 !member.backup && self.is_member_healthy(member, clients, now_ms)
             }
@@ -441,12 +440,12 @@ impl<P> MemberGroup<P> {
     /// Whether a member is healthy, regardless of its load.
     fn is_member_healthy(&self, member: &GroupMember<P>, clients: ClientSet, now_ms: u64) -> bool {
         match member.health(&self.settings, clients, now_ms) {
-            // A member with a free trial is healthy enough: the trial needs a request.
+            // A member that is due for a trial counts as healthy, since the trial needs a request.
             MemberHealth::Up
             | MemberHealth::SlowStart { .. }
             | MemberHealth::Trial
             | MemberHealth::Full => true,
-            MemberHealth::Tried | MemberHealth::Ejected { .. } => false,
+            MemberHealth::TrialInProgress | MemberHealth::Ejected { .. } => false,
             MemberHealth::Down | MemberHealth::Draining => false,
         }
     }
@@ -466,13 +465,14 @@ impl<P> MemberGroup<P> {
         }
     }
 
-    /// Smooth weighted round robin (nginx): each candidate gains its weight, and the chosen one loses the total.
+    /// Smooth weighted round robin (nginx): the credit of each candidate increases by its weight, and that of the
+    /// chosen one decreases by the sum of all weights.
     fn take_turn(&mut self, candidates: &[MemberCandidate], chosen_index: usize) {
         let total: u64 = candidates.iter().map(|candidate| candidate.weight).sum();
-        // Only candidates advance, so a member that was not available does not save up turns.
+        // Only the credit of candidates increases, so that an unavailable member does not accumulate turns.
         for (index, candidate) in candidates.iter().enumerate() {
             if let Some(member) = &mut self.members[candidate.slot] {
-                // Smooth weighted round robin, as in nginx: each gains its weight, and the chosen one pays the sum.
+                // The credit may be negative.
                 member.credit = member.credit.saturating_add_unsigned(candidate.weight);
                 if index == chosen_index {
                     member.credit = member.credit.saturating_sub_unsigned(total);
@@ -506,7 +506,7 @@ impl<P> MemberGroup<P> {
 }
 
 impl MemberCounters {
-    /// Counts an outcome and returns its evidence about the member, if any.
+    /// Counts an outcome, and returns what it shows about the member, if anything.
     fn count(&mut self, outcome: AttemptOutcome) -> Option<CircuitReport> {
         let count = match outcome {
             AttemptOutcome::Answered => &mut self.answered,
@@ -519,11 +519,13 @@ impl MemberCounters {
         };
         *count += 1;
         match outcome {
-            AttemptOutcome::Answered => Some(CircuitReport::Well),
+            AttemptOutcome::Answered => Some(CircuitReport::Success),
             AttemptOutcome::Cancelled => None,
-            AttemptOutcome::ConnectFailed | AttemptOutcome::Lost => Some(CircuitReport::Absent),
+            AttemptOutcome::ConnectFailed | AttemptOutcome::Lost => {
+                Some(CircuitReport::Unreachable)
+            }
             AttemptOutcome::TimedOut | AttemptOutcome::Malformed | AttemptOutcome::ServerError => {
-                Some(CircuitReport::Failing)
+                Some(CircuitReport::Failure)
             }
         }
     }

@@ -1,43 +1,45 @@
-//! Idle connections: which are kept, for which worker, and when they are closed to make room for others.
+//! The idle connections of a pool: which connections are kept, for which worker, and when they are closed to make room
+//! for others.
 //!
-//! Pure: the connections may be of any type, and the caller passes the time: monotonic ms of any worker.
+//! There is no I/O here: the connections may be of any type, and the caller passes the time (monotonic ms).
 //!
-//! Crowding: an idle connection may occupy one of the server's processes (php-fpm, prefork servers), while a new
-//! connection without a response may still wait in the backlog for a process. So no connection is kept while such a
-//! silent one has waited longer than a whole request took and for [`UNHEARD_MS`], or for [`CROWDED_MS`]. Younger silent
-//! connections do not count, nor those with a request that the server has read, since a process works at them:
-//! closing idle connections for them would only cause another new connection, and so on.
+//! Crowding: an idle connection may occupy a process of the server (php-fpm, prefork servers), while a new connection
+//! still waits in the backlog for a process. A new connection on which the server has not sent anything is called
+//! silent. No connection is kept while a silent connection has waited (the server then counts as crowded) for
+//! [`CROWDED_MS`], or both for [`SILENCE_MIN_MS`] and longer than a whole request took. Silent connections whose
+//! request the server has read are not counted, since a process handles them. Closing idle connections for younger
+//! silent ones would only cause further new connections.
 
 use lowroad_engine::upstream_socket::PeerReception;
 
-/// After this silence of a new connection the server is considered crowded.
+/// If a new connection is silent for this long, the server is considered crowded.
 pub const CROWDED_MS: u64 = 20;
-/// The least silence that counts even if other requests take less: durations of quick requests vary, too.
-const UNHEARD_MS: u64 = 5;
+/// The minimum silence that is considered at all, since the durations of fast requests vary.
+const SILENCE_MIN_MS: u64 = 5;
 
 /// The idle connections of all workers.
 pub struct IdleConnections<C> {
-    /// For each worker; the most recently used one is last.
+    /// The idle connections of each worker, the most recently used one last.
     by_worker: Vec<Vec<IdleConnection<C>>>,
     /// The number of uses so far.
     uses: u64,
-    /// Uses of new connections without any bytes from the server so far.
-    unproven: Vec<UnprovenEntry>,
-    /// Whether one of them has been silent for too long.
+    /// The silent connections: new ones on which the server has not sent any bytes yet.
+    silent: Vec<SilentConnection>,
+    /// Whether a silent connection has waited for too long.
     is_crowded: bool,
 }
 
-struct UnprovenEntry {
+struct SilentConnection {
     number: u64,
     since_ms: u64,
-    /// Whether the server has read the request; unknown until connected, and for TCP.
+    /// Tells whether the server has read the request. `None` if this is unknown: before connecting, and for TCP.
     reception: Option<PeerReception>,
 }
 
-impl UnprovenEntry {
-    /// Whether it has been silent for this long, and may still be in the backlog.
+impl SilentConnection {
+    /// Whether the connection has been silent for this long, and may still be in the backlog.
     fn may_be_waiting(&self, now_ms: u64, silent_ms: u64) -> bool {
-        // Checked last: it may be a system call.
+        // Checked last, since this may be a system call.
         let is_read = || self.reception.as_ref().is_some_and(|is_read| is_read());
         now_ms.saturating_sub(self.since_ms) >= silent_ms && !is_read()
     }
@@ -52,7 +54,7 @@ struct IdleConnection<C> {
 /// A use of a connection by one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionUse {
-    /// A sequence number in the order of the uses' starts.
+    /// The sequence number of the use, in the order in which uses began.
     pub number: u64,
     /// When the connection was opened.
     pub opened_ms: u64,
@@ -64,14 +66,15 @@ impl<C> IdleConnections<C> {
         IdleConnections {
             by_worker: (0..workers).map(|_| Vec::new()).collect(),
             uses: 0,
-            unproven: Vec::new(),
+            silent: Vec::new(),
             is_crowded: false,
         }
     }
 
-    /// Takes an idle connection: one of the worker, or of another worker if it has none.
+    /// Takes an idle connection: one of this worker, or if there is none of another worker.
     pub fn take(&mut self, worker: usize) -> Option<(C, ConnectionUse)> {
-        // The most recently used one is the least likely to be closed by the server, and the others can expire.
+        // The most recently used one, since the server is the least likely to have closed it, and the others can
+        // expire.
         let from_own_worker = self.by_worker[worker].pop();
         let from_any_worker = || self.by_worker.iter_mut().find_map(Vec::pop);
         let idle = from_own_worker.or_else(from_any_worker)?;
@@ -81,7 +84,7 @@ impl<C> IdleConnections<C> {
     /// Registers the use of a new connection.
     pub fn begin(&mut self, now_ms: u64) -> ConnectionUse {
         let new_use = self.next_use(now_ms);
-        self.unproven.push(UnprovenEntry {
+        self.silent.push(SilentConnection {
             number: new_use.number,
             since_ms: now_ms,
             reception: None,
@@ -89,9 +92,9 @@ impl<C> IdleConnections<C> {
         new_use
     }
 
-    /// A new connection is established; `reception` reports whether the server has read its request.
+    /// Records that a new connection is established; `reception` tells whether the server has read the request.
     pub fn set_reception(&mut self, number: u64, reception: Option<PeerReception>) {
-        let mut entries = self.unproven.iter_mut();
+        let mut entries = self.silent.iter_mut();
         if let Some(entry) = entries.find(|entry| entry.number == number) {
             entry.reception = reception;
         }
@@ -103,14 +106,14 @@ impl<C> IdleConnections<C> {
         ConnectionUse { number, opened_ms }
     }
 
-    /// A new connection has received bytes, or is closed.
+    /// Records that a new connection has received bytes, or is closed: it is no longer silent.
     pub fn mark_proven(&mut self, number: u64) {
-        self.unproven.retain(|entry| entry.number != number);
+        self.silent.retain(|entry| entry.number != number);
         // Crowding ends with the last silent connection.
-        self.is_crowded &= !self.unproven.is_empty();
+        self.is_crowded &= !self.silent.is_empty();
     }
 
-    /// Keeps a connection after its use.
+    /// Adds a connection after its use.
     ///
     /// # Errors
     /// Returns the connection if it must not be kept.
@@ -121,12 +124,12 @@ impl<C> IdleConnections<C> {
         connection: C,
         now_ms: u64,
     ) -> Result<(), C> {
-        // A silent connection that began before this use has already waited longer than the whole use took.
-        let has_waited_longer = |entry: &UnprovenEntry| {
-            entry.number < connection_use.number && entry.may_be_waiting(now_ms, UNHEARD_MS)
+        // A silent connection that began before this use has waited longer than the whole use took.
+        let has_waited_longer = |entry: &SilentConnection| {
+            entry.number < connection_use.number && entry.may_be_waiting(now_ms, SILENCE_MIN_MS)
         };
-        // Closing this one frees its process for the silent connection.
-        if self.is_crowded || self.unproven.iter().any(has_waited_longer) {
+        // Closing this connection frees its process for the silent one.
+        if self.is_crowded || self.silent.iter().any(has_waited_longer) {
             return Err(connection);
         }
         self.by_worker[worker].push(IdleConnection {
@@ -137,29 +140,29 @@ impl<C> IdleConnections<C> {
         Ok(())
     }
 
-    /// Returns the connections to close because the server is crowded. `None` if no connection is silent any more.
+    /// The idle connections to close because the server is crowded. `None` if no connection is silent any more.
     pub fn make_room(&mut self, now_ms: u64) -> Option<Vec<C>> {
-        if self.unproven.is_empty() {
+        if self.silent.is_empty() {
             return None;
         }
-        let is_waiting = |entry: &UnprovenEntry| entry.may_be_waiting(now_ms, CROWDED_MS);
-        // Stays set until `mark_proven`, so that connections returned in between are not kept.
-        self.is_crowded = self.unproven.iter().any(is_waiting);
+        let is_waiting = |entry: &SilentConnection| entry.may_be_waiting(now_ms, CROWDED_MS);
+        // Not reset until `mark_proven`, so that connections that are returned in the meantime are not kept.
+        self.is_crowded = self.silent.iter().any(is_waiting);
         match self.is_crowded {
             true => Some(self.clear()),
-            // Still silent ones: the task must check again.
+            // There are silent connections, so the task must check again.
             false => Some(Vec::new()),
         }
     }
 
-    /// Returns the connections that were idle for too long. `None` if there were no idle connections at all.
+    /// The connections that were idle for too long. `None` if there were no idle connections at all.
     pub fn take_expired(&mut self, now_ms: u64, idle_ms_max: u64) -> Option<Vec<C>> {
         if self.len() == 0 {
             return None;
         }
         let mut expired = Vec::new();
         for idle in &mut self.by_worker {
-            // Connections are pushed in the order of time, so the old ones are in front.
+            // Connections are pushed in the order of time, so the oldest ones are at the front.
             let is_expired =
                 |entry: &&IdleConnection<C>| now_ms.saturating_sub(entry.since_ms) >= idle_ms_max;
             let count = idle.iter().take_while(is_expired).count();
@@ -186,7 +189,7 @@ mod tests {
 
     const IDLE_MS_MAX: u64 = 2_000;
 
-    /// A new connection receives bytes, is kept, and is used for another request.
+    /// A new connection receives bytes, is kept, and is reused.
     fn used_again(
         idle: &mut IdleConnections<&'static str>,
         of: ConnectionUse,
@@ -198,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_takes_its_own_and_else_anothers() {
+    fn own_idle_connection_is_preferred_to_another_workers() {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         for (worker, connection) in [(0, "a"), (1, "b"), (0, "c")] {
             let begun = idle.begin(now);
@@ -211,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_use_knows_how_old_its_connection_is() {
+    fn connection_use_has_the_opening_time() {
         let mut idle = IdleConnections::new(1);
         let begun = idle.begin(1000);
         idle.mark_proven(begun.number);
@@ -221,9 +224,9 @@ mod tests {
         assert!(again.number > begun.number);
     }
 
-    /// Two processes, always two requests: new connections must not cause further new ones.
+    /// Two server processes, and always two requests: new connections must not cause further new ones.
     #[test]
-    fn what_is_just_begun_elsewhere_closes_nothing() {
+    fn young_silent_connection_closes_no_idle_one() {
         let (mut idle, now) = (IdleConnections::new(1), 1000);
         let a = idle.begin(now);
         let b = idle.begin(now);
@@ -234,19 +237,22 @@ mod tests {
         assert_eq!(idle.insert(0, b, "b", now), Ok(()));
     }
 
-    /// One process: a connection that it did not accept gets its turn after a request or two.
+    /// A single server process: a connection that it has not accepted is accepted after one or two requests.
     #[test]
-    fn what_has_waited_for_a_whole_request_is_made_room_for() {
+    fn connection_silent_for_a_whole_request_prevents_keeping() {
         let (mut idle, now) = (IdleConnections::new(1), 1000);
         let a = idle.begin(now);
         let _waits = idle.begin(now);
         let (connection, a) = used_again(&mut idle, a, now);
-        assert_eq!(idle.insert(0, a, connection, now + UNHEARD_MS), Err("a"));
+        assert_eq!(
+            idle.insert(0, a, connection, now + SILENCE_MIN_MS),
+            Err("a")
+        );
     }
 
-    /// Enough processes, and requests of one or two milliseconds: no new connection makes another close.
+    /// Enough server processes, and requests of one or two milliseconds: no connection is closed for a new one.
     #[test]
-    fn what_takes_longer_by_chance_closes_nothing() {
+    fn short_silence_closes_no_idle_connection() {
         let (mut idle, now) = (IdleConnections::new(1), 1000);
         let a = idle.begin(now);
         let _takes_longer = idle.begin(now);
@@ -255,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_read_is_worked_at_however_long_it_takes() {
+    fn connection_whose_request_was_read_is_not_silent() {
         let (mut idle, later) = (IdleConnections::new(1), 1000 + CROWDED_MS);
         let (a, slow) = (idle.begin(1000), idle.begin(1000));
         idle.set_reception(slow.number, Some(Box::new(|| true)));
@@ -269,7 +275,7 @@ mod tests {
     }
 
     #[test]
-    fn what_has_waited_for_long_is_made_room_for() {
+    fn connection_silent_for_crowded_ms_closes_idle_ones() {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         let (a, b) = (idle.begin(now), idle.begin(now));
         idle.mark_proven(a.number);
@@ -285,7 +291,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_uses_is_closed() {
+    fn expired_idle_connections_are_closed() {
         let (mut idle, now) = (IdleConnections::new(2), 1000);
         let (a, b) = (idle.begin(now), idle.begin(now));
         idle.mark_proven(a.number);

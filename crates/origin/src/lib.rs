@@ -1,14 +1,14 @@
 //! Upstreams: connection pools, load balancing, health checks and retries for servers behind Lowroad.
 //!
-//! Connection pool: a `ConnectionPool` leads to one `ServerAddress` and serves all workers. It bounds the connections,
-//! queues waiters, keeps idle connections for reuse and closes them after a time. Its sockets belong to a worker's
-//! driver, so that all of it also runs in the simulator. The protocol is the business of a `PoolConnector`: this crate
-//! has no knowledge of HTTP, FastCGI or TLS. For a protocol with one request at a time on a connection, a request
-//! leases it (`ConnectionPool::lease`); for a multiplexed protocol, requests share it (`SharedConnections`).
+//! Connection pool: a `ConnectionPool` has the connections of all workers to one `ServerAddress`. It limits their
+//! number, queues waiting requests, keeps idle connections for reuse, and closes them after a time. The sockets belong
+//! to a worker's driver, so that all of this also runs in the simulator. A `PoolConnector` implements the protocol:
+//! this crate does not know HTTP or FastCGI. With one request at a time on a connection, a request leases it
+//! (`ConnectionPool::lease`); with a multiplexed protocol, requests share it (`SharedConnections`).
 //!
-//! Load balancing: an [`Upstream`] chooses the pool for a request among interchangeable servers, a [`group`] of
-//! members, and bounds [`retry`]. [`checks`] are the active health checks, and `name_resolution` turns the addresses
-//! of a host name into members. A socket becomes an `UpstreamStream`, with TLS (`tls`) if configured.
+//! Load balancing: an [`Upstream`] is a [`group`] of interchangeable servers (members); it chooses the member for a
+//! request, and limits retries ([`retry`]). [`checks`] are the active health checks; `name_resolution` keeps the
+//! members equal to the addresses of a host name. An `UpstreamStream` is a socket, with TLS (`tls`) if configured.
 
 #![forbid(unsafe_code)]
 

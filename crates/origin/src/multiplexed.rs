@@ -1,5 +1,5 @@
-//! Multiplexed connections: several requests share a connection, for protocols that support it. The protocol drives the
-//! connections; this module chooses one, and decides when to open another.
+//! Multiplexed connections: concurrent requests share a connection, for protocols that support it. The protocol drives
+//! the connections; this module chooses a connection for a request, and decides when to open another.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,21 +9,21 @@ use lowroad_limits::{ConcurrencyLimit, Permit};
 use crate::connector::{PoolConnector, PoolUnavailable};
 use crate::pool::{AcquireTimeouts, ConnectionPool};
 
-/// A connection with several concurrent requests.
+/// A connection that can have several concurrent requests.
 pub trait MultiplexedConnection: Send + Sync {
-    /// The worker that drives it.
+    /// The worker that drives the connection.
     fn worker(&self) -> usize;
 
-    /// Whether it can take another request.
+    /// Whether the connection can take another request.
     fn has_room(&self) -> bool;
 
     /// Whether the connection is closed.
     fn is_closed(&self) -> bool;
 }
 
-/// The multiplexed connections to one server. They count as connections of its pool.
+/// The multiplexed connections to one server. They count as connections of the server's pool.
 pub struct SharedConnections<S> {
-    /// A permit to open a connection: others wait for it and then share it.
+    /// A single permit to open a connection: other requests wait, and then share the new connection.
     opening: Arc<ConcurrencyLimit>,
     connections: Mutex<Vec<Arc<S>>>,
 }
@@ -37,8 +37,8 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         }
     }
 
-    /// Returns a connection with room, or opens one, which `start` runs on its worker. A connection of another worker
-    /// is used only if the pool's bound is reached. `fresh` = existing connections get no new requests.
+    /// Returns a connection with room, or opens a connection, which `start` runs on its worker. A connection of another
+    /// worker is used only if the pool's limit is reached. `fresh`: existing connections get no new requests.
     ///
     /// # Errors
     /// [`PoolUnavailable`]
@@ -51,37 +51,37 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         start: impl FnOnce(O::PooledConnection, Permit, usize, &WorkerHandle) -> Arc<S>,
     ) -> Result<Arc<S>, PoolUnavailable> {
         let worker = pool.worker_index(worker);
-        // Fast path without the opening permit.
+        // Fast path: needs no permit to open a connection.
         if let Some(shared) = self.find_with_room(Some(worker), fresh) {
             return Ok(shared);
         }
         let mut connecting = false;
         let acquisition = async {
-            // One at a time: a burst of requests needs one connection, not one for each.
+            // Connections are opened one at a time: a burst of requests needs one connection, and not one for each.
             let opening = self.opening.acquire(worker, pool.now_ms(worker)).await;
             let _opening = opening.map_err(|_| PoolUnavailable::TooManyWait)?;
-            // Another request may have opened one during the wait.
+            // Another request may have opened a connection in the meantime.
             if let Some(shared) = self.find_with_room(Some(worker), false) {
                 return Ok(shared);
             }
-            // A connection on the own worker avoids messages between workers, so another worker's is only the second
-            // choice.
+            // A new connection on this worker is preferred to an existing one of another worker, since it avoids
+            // messages between workers.
             let permit = pool.bound().try_acquire_on(worker);
             if permit.is_none()
                 && let Some(shared) = self.find_with_room(None, false)
             {
                 return Ok(shared);
             }
-            // At the bound and without room: wait for an exclusive connection to be returned.
+            // The limit is reached, and no connection has room.
             let permit = match permit {
                 Some(permit) => permit,
-                // All connections are full, so the request waits for a permit.
+                // Wait until a connection is closed or returned.
                 None => pool.permit(worker).await?,
             };
             connecting = true;
             let connection = pool.connect(worker, timeouts).await?;
             let shared = start(connection, permit, worker, pool.worker_handle(worker));
-            // Published before the opening permit is freed, so that the waiters find it.
+            // Published before the permit to open is freed, so that the waiting requests find the connection.
             self.lock().push(shared.clone());
             Ok(shared)
         };
@@ -93,12 +93,12 @@ impl<S: MultiplexedConnection> SharedConnections<S> {
         }))
     }
 
-    /// A connection with room, of this worker or of any.
+    /// A connection with room, of this worker, or of any worker if `None`.
     fn find_with_room(&self, worker: Option<usize>, fresh: bool) -> Option<Arc<S>> {
         let mut connections = self.lock();
         connections.retain(|connection| !connection.is_closed());
         if fresh {
-            // Only forgotten: requests in progress hold their own reference and finish on it.
+            // Only removed from the list: requests in progress have their own references.
             connections.clear();
         }
         let is_on_worker =

@@ -1,4 +1,5 @@
-//! Name resolution: resolves host names periodically and keeps a group's members equal to their addresses.
+//! Name resolution: resolves a host name periodically, and adds and removes group members so that they equal the
+//! resolved addresses.
 
 mod resolved_members;
 
@@ -17,7 +18,7 @@ use crate::group::{MemberId, NewMember, NoMember};
 use crate::upstream::Upstream;
 use resolved_members::{MemberChanges, ResolvedMembers};
 
-/// Resolves names.
+/// Resolves host names.
 pub trait NameResolver: Send + Sync + 'static {
     /// Resolves a name once, on the worker of `worker_handle`.
     ///
@@ -31,7 +32,8 @@ pub trait NameResolver: Send + Sync + 'static {
     ) -> impl Future<Output = io::Result<Vec<SocketAddr>>> + Send;
 }
 
-/// The system's resolver: `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not return the TTL.
+/// The system's resolver, getaddrinfo(3): `/etc/hosts`, `nsswitch.conf`, DNS. It blocks a helper thread, and does not
+/// return the TTL.
 pub struct SystemResolver;
 
 impl NameResolver for SystemResolver {
@@ -53,7 +55,7 @@ impl NameResolver for SystemResolver {
 
 /// Time limit of a look-up while a configuration is loaded.
 const FIRST_TIMEOUT: Duration = Duration::from_secs(2);
-/// The same while the resolver is known to be slow, so that many names don't add up their timeouts.
+/// The time limit while the resolver is known to be slow, so that the timeouts of many names don't add up.
 const SLOW_TIMEOUT: Duration = Duration::from_millis(50);
 /// How long the resolver counts as slow after a timeout.
 const SLOW_PERIOD: Duration = Duration::from_secs(10);
@@ -62,15 +64,17 @@ const SLOW_PERIOD: Duration = Duration::from_secs(10);
 static LAST_TIMEOUT: Mutex<Option<Instant>> = Mutex::new(None);
 
 /// Resolves a name while a configuration is loaded. Blocks for a short time. Returns no addresses if the look-up fails
-/// or takes too long: [`follow`] repeats it, so that one bad name does not delay the start of the other origins.
+/// or takes too long, so that one bad name does not delay the start of the other origins; [`watch_name`] repeats the
+/// look-up.
 pub fn look_up(host: &str, port: u16) -> Vec<SocketAddr> {
-    // Locked during the whole look-up: look-ups are serial, so only the first of many slow names waits long.
+    // Locked during the whole look-up: look-ups are serial, so only the first of many slow names takes the full
+    // timeout.
     let mut last_timeout = LAST_TIMEOUT.lock().unwrap_or_else(PoisonError::into_inner);
     let is_slow = last_timeout.is_some_and(|at| at.elapsed() < SLOW_PERIOD);
     let (sender, answer) = channel();
     let host = host.to_string();
     let lookup = move || drop(sender.send(addresses(&host, port)));
-    // A call of the system's resolver can't be cancelled: after a timeout the thread ends by itself.
+    // A call of the system's resolver can't be cancelled: after a timeout, the thread continues until the call returns.
     let thread = thread::Builder::new().name("resolve".into());
     if thread.spawn(lookup).is_err() {
         return Vec::new();
@@ -94,25 +98,25 @@ fn addresses(host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
 pub struct HostName {
     /// The host.
     pub host: Arc<str>,
-    /// The port of all its addresses.
+    /// The port of all addresses.
     pub port: u16,
     /// The pause between look-ups.
     pub interval: Duration,
-    /// The pause after a failed lookup while the name has no member.
+    /// The pause after a failed look-up while the name has no member.
     pub retry_interval: Duration,
     /// Time limit of a look-up.
     pub timeout: Duration,
     /// An address is removed after this many successive answers without it: some DNS servers return only a part of the
     /// addresses each time.
     pub misses_max: u32,
-    /// The maximum of addresses that become members.
+    /// The maximum number of addresses that become members.
     pub addresses_max: usize,
     /// The weight of each member.
     pub weight: u32,
-    /// Whether the members are backups.
+    /// Whether the members are backups, which are used only if too few primary members are healthy.
     pub backup: bool,
-    /// Addresses from an earlier look-up: they become members immediately, and the next look-up is an interval later.
-    pub first: Vec<SocketAddr>,
+    /// Addresses from an earlier look-up: they become members immediately, and the next look-up is one interval later.
+    pub initial_addresses: Vec<SocketAddr>,
 }
 
 impl HostName {
@@ -128,28 +132,28 @@ impl HostName {
             addresses_max: 64,
             weight: 1,
             backup: false,
-            first: Vec::new(),
+            initial_addresses: Vec::new(),
         }
     }
 }
 
-/// Creates and releases the targets of resolved members.
+/// Creates and releases the targets (connection pools) of resolved members.
 pub trait MemberFactory<P>: Send + 'static {
     /// Creates the target for a new address.
     fn create(&mut self, address: SocketAddr) -> P;
 
-    /// The address is a member now: health checks may begin.
+    /// Called when the address has become a member: health checks may begin.
     fn on_added(&mut self, member: MemberId, address: SocketAddr);
 
-    /// The address is no longer a member: returns its target, which gets no new requests. Idle connections must be
-    /// closed, and those in use when they are returned.
+    /// Called with the target of an address that is no longer a member, and gets no new requests. Idle connections must
+    /// be closed now, and connections in use when they are returned.
     fn on_removed(&mut self, member: MemberId, target: P);
 
-    /// Look-ups began to fail, for this reason, or (`None`) succeed again.
+    /// Called when look-ups have begun to fail, with the reason, or with `None` when they succeed again.
     fn on_lookup_change(&mut self, _failure: Option<&str>) {}
 }
 
-/// The state of a name's resolution.
+/// The counters and the last error of a name's resolution.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ResolveStatus {
     /// Successful look-ups.
@@ -160,7 +164,7 @@ pub struct ResolveStatus {
     pub error: Option<String>,
 }
 
-/// A name that is resolved periodically. Dropping it stops the look-ups; its members stay.
+/// A name that is resolved periodically. Dropping the value stops the look-ups; the members are not removed.
 pub struct NameWatch {
     _task: TaskHandle,
     host: Arc<str>,
@@ -184,7 +188,7 @@ impl NameWatch {
     }
 }
 
-/// Explains why a group has no member for a request. For an empty group, failed look-ups of its names are the reason.
+/// Explains why a group has no member for a request. If the group is empty, names failed look-ups as the reason.
 pub fn explain_absence(no_member: NoMember, name_watches: &[NameWatch]) -> String {
     let failures: Vec<String> = match no_member {
         NoMember::Empty => name_watches.iter().filter_map(NameWatch::failure).collect(),
@@ -197,7 +201,7 @@ pub fn explain_absence(no_member: NoMember, name_watches: &[NameWatch]) -> Strin
 }
 
 /// Starts the periodic resolution of a name, on the worker of `worker_handle`. It ends with the group.
-pub fn follow<P, R, S>(
+pub fn watch_name<P, R, S>(
     upstream: &Arc<Upstream<P>>,
     name: HostName,
     resolver: Arc<R>,
@@ -211,11 +215,11 @@ where
 {
     let status: Arc<Mutex<ResolveStatus>> = Arc::default();
     let mut members = ResolvedMembers::new(name.misses_max, name.addresses_max);
-    // With addresses from an earlier look-up the group is usable at once.
-    let has_addresses = !name.first.is_empty();
-    // Members exist before the first request, instead of after the first look-up of the task.
+    // With addresses from an earlier look-up, the group is usable immediately.
+    let has_addresses = !name.initial_addresses.is_empty();
+    // Members are added now, before the first request, and not after the first look-up of the task.
     if has_addresses {
-        let changes = members.update(&name.first);
+        let changes = members.update(&name.initial_addresses);
         apply(
             upstream,
             &name,
@@ -235,10 +239,10 @@ where
         let mut has_members = has_addresses;
         let mut is_failing = false;
         if has_addresses {
-            // The addresses are fresh, so the first look-up is an interval later.
+            // The addresses are recent, so the first look-up is one interval later.
             task_worker.timers.sleep(name.interval).await;
         }
-        // The task holds only a weak reference, or it would keep the group alive.
+        // The task has only a weak reference, since a strong one would keep the group alive.
         while upstream.strong_count() > 0 {
             let lookup = resolver.resolve(&name.host, name.port, &task_worker);
             let answer = task_worker.timers.timeout(name.timeout, lookup).await;
@@ -250,7 +254,7 @@ where
             };
             record_resolution(&task_status, &answer);
             let failure = answer.as_ref().err().map(ToString::to_string);
-            // Only changes are reported, not each failure of a long outage.
+            // Only the change is reported, not each failure of a long outage.
             if failure.is_some() != is_failing {
                 is_failing = failure.is_some();
                 factory.on_lookup_change(failure.as_deref());
@@ -267,9 +271,9 @@ where
                 );
                 has_members = true;
             }
-            // Released during the pause, so that the group can end.
+            // Released during the pause, so that the group can be dropped.
             drop(upstream);
-            // Until the first success requests fail, so it is retried sooner.
+            // Without members requests fail, so the look-up is retried sooner.
             let pause = match has_members {
                 true => name.interval,
                 false => name.retry_interval,
@@ -284,7 +288,7 @@ where
     }
 }
 
-/// Treats an empty answer as a failure: the known members stay.
+/// Treats an empty answer as a failure, so that the known members are not removed.
 fn or_no_address(addresses: Vec<SocketAddr>) -> io::Result<Vec<SocketAddr>> {
     match addresses.is_empty() {
         // Treated as a failure: an empty answer would remove all members.
@@ -305,7 +309,7 @@ fn record_resolution(shared_status: &Mutex<ResolveStatus>, answer: &io::Result<V
     status.error = answer.as_ref().err().map(ToString::to_string);
 }
 
-/// Adds new members before it removes old ones, so that the group is never empty in between.
+/// Applies changes of the addresses to the group.
 fn apply<P: Clone>(
     upstream: &Upstream<P>,
     name: &HostName,
@@ -324,7 +328,7 @@ fn apply<P: Clone>(
             backup: name.backup,
         };
         let member = upstream.with(|group| group.add(new, target, now_ms));
-        // Known before checks begin, which may refer to the member.
+        // Recorded before health checks begin, which may refer to the member.
         members.add(address, member);
         factory.on_added(member, address);
     }

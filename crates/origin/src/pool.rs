@@ -1,7 +1,7 @@
 //! Connection pool: the connections to one server, for all workers.
 //!
-//! A connection's socket belongs to one worker's driver, and is preferably reused there. The bound on connections
-//! covers all workers. `idle_connections` decides which connections are kept.
+//! The socket of a connection belongs to the driver of one worker, and is preferably reused there. The limit on
+//! connections is for all workers together. `idle_connections` decides which connections are kept for reuse.
 
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,25 +15,25 @@ use crate::connector::{self, Connection, PoolConnector, PoolUnavailable};
 use crate::idle_connections::{ConnectionUse, IdleConnections};
 use crate::idle_reaper::{self, ReaperTarget};
 
-/// The bounds of a pool.
+/// The limits of a pool.
 #[derive(Clone, Copy, Debug)]
 pub struct PoolLimits {
-    /// Concurrent connections of all workers. May be raised.
+    /// The maximum number of connections of all workers. May be raised.
     pub connections_max: usize,
-    /// Waiters for a connection.
+    /// The maximum number of requests that wait for a connection.
     pub waiting_max: usize,
     /// The time after which an idle connection is closed.
     pub idle_max: Duration,
-    /// The age beyond which a connection is not kept.
+    /// The age beyond which a connection is not kept for reuse.
     pub age_max: Duration,
 }
 
 /// Acquire timeouts: how long a request waits for a connection.
 #[derive(Clone, Copy, Debug)]
 pub struct AcquireTimeouts {
-    /// The total wait.
+    /// The limit of the total wait.
     pub total: Duration,
-    /// The part of it for a new connection to be established.
+    /// The limit of the time to establish a new connection, which is a part of the total wait.
     pub connecting: Duration,
 }
 
@@ -50,19 +50,19 @@ impl AcquireTimeouts {
 /// The pool's current state and counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PoolCounters {
-    /// The bound on connections.
+    /// The limit on connections.
     pub connections_max: usize,
-    /// Free permits below the bound.
+    /// How many more connections the limit allows.
     pub free: usize,
     /// Idle connections.
     pub idle: usize,
-    /// Waiters for a connection.
+    /// Requests that wait for a connection.
     pub waiting: usize,
     /// Connections opened so far.
     pub opened: u64,
     /// Reuses of idle connections.
     pub reused: u64,
-    /// Idle connections that turned out to be closed by the server.
+    /// Idle connections that the server had closed when they were to be reused.
     pub stale: u64,
     /// Failed attempts to connect.
     pub failed: u64,
@@ -85,27 +85,28 @@ pub struct PoolState<C> {
     pub idle_ms_max: u64,
     /// Whether returned connections are closed instead of kept.
     closes_returned: bool,
-    /// Whether a task checks for a crowded server.
-    pub watching: bool,
-    /// Whether a task closes expired idle connections.
-    pub reaping: bool,
+    /// Whether an idle reaper for a crowded server is running.
+    pub is_crowd_reaper_running: bool,
+    /// Whether an idle reaper for expired connections is running.
+    pub is_idle_reaper_running: bool,
     opened: u64,
-    /// Idle connections taken for reuse, and how many of them were closed already.
+    /// Idle connections taken for reuse; `stale` is how many of them the server had closed.
     reuse_attempts: u64,
     stale: u64,
     failed: u64,
 }
 
-/// A connection leased to one request. Dropping it closes the connection; [`ConnectionPool::release`] may keep it.
+/// A connection that is leased to one request. Dropping the lease closes the connection; [`ConnectionPool::release`]
+/// may keep the connection for reuse.
 pub struct Lease<O: PoolConnector> {
-    /// Present until the server's first bytes. Dropped before the connection, since the pool may observe its socket
-    /// until then.
+    /// Present until the server has sent its first bytes. Declared before `connection`, and so dropped before it, since
+    /// the pool may observe the socket until then.
     unproven: Option<UnprovenConnection<O>>,
     /// The leased connection.
     pub connection: O::PooledConnection,
     /// The worker of the request.
     pub worker: usize,
-    /// Whether the connection is reused: the server may have closed it in the meantime.
+    /// Whether the connection is reused, so that the server may have closed it in the meantime.
     pub is_reused: bool,
     connection_use: ConnectionUse,
     /// `None` after [`Lease::detach`].
@@ -129,18 +130,18 @@ impl<O: PoolConnector> Lease<O> {
         }
     }
 
-    /// Frees the permit, since the connection becomes a tunnel. It must not be returned to the pool.
+    /// Frees the permit, since the connection becomes a tunnel. The lease must not be released to the pool afterwards.
     pub fn detach(&mut self) {
         self.permit = None;
     }
 
-    /// Records that the server has sent bytes: one of its processes has accepted the connection.
+    /// Records that the server has sent bytes, so that one of its processes must have accepted the connection.
     pub fn mark_proven(&mut self) {
         self.unproven = None;
     }
 }
 
-/// A new connection without any bytes from the server so far.
+/// A new connection on which the server has not sent any bytes yet.
 struct UnprovenConnection<O: PoolConnector> {
     pool: Arc<ConnectionPool<O>>,
     number: u64,
@@ -153,7 +154,7 @@ impl<O: PoolConnector> Drop for UnprovenConnection<O> {
 }
 
 impl<O: PoolConnector> ConnectionPool<O> {
-    /// An empty pool for `address` and at least one worker.
+    /// An empty pool for `address`. There must be at least one worker.
     pub fn new(
         address: ServerAddress,
         opener: O,
@@ -165,8 +166,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
             idle: IdleConnections::new(count),
             idle_ms_max: duration_ms(limits.idle_max),
             closes_returned: false,
-            watching: false,
-            reaping: false,
+            is_crowd_reaper_running: false,
+            is_idle_reaper_running: false,
             opened: 0,
             reuse_attempts: 0,
             stale: 0,
@@ -183,16 +184,16 @@ impl<O: PoolConnector> ConnectionPool<O> {
         }
     }
 
-    /// Raises the bound to `connections_max`, if it is lower.
+    /// Raises the limit on connections to `connections_max`, if it is lower.
     pub fn raise(&self, connections_max: usize) {
         self.bound.raise(connections_max);
     }
 
-    /// Closes all idle connections, and from now on each returned one.
+    /// Closes all idle connections, and from now on each connection that is returned.
     pub fn disable_reuse(&self) {
         let mut state = self.lock();
         state.closes_returned = true;
-        // Closing is a system call for each socket: drop the connections after the lock.
+        // The connections are dropped after unlocking, since closing a socket is a system call.
         let to_close = state.idle.clear();
         drop(state);
         drop(to_close);
@@ -224,7 +225,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         &self.workers[self.worker_index(worker)]
     }
 
-    /// The bound on connections of all workers.
+    /// The limit on connections of all workers.
     pub(crate) fn bound(&self) -> &Arc<ConcurrencyLimit> {
         &self.bound
     }
@@ -241,15 +242,15 @@ impl<O: PoolConnector> ConnectionPool<O> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Leases an idle connection, if that is possible without waiting.
+    /// Leases an idle connection if there is one; does not wait.
     pub fn try_lease(self: &Arc<Self>, worker: usize) -> Option<Lease<O>> {
-        // The permit is dropped again if there is no idle connection: opening one needs to wait.
+        // If there is no idle connection, the permit is dropped again, since opening a connection needs to wait.
         let permit = self.bound.try_acquire_on(self.worker_index(worker))?;
         let (connection, connection_use) = self.take_idle(worker)?;
         Some(Lease::reused(connection, connection_use, worker, permit))
     }
 
-    /// Waits for a connection on this worker: an idle one, unless it must be `fresh`, or a new one.
+    /// Waits for a connection on this worker: an idle one, or a new one. With `fresh`, it must be a new one.
     ///
     /// # Errors
     /// [`PoolUnavailable`]
@@ -259,8 +260,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
         fresh: bool,
         timeouts: AcquireTimeouts,
     ) -> Result<Lease<O>, PoolUnavailable> {
-        // The slow path is boxed: inline, its large future would be part of each caller's and be copied with it,
-        // though most requests find an idle connection in `try_lease`.
+        // The slow path is boxed, since its large future would otherwise be part of the caller's future, although most
+        // requests find an idle connection with `try_lease`.
         Box::pin(self.wait_for_lease(worker, fresh, timeouts)).await
     }
 
@@ -276,9 +277,10 @@ impl<O: PoolConnector> ConnectionPool<O> {
             if !fresh && let Some((connection, connection_use)) = self.take_idle(worker) {
                 return Ok(Lease::reused(connection, connection_use, worker, permit));
             }
-            // From here a timeout is a failure of the server (`ConnectTimeout`), before it is a full pool (`NoneFree`).
+            // From here on, a timeout is a failure of the server (`ConnectTimeout`); before, the pool was full
+            // (`NoneFree`).
             connecting = true;
-            // Registered before connecting: the wait in the server's backlog counts as silence.
+            // Registered before connecting, since the time in the server's backlog counts as silence.
             let unproven = self.begin_unproven(worker);
             let mut connection = self.connect(worker, timeouts).await?;
             let reception = connection.socket().reception();
@@ -300,7 +302,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
         }))
     }
 
-    /// Returns a connection after a complete exchange, and keeps it if the rules of `idle_connections` allow.
+    /// Returns a connection to the pool after a complete exchange. It is kept for reuse if `idle_connections` allows
+    /// this, or closed.
     pub fn release(self: &Arc<Self>, lease: Lease<O>) {
         let Lease {
             connection,
@@ -310,10 +313,10 @@ impl<O: PoolConnector> ConnectionPool<O> {
             permit,
             ..
         } = lease;
-        // Before the idle list is searched: a crowded server is crowded no more if this was the silent connection.
+        // Before the connection is inserted: if it was the only silent one, the server is no longer crowded.
         drop(unproven);
         let now_ms = self.now_ms(worker);
-        // Bounds the age of connections, even of busy ones.
+        // Limits the age of connections, also of those that are never idle for long.
         let is_old = now_ms.saturating_sub(connection_use.opened_ms) >= self.age_ms_max;
         let mut state = self.lock();
         let insert_result = match state.closes_returned || is_old {
@@ -325,15 +328,16 @@ impl<O: PoolConnector> ConnectionPool<O> {
                     .insert(worker, connection_use, connection, now_ms)
             }
         };
-        // At most one reaper task runs; the flag is set under the lock, so that two workers cannot start one each.
-        let starts_reaper = insert_result.is_ok() && !std::mem::replace(&mut state.reaping, true);
+        // Only one such reaper task may run: the flag is set under the lock, so that two workers cannot start one each.
+        let starts_reaper =
+            insert_result.is_ok() && !std::mem::replace(&mut state.is_idle_reaper_running, true);
         drop(state);
         if starts_reaper {
-            // Started outside of the lock, which the task takes itself.
+            // Started after unlocking, since the task locks the state itself.
             idle_reaper::begin(self, worker, ReaperTarget::idle(self.idle_max));
         }
         drop(insert_result);
-        // Freed last: a waiter that gets the permit finds the connection among the idle ones.
+        // Freed last, so that a waiter that gets the permit finds the connection among the idle ones.
         drop(permit);
     }
 
@@ -343,23 +347,23 @@ impl<O: PoolConnector> ConnectionPool<O> {
         permit.map_err(|_| PoolUnavailable::TooManyWait)
     }
 
-    /// Opens a connection outside of the bound: for callers with a permit, and for health checks.
+    /// Opens a connection that the limit does not count: for callers with a permit, and for health checks.
     ///
     /// # Errors
     /// [`PoolUnavailable::ConnectTimeout`] or [`PoolUnavailable::Failed`]
     pub async fn connect(
         &self,
         worker: usize,
-        // Counts on drop: a caller's timeout or cancellation drops this future at the await.
+        // The caller enforces `timeouts.total`.
         timeouts: AcquireTimeouts,
     ) -> Result<O::PooledConnection, PoolUnavailable> {
         let mut failure_guard = ConnectFailures {
-            // Also counts attempts that a timeout drops.
+            // Counts a failure when dropped, so that attempts that end by a timeout or a cancellation are counted, too.
             pool: self,
             is_connected: false,
         };
         let opening = connector::connect(&self.opener, &self.address, self.worker_handle(worker));
-        // A separate timer only if it can expire before the total one.
+        // A separate timer is needed only if it can expire before the total timeout.
         let opened = match timeouts.connecting < timeouts.total {
             true => {
                 self.with_timeout(worker, timeouts.connecting, opening)
@@ -374,7 +378,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         Ok(opened)
     }
 
-    /// Runs `work` with a timeout; `None` after it.
+    /// Runs `work` with a timeout; `None` if it expired.
     pub(crate) async fn with_timeout<T>(
         &self,
         worker: usize,
@@ -388,8 +392,8 @@ impl<O: PoolConnector> ConnectionPool<O> {
     fn begin_unproven(self: &Arc<Self>, worker: usize) -> (UnprovenConnection<O>, ConnectionUse) {
         let mut state = self.lock();
         let connection_use = state.idle.begin(self.now_ms(worker));
-        // At most one task checks for crowding; it is started under the same rule as the reaper.
-        let starts_reaper = !std::mem::replace(&mut state.watching, true);
+        // Only one reaper task for crowding may run, as in `release`.
+        let starts_reaper = !std::mem::replace(&mut state.is_crowd_reaper_running, true);
         drop(state);
         let unproven = UnprovenConnection {
             pool: self.clone(),
@@ -401,7 +405,7 @@ impl<O: PoolConnector> ConnectionPool<O> {
         (unproven, connection_use)
     }
 
-    /// Takes an idle connection: one of the worker, or of another worker if it has none.
+    /// Takes an idle connection: one of this worker, or if there is none of another worker.
     fn take_idle(&self, worker: usize) -> Option<(O::PooledConnection, ConnectionUse)> {
         let worker = self.worker_index(worker);
         let sources = &self.workers[worker].sources;
@@ -410,18 +414,18 @@ impl<O: PoolConnector> ConnectionPool<O> {
             let (mut connection, connection_use) = state.idle.take(worker)?;
             state.reuse_attempts += 1;
             drop(state);
-            // The server may have closed it while it was idle; a socket of another worker moves to this worker's
-            // driver.
+            // The server may have closed the connection while it was idle. A socket of another worker is moved to this
+            // worker's driver.
             if connection.is_idle() && connection.socket().move_to(sources).is_ok() {
                 return Some((connection, connection_use));
             }
-            // Closed or unusable: it is dropped here, and the next idle one is tried.
+            // The connection is closed or unusable: it is dropped here, and the next idle one is tried.
             self.lock().stale += 1;
         }
     }
 }
 
-/// Counts a failed connection attempt, also one that is dropped by a timeout or a cancelled request.
+/// Counts a failed connection attempt when it is dropped, also by a timeout or by the cancellation of the request.
 struct ConnectFailures<'a, O: PoolConnector> {
     pool: &'a ConnectionPool<O>,
     is_connected: bool,

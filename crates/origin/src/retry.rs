@@ -1,4 +1,4 @@
-//! Retries: decides whether a failed request may be sent to another member. Pure functions and a budget.
+//! Retries: decides whether a failed request may be sent to another member. A retry budget limits the additional load.
 //!
 //! Read first: RFC 9110 §9.2.2 (idempotent methods), RFC 9112 §9.3.1 (retrying requests).
 
@@ -9,11 +9,11 @@ use lowroad_limits::{BucketState, CellRate, RequestRate};
 /// Limits for retries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RetryLimits {
-    /// Attempts per request, including the first.
+    /// The maximum number of attempts per request, including the first.
     pub tries_max: u32,
     /// Retry budget: retries as a share of requests, in percent.
     pub budget_percent: u32,
-    /// Retries per second that are always allowed: a share of few requests would be too small.
+    /// Retries per second that are always allowed, since a percentage of few requests would be too small.
     pub budget_per_s: u32,
     /// Whether a request that timed out at one member is retried at another.
     pub after_timeouts: bool,
@@ -33,7 +33,7 @@ impl Default for RetryLimits {
 /// How far an attempt got before it failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FailureStage {
-    /// Attempts so far, including this one.
+    /// The number of attempts so far, including the failed one.
     pub tries: u32,
     /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub is_idempotent: bool,
@@ -42,7 +42,7 @@ pub struct FailureStage {
     /// Whether the request's body can be sent again.
     pub body: BodyReplay,
     /// The response, as far as it arrived.
-    pub evidence: RetryEvidence,
+    pub response: ResponseProgress,
     /// Whether the attempt timed out.
     pub timed_out: bool,
 }
@@ -50,35 +50,35 @@ pub struct FailureStage {
 /// Whether a request's body can be sent again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyReplay {
-    /// It can: there is none, none of it was read yet, or it is kept.
+    /// Yes: there is no body, or none of it was read yet, or it is buffered.
     Whole,
-    /// It cannot: some of it is lost.
+    /// No: some of it was sent and not buffered.
     Consumed,
 }
 
 /// How much of a response has arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RetryEvidence {
-    /// None of it.
+pub enum ResponseProgress {
+    /// Nothing.
     Nothing,
-    /// A status code that the caller would rather retry; none of it was sent to the client.
-    Refusing,
-    /// A part of it, which a second response could contradict.
-    Some,
+    /// A status code that the caller would retry (503); nothing was sent to the client.
+    RetryableStatus,
+    /// A part of the response, which a second response could contradict.
+    Started,
 }
 
-/// The reason against a retry.
+/// Why a request must not be retried.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoRetry {
-    /// The maximum of attempts is reached.
+    /// The maximum number of attempts is reached.
     Tries,
     /// A part of the response has arrived.
     ResponseSeen,
-    /// It may have been executed, and its method is not idempotent.
+    /// The request may have been executed, and its method is not idempotent.
     NotIdempotent,
-    /// Its body is lost.
+    /// The body of the request cannot be sent again.
     BodyConsumed,
-    /// It timed out, and timeouts are not retried.
+    /// The request timed out, and timeouts are not retried.
     TimedOut,
     /// The retry budget is empty.
     Budget,
@@ -107,16 +107,16 @@ pub fn may_retry(
     budget: &mut RetryBudget,
     now_ms: u64,
 ) -> Result<(), NoRetry> {
-    // In the order of the most useful explanation for the operator.
+    // Checked in this order, so that the operator gets the most useful explanation.
     if stage.tries >= retry.tries_max {
         return Err(NoRetry::Tries);
     }
-    // The client may have bytes of the response.
-    if stage.evidence == RetryEvidence::Some {
+    // The client may have received bytes of the response.
+    if stage.response == ResponseProgress::Started {
         return Err(NoRetry::ResponseSeen);
     }
-    // RFC 9110 §9.2.2: a proxy must not automatically retry non-idempotent requests. One without sent bytes was not
-    // executed.
+    // RFC 9110 §9.2.2: a proxy must not automatically retry non-idempotent requests. A request of which nothing was
+    // sent was not executed.
     if stage.sent && !stage.is_idempotent {
         return Err(NoRetry::NotIdempotent);
     }
@@ -126,21 +126,21 @@ pub fn may_retry(
     if stage.timed_out && !retry.after_timeouts {
         return Err(NoRetry::TimedOut);
     }
-    // Last, so that requests that cannot be retried for another reason do not consume the budget.
+    // Checked last, so that requests that cannot be retried for another reason do not consume the budget.
     match budget.take(retry, now_ms) {
         true => Ok(()),
         false => Err(NoRetry::Budget),
     }
 }
 
-/// The cost of a retry, in percent points that requests earn.
-const RETRY: u64 = 100;
-/// Seconds of `budget_per_s` that can be saved up.
+/// The cost of a retry; each request earns `budget_percent`.
+const RETRY_COST: u64 = 100;
+/// The maximum time for which `budget_per_s` accumulates, in seconds.
 const SAVED_S_MAX: u64 = 10;
-/// The maximum of requests that count for the saved share.
+/// The maximum number of requests whose `budget_percent` accumulates.
 const SAVED_REQUESTS_MAX: u64 = 1_000;
 
-/// Retry budget: a token bucket that requests and time fill, and retries empty.
+/// Retry budget: a token bucket that is filled by requests and by time, and emptied by retries.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RetryBudget {
     /// In hundredths of a retry.
@@ -149,11 +149,11 @@ pub struct RetryBudget {
 }
 
 impl RetryBudget {
-    /// Adds the share of a new request.
+    /// Adds the share of a new request to the budget.
     pub fn add_request(&mut self, retry: &RetryLimits) {
         let percent = u64::from(retry.budget_percent);
         let max = SAVED_REQUESTS_MAX * percent;
-        // Bounded, or a long healthy time would allow a burst of retries.
+        // Limited, since otherwise a long healthy time would allow a burst of retries.
         self.request_credit = (self.request_credit + percent).min(max);
     }
 
@@ -164,13 +164,13 @@ impl RetryBudget {
             period_ms: 1_000,
             burst: SAVED_S_MAX * per_s,
         });
-        // Otherwise a server without traffic could never retry its first failures.
-        // The bucket starts with the retries of one second.
+        // The bucket starts with the retries of one second, so that the first failures without earlier traffic can be
+        // retried.
         let first = || BucketState::with_tokens(per_s, rate, now_ms);
         let time_bucket = self.time_bucket.get_or_insert_with(first);
-        // Requests' shares are spent first: the time-based part remains for low traffic.
-        if self.request_credit >= RETRY {
-            self.request_credit -= RETRY;
+        // The credit of requests is spent first; the time-based part remains for low traffic.
+        if self.request_credit >= RETRY_COST {
+            self.request_credit -= RETRY_COST;
             return true;
         }
         per_s > 0 && time_bucket.take(rate, now_ms).is_ok()
@@ -186,7 +186,7 @@ mod tests {
         is_idempotent: true,
         sent: true,
         body: BodyReplay::Whole,
-        evidence: RetryEvidence::Nothing,
+        response: ResponseProgress::Nothing,
         timed_out: false,
     };
 
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn only_what_cannot_be_executed_twice_is_asked_again() {
+    fn only_requests_that_cannot_be_executed_twice_are_retried() {
         let post = |sent| FailureStage {
             is_idempotent: false,
             sent,
@@ -210,11 +210,14 @@ mod tests {
         assert_eq!(judge(post(false)), Ok(()));
         assert_eq!(judge(post(true)), Err(NoRetry::NotIdempotent));
         let seen = |seen| FailureStage {
-            evidence: seen,
+            response: seen,
             ..GET_LOST
         };
-        assert_eq!(judge(seen(RetryEvidence::Refusing)), Ok(()));
-        assert_eq!(judge(seen(RetryEvidence::Some)), Err(NoRetry::ResponseSeen));
+        assert_eq!(judge(seen(ResponseProgress::RetryableStatus)), Ok(()));
+        assert_eq!(
+            judge(seen(ResponseProgress::Started)),
+            Err(NoRetry::ResponseSeen)
+        );
         let consumed = FailureStage {
             body: BodyReplay::Consumed,
             ..GET_LOST
@@ -228,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn time_that_is_over_may_be_the_end() {
+    fn timeouts_are_retried_only_if_configured() {
         let patient = RetryLimits {
             after_timeouts: false,
             ..RetryLimits::default()
@@ -238,13 +241,13 @@ mod tests {
             ..GET_LOST
         };
         assert_eq!(judge(slow), Ok(()));
-        let judged = may_retry(&patient, &slow, &mut RetryBudget::default(), 0);
-        assert_eq!(judged, Err(NoRetry::TimedOut));
+        let result = may_retry(&patient, &slow, &mut RetryBudget::default(), 0);
+        assert_eq!(result, Err(NoRetry::TimedOut));
     }
 
-    /// All members fail, at 1,000 requests a second: they get 20 % more requests, not three times as many.
+    /// All members fail, with 1,000 requests a second: they get 20 % more requests, and not three times as many.
     #[test]
-    fn retries_do_not_multiply_load() {
+    fn retry_budget_limits_additional_load() {
         let (retry, mut budget, mut retries) = (RetryLimits::default(), RetryBudget::default(), 0);
         for now_ms in 0..10_000 {
             budget.add_request(&retry);
@@ -257,7 +260,7 @@ mod tests {
     }
 
     #[test]
-    fn few_requests_have_their_retries_and_what_is_saved_is_bounded() {
+    fn retries_per_second_are_allowed_and_credit_is_limited() {
         let (retry, mut budget) = (RetryLimits::default(), RetryBudget::default());
         let mut burst = |now_ms| {
             let again = |_: &u32| may_retry(&retry, &GET_LOST, &mut budget, now_ms).is_ok();

@@ -1,4 +1,4 @@
-//! A byte stream to an origin, with or without TLS, transparent to the protocol above it.
+//! A byte stream to an origin, with or without TLS, which makes no difference to the protocol above.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
@@ -8,7 +8,8 @@ use lowroad_engine::buffer::SendBuffer;
 use lowroad_engine::upstream_socket::UpstreamSocket;
 use tokio::io::AsyncWrite as _;
 
-/// A connection's byte stream. A single task must read and write: with TLS, a read may have to write and vice versa.
+/// The byte stream of a connection. The same task must read and write: with TLS, reading may require writing, and vice
+/// versa.
 pub enum UpstreamStream {
     /// Plain text.
     Plain(UpstreamSocket),
@@ -17,7 +18,7 @@ pub enum UpstreamStream {
     Tls(Box<crate::tls::EncryptedStream>),
 }
 
-/// Turns a socket into a stream.
+/// Makes a stream of a socket, with or without TLS.
 #[derive(Clone, Default)]
 pub enum UpstreamTransport {
     /// Plain text.
@@ -29,7 +30,7 @@ pub enum UpstreamTransport {
 }
 
 impl UpstreamTransport {
-    /// Makes a stream of a newly connected socket, with the TLS handshake if configured.
+    /// Makes a stream of a newly connected socket; performs the TLS handshake if configured.
     ///
     /// # Errors
     /// The handshake failed.
@@ -45,7 +46,8 @@ impl UpstreamTransport {
 }
 
 impl UpstreamStream {
-    /// Reads some bytes into a buffer that is not empty; 0 at the end. Also flushes earlier output.
+    /// Reads some bytes into a buffer, which must not be empty; 0 at the end of the stream. Also flushes earlier
+    /// output.
     ///
     /// # Errors
     /// The system's error; `UnexpectedEof` if TLS ended without close_notify (truncation), so that the data may be
@@ -62,7 +64,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Accepts some of these bytes. They are certain to be written only after [`UpstreamStream::poll_flush`].
+    /// Accepts some of these bytes. They may be buffered until [`UpstreamStream::poll_flush`] is ready.
     ///
     /// # Errors
     /// The system's error.
@@ -78,7 +80,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Sends a prefix of `buffer`, which is not empty and must stay unchanged until it is sent; see
+    /// Sends a prefix of `buffer`, which must not be empty, and must not change until it is sent; see
     /// `UpstreamSocket::poll_send_buffer`.
     ///
     /// # Errors
@@ -98,7 +100,7 @@ impl UpstreamStream {
         }
     }
 
-    /// Ready when the socket has taken all accepted bytes.
+    /// Ready when all accepted bytes are written to the socket.
     ///
     /// # Errors
     /// The system's error.
@@ -122,24 +124,24 @@ impl UpstreamStream {
         }
     }
 
-    /// Whether there is certainly no input: a cheap check, and `false` if unknown.
+    /// Whether there is certainly no input. A cheap check without a system call: `false` if it is unknown.
     pub fn has_no_input(&self) -> bool {
         match self {
             UpstreamStream::Plain(socket) => socket.has_no_input(),
             #[cfg(feature = "tls")]
-            // Bytes may be in the buffers of TLS.
+            // The TLS layer may have buffered bytes.
             UpstreamStream::Tls(_) => false,
         }
     }
 
     /// Whether an idle connection is still open and has no input: the pool's check before reuse.
     pub fn is_quiet(&mut self) -> bool {
-        // One byte suffices: any input on an idle connection is unexpected.
+        // A buffer of one byte suffices, since any input on an idle connection is unexpected.
         let mut context = Context::from_waker(Waker::noop());
         self.poll_recv(&mut context, &mut [0]).is_pending()
     }
 
-    /// The socket, which may move to another worker.
+    /// The socket, which may be moved to another worker.
     pub fn socket(&mut self) -> &mut UpstreamSocket {
         match self {
             UpstreamStream::Plain(socket) => socket,

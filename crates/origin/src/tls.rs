@@ -1,8 +1,8 @@
-//! TLS to origins: trust, client certificate and handshake.
+//! TLS to origins: trust store, client certificate and handshake.
 //!
-//! The trust store is the system's, unless a file replaces it: the machine's operator has chosen its authorities,
-//! private ones included, and the distribution updates them. A list in the program would be a second one that ages.
-//! The cryptography is AWS-LC, as for clients.
+//! The trust store is the system's, unless a file replaces it: the operator has chosen its certificate authorities,
+//! including private ones, and the distribution updates them. A list in this program would become outdated. The
+//! cryptography is AWS-LC, as for clients.
 
 mod handshake_error;
 mod stream;
@@ -21,19 +21,20 @@ use lowroad_tls::{ClientConnector, ServerTrust, is_server_name};
 pub use handshake_error::{HandshakeFault, HandshakeRefusal};
 pub use stream::EncryptedStream;
 
-/// Opens the files of settings, for a process that lacks the permission to open them itself.
-static OPEN: OnceLock<FileOpener> = OnceLock::new();
+/// Opens the files that the settings name, for a process that lacks the permission to open them itself.
+static FILE_OPENER: OnceLock<FileOpener> = OnceLock::new();
 
 /// Opens a file for reading.
 pub type FileOpener = fn(&Path) -> io::Result<File>;
 
-/// Sets the function that opens the files of all settings. Only the first call takes effect.
+/// Sets the function that opens the files that settings name. Only the first call takes effect.
 pub fn open_files_with(open: FileOpener) {
-    let _ = OPEN.set(open);
+    let _ = FILE_OPENER.set(open);
 }
 
 fn open(path: &Path) -> io::Result<File> {
-    OPEN.get()
+    FILE_OPENER
+        .get()
         .map_or_else(|| File::open(path), |open| open(path))
 }
 
@@ -46,22 +47,22 @@ fn read(path: &Path) -> Result<Vec<u8>, TlsSettingsError> {
     }
 }
 
-/// Cached sessions for resumption.
+/// The maximum number of cached sessions for resumption.
 const SESSIONS_MAX: usize = 256;
 
 /// TLS settings for an origin.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct OriginTlsSettings {
-    /// The name for the verification of the certificate and for SNI: a host name, or an address, which is
-    /// never sent as SNI (RFC 6066 §3).
+    /// The name for the verification of the certificate and for SNI: a host name, or an address, which is never sent as
+    /// SNI (RFC 6066 §3).
     pub name: String,
-    /// `false`: certificates are not verified.
+    /// Whether certificates are verified.
     pub verify: bool,
-    /// A PEM file with certificate authorities; without one, the system's.
+    /// A PEM file with certificate authorities; without it, the system's are used.
     pub authorities: Option<PathBuf>,
     /// The client certificate for origins that request one.
     pub identity: Option<TlsIdentity>,
-    /// The protocols offered by ALPN, the preferred first.
+    /// The protocols offered by ALPN, the preferred one first.
     pub protocols: Vec<String>,
 }
 
@@ -70,7 +71,7 @@ pub struct OriginTlsSettings {
 pub struct TlsIdentity {
     /// A PEM file with the certificate and its intermediate certificates.
     pub certificates: PathBuf,
-    /// A PEM file with its key.
+    /// A PEM file with the private key.
     pub key: PathBuf,
 }
 
@@ -90,7 +91,7 @@ impl OriginTlsSettings {
 /// An error in the settings.
 #[derive(Debug)]
 pub enum TlsSettingsError {
-    /// The name cannot be in a certificate.
+    /// The name is neither a host name nor an address, so no certificate can be for it.
     Name(String),
     /// A file is unreadable or malformed.
     File(PathBuf, String),
@@ -136,7 +137,7 @@ impl fmt::Display for TlsSettingsError {
 
 impl std::error::Error for TlsSettingsError {}
 
-/// Establishes TLS to one origin; all workers use the same one and so share its sessions.
+/// Establishes TLS connections to one origin. All workers share it, and so its cached sessions.
 #[derive(Clone)]
 pub struct TlsConnector {
     connector: ClientConnector,
@@ -147,9 +148,9 @@ impl TlsConnector {
     /// Reads the files of the settings. May block.
     ///
     /// # Errors
-    /// [`Error`]
+    /// [`TlsSettingsError`]
     pub fn new(settings: &OriginTlsSettings) -> Result<TlsConnector, TlsSettingsError> {
-        // Checked here, so that a bad name is a configuration error and not a failure of each request.
+        // Checked here, so that an invalid name is a configuration error and not a failure of each request.
         if !is_server_name(&settings.name) {
             return Err(TlsSettingsError::Name(settings.name.clone()));
         }
@@ -167,8 +168,8 @@ impl TlsConnector {
     /// Performs the handshake on a newly connected socket.
     ///
     /// # Errors
-    /// The system's error; `HandshakeRefusal` within `InvalidData` if either side refuses the other;
-    /// `UnexpectedEof` if the origin closes.
+    /// The system's error; `HandshakeRefusal` within `InvalidData` if either side rejects the other; `UnexpectedEof` if
+    /// the origin closes the connection.
     pub async fn connect(&self, socket: UpstreamSocket) -> io::Result<EncryptedStream> {
         let mut records = Vec::new();
         let client = self.connector.connect(&self.name, &mut records);
@@ -181,7 +182,7 @@ impl TlsConnector {
 
 fn trust(settings: &OriginTlsSettings) -> Result<ServerTrust, TlsSettingsError> {
     match &settings.authorities {
-        // verify = false: authorities are not read, even if they are set.
+        // verify = false: certificate authorities are not read, even if they are set.
         _ if !settings.verify => Ok(ServerTrust::any_certificate()),
         Some(path) => ServerTrust::from_pem(&read(path)?)
             .map_err(|reason| TlsSettingsError::from_problem(path.clone(), reason)),
@@ -195,7 +196,7 @@ fn pair(identity: &TlsIdentity) -> Result<CertificatePair, TlsSettingsError> {
         key: identity.key.clone(),
         staple: None,
     };
-    // Time 0: the check of a client certificate's validity period is left to the origin.
+    // Time 0: the validity period of a client certificate is not checked here, but by the origin.
     match certificates::read_with(&files, 0, open) {
         Ok((pair, _)) => Ok(pair),
         Err(problem) => Err(TlsSettingsError::from_problem(problem.file, problem.reason)),

@@ -1,5 +1,5 @@
-//! A member group that all workers share, with its retry budget. Each try of a member is an `UpstreamAttempt`, which is
-//! reported to the group even if its request is cancelled.
+//! A member group that all workers share, with its retry budget. Each attempt of a request at a member is an
+//! `UpstreamAttempt`, whose outcome is reported to the group even if the request is cancelled.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -9,7 +9,7 @@ use crate::group::{
 };
 use crate::retry::{self, FailureStage, NoRetry, RetryBudget, RetryLimits};
 
-/// A shared group. `P` is the target of a member, usually an `Arc` of a pool.
+/// A shared member group. `P` is the type of the members' targets, usually an `Arc` of a connection pool.
 pub struct Upstream<P> {
     retry: RetryLimits,
     state: Mutex<UpstreamState<P>>,
@@ -26,7 +26,7 @@ pub struct UpstreamAttempt<P> {
     pub target: P,
     /// The member.
     pub member: MemberId,
-    /// The reason for this member.
+    /// Why this member was picked.
     pub reason: PickReason,
     upstream: Arc<Upstream<P>>,
     /// `None` after the report.
@@ -46,7 +46,7 @@ impl<P: Clone> Upstream<P> {
         })
     }
 
-    /// Reads or changes the group under its lock, so `act` must not block.
+    /// Reads or changes the group while it is locked, so `act` must not block.
     pub fn with<T>(&self, act: impl FnOnce(&mut MemberGroup<P>) -> T) -> T {
         act(&mut self.lock().group)
     }
@@ -61,17 +61,17 @@ impl<P: Clone> Upstream<P> {
         now_ms: u64,
         random: u64,
     ) -> Result<UpstreamAttempt<P>, NoMember> {
-        // One lock for the pick and the budget.
+        // The pick and the budget are updated under one lock.
         let mut state = self.lock();
         let picked = state.group.pick(request, now_ms, random)?;
-        // Only the first attempt feeds the retry budget: retries must not pay for further retries.
+        // Only the first attempt adds to the retry budget: retries must not earn further retries.
         if request.tried.is_empty() {
             state.budget.add_request(&self.retry);
         }
         let target = state.group.target(picked.member).cloned();
         drop(state);
         Ok(UpstreamAttempt {
-            // The member is present: the group was locked since the pick.
+            // The member exists, since the group has been locked since the pick.
             target: target.ok_or(NoMember::Empty)?,
             member: picked.member,
             reason: picked.reason,
@@ -81,12 +81,12 @@ impl<P: Clone> Upstream<P> {
         })
     }
 
-    /// Whether a request may be tried again, see [`retry::may_retry`].
+    /// Whether a request may be retried; see [`retry::may_retry`].
     ///
     /// # Errors
     /// [`NoRetry`]
     pub fn may_retry(&self, stage: &FailureStage, now_ms: u64) -> Result<(), NoRetry> {
-        // One lock for the group and the budget: both are short operations.
+        // The group and the budget share one lock, since all operations are short.
         let budget = &mut self.lock().budget;
         retry::may_retry(&self.retry, stage, budget, now_ms)
     }
@@ -99,14 +99,14 @@ impl<P> Upstream<P> {
 }
 
 impl<P> UpstreamAttempt<P> {
-    /// Records that the attempt has its connection: it is no longer pending.
+    /// Records that the attempt has a connection, and so is no longer pending.
     pub fn mark_connected(&mut self) {
         if let Some(picked) = &mut self.picked {
             self.upstream.lock().group.mark_connected(picked);
         }
     }
 
-    /// The connection becomes a tunnel (another protocol after an upgrade).
+    /// Records that the connection becomes a tunnel (another protocol after an upgrade).
     pub fn mark_tunnelled(&mut self) {
         if let Some(picked) = &mut self.picked {
             self.upstream.lock().group.mark_tunnelled(picked);
@@ -119,7 +119,7 @@ impl<P> UpstreamAttempt<P> {
     }
 
     fn end(&mut self, outcome: AttemptOutcome, now_ms: u64) {
-        // Taken, so that the drop after an explicit report does nothing.
+        // Taken, so that `drop` after an explicit report has no effect.
         if let Some(picked) = self.picked.take() {
             self.upstream.lock().group.report(picked, outcome, now_ms);
         }
@@ -128,7 +128,7 @@ impl<P> UpstreamAttempt<P> {
 
 impl<P> Drop for UpstreamAttempt<P> {
     fn drop(&mut self) {
-        // A cancellation is no evidence about the member, so its time is irrelevant.
+        // A cancellation shows nothing about the member, so the time does not matter.
         self.end(AttemptOutcome::Cancelled, self.since_ms);
     }
 }
@@ -139,7 +139,7 @@ mod tests {
     use crate::group::NewMember;
 
     #[test]
-    fn an_attempt_that_is_given_up_is_reported() {
+    fn dropped_attempt_is_reported_as_cancelled() {
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
         let new = NewMember {
             name: "a".into(),
@@ -171,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn only_the_first_try_of_a_request_fills_the_budget() {
+    fn only_the_first_attempt_adds_to_the_retry_budget() {
         let retry = RetryLimits {
             tries_max: 10,
             budget_percent: 100,
@@ -195,7 +195,7 @@ mod tests {
             is_idempotent: true,
             sent: true,
             body: retry::BodyReplay::Whole,
-            evidence: retry::RetryEvidence::Nothing,
+            response: retry::ResponseProgress::Nothing,
             timed_out: false,
         };
         drop(upstream.attempt(&PickRequest::default(), 0, 0));

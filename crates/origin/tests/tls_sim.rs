@@ -1,5 +1,5 @@
-//! TLS to origins in the simulator, against a `rustls` server: data arrives intact however it is split, and a server
-//! that is not the origin is refused with a reason.
+//! TLS to origins in the simulator, with a `rustls` server: data arrives intact however it is segmented, and a server
+//! that is not the origin is rejected with a reason.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -90,7 +90,7 @@ impl Authority {
         }
     }
 
-    /// A certificate that is valid until the begin of this year, and its key, PEM.
+    /// A certificate that is valid until the beginning of this year, and its key, both PEM.
     fn signs(&self, name: &str, until_year: i32) -> (String, String) {
         let mut params = CertificateParams::new([name.to_string()]).expect("a name");
         params.not_before = date_time_ymd(1990, 1, 1);
@@ -144,7 +144,7 @@ fn server((certificate, key): (String, String), clients: Option<&Authority>) -> 
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Ending {
     /// With close_notify.
-    Said,
+    CloseNotify,
     /// Without close_notify (truncation).
     Cut,
 }
@@ -162,7 +162,7 @@ impl Peer {
     fn step(&mut self, world: &World) -> bool {
         let read = world.take_read(self.socket);
         let mut bytes = read.as_slice();
-        // All input at once: rustls reads at most a part of it in each call.
+        // Reads all input, since rustls reads only a part of it in each call.
         while !bytes.is_empty() {
             self.tls.read_tls(&mut bytes).expect("from memory");
             let _ = self.tls.process_new_packets();
@@ -174,7 +174,7 @@ impl Peer {
         }
         // The whole request was echoed: the server ends the connection.
         if self.echoed == REQUEST_LEN && !std::mem::replace(&mut self.over, true) {
-            if self.ending == Ending::Said {
+            if self.ending == Ending::CloseNotify {
                 self.tls.send_close_notify();
             }
             self.flush(world);
@@ -195,9 +195,9 @@ impl Peer {
     }
 }
 
-/// The result of a conversation.
+/// The result of a connection.
 #[derive(Debug)]
-struct Said {
+struct ConnectionResult {
     right: bool,
     resumed: bool,
     protocol: Option<Vec<u8>>,
@@ -215,7 +215,7 @@ struct Case {
 impl Case {
     fn new(seed: u64, config: Arc<ServerConfig>) -> Case {
         let faults = FaultRates {
-            // From single bytes to whole flights.
+            // Segments from single bytes to whole flights.
             piece_len_max: [1, 50, 5_000, 100_000][seed as usize % 4],
             delay_ms_max: 3,
             window_len: 30_000,
@@ -227,24 +227,24 @@ impl Case {
         let world = World::new(seed, faults);
         let driver = world.driver();
         Case {
-            local: driver.local().clone(),
+            local: driver.worker_handle().clone(),
             world,
             driver,
             config,
             peers: Vec::new(),
-            ending: Ending::Said,
+            ending: Ending::CloseNotify,
         }
     }
 
-    /// One conversation, from start to end.
-    fn talk(&mut self, tls: &TlsConnector) -> io::Result<Said> {
-        let (said, tls) = (Arc::new(Mutex::new(None)), tls.clone());
-        let (to, sources) = (said.clone(), self.local.sources.clone());
+    /// Runs one connection from start to end.
+    fn run_connection(&mut self, tls: &TlsConnector) -> io::Result<ConnectionResult> {
+        let (outcome, tls) = (Arc::new(Mutex::new(None)), tls.clone());
+        let (to, sources) = (outcome.clone(), self.local.sources.clone());
         let talking = async move {
             let address = ServerAddress::Tcp("192.0.2.9:443".parse().expect("an address"));
             let socket = UpstreamSocket::connect(&sources, address.remote()).await;
-            let said = talk(&tls, socket.expect("it answers")).await;
-            *to.lock().expect("a lock") = Some(said);
+            let outcome = run_connection(&tls, socket.expect("it answers")).await;
+            *to.lock().expect("a lock") = Some(outcome);
         };
         self.local.tasks.spawn(talking).detach();
         // Bounded, so that a case without progress fails instead of hanging.
@@ -252,7 +252,7 @@ impl Case {
             let mut events = Vec::new();
             self.driver.wait(Some(1), &mut events);
             for event in events {
-                if let DriverEvent::Outgoing(news) = event {
+                if let DriverEvent::UpstreamReady(news) = event {
                     self.local.sources.handle_event(news);
                 }
             }
@@ -272,9 +272,9 @@ impl Case {
             for peer in &mut self.peers {
                 peer.step(world);
             }
-            if let Some(said) = said.lock().expect("a lock").take() {
+            if let Some(outcome) = outcome.lock().expect("a lock").take() {
                 assert_eq!(self.local.sources.count(), 0, "sockets' places");
-                return said;
+                return outcome;
             }
         }
         panic!("no end");
@@ -282,7 +282,10 @@ impl Case {
 }
 
 /// Sends a request and reads its echo to the end, concurrently.
-async fn talk(tls: &TlsConnector, socket: UpstreamSocket) -> io::Result<Said> {
+async fn run_connection(
+    tls: &TlsConnector,
+    socket: UpstreamSocket,
+) -> io::Result<ConnectionResult> {
     let encrypted = match UpstreamTransport::Tls(tls.clone()).begin(socket).await? {
         UpstreamStream::Tls(encrypted) => encrypted,
         UpstreamStream::Plain(_) => panic!("it was to be encrypted"),
@@ -312,7 +315,7 @@ async fn talk(tls: &TlsConnector, socket: UpstreamSocket) -> io::Result<Said> {
     .await?;
     assert!(!stream.is_quiet());
     poll_fn(|context| stream.poll_finish(context)).await?;
-    Ok(Said {
+    Ok(ConnectionResult {
         right: echo == request,
         resumed,
         protocol,
@@ -321,7 +324,9 @@ async fn talk(tls: &TlsConnector, socket: UpstreamSocket) -> io::Result<Said> {
 
 fn refused(settings: &OriginTlsSettings, config: Arc<ServerConfig>) -> (HandshakeFault, String) {
     let tls = TlsConnector::new(settings).expect("settings");
-    let error = Case::new(2, config).talk(&tls).expect_err("it is refused");
+    let error = Case::new(2, config)
+        .run_connection(&tls)
+        .expect_err("it is refused");
     assert_eq!(error.kind(), io::ErrorKind::InvalidData, "{error}");
     let message = error.to_string();
     let refused = error
@@ -331,25 +336,25 @@ fn refused(settings: &OriginTlsSettings, config: Arc<ServerConfig>) -> (Handshak
 }
 
 #[test]
-fn what_is_said_arrives_in_whatever_pieces_and_sessions_go_on() {
+fn data_arrives_intact_and_sessions_are_resumed() {
     let authority = Authority::new();
     let config = server(authority.signs("origin.example", 2090), None);
     let tls = TlsConnector::new(&authority.settings("origin.example")).expect("settings");
     let mut before = false;
     for seed in 0..16 {
         let _name = Seed(seed);
-        let said = Case::new(seed, config.clone())
-            .talk(&tls)
+        let outcome = Case::new(seed, config.clone())
+            .run_connection(&tls)
             .expect("it is said");
-        assert!(said.right);
+        assert!(outcome.right);
         // All but the first resume the session, since they share its cache.
-        assert_eq!(said.resumed, std::mem::replace(&mut before, true));
-        assert_eq!(said.protocol.as_deref(), Some(b"http/1.1".as_slice()));
+        assert_eq!(outcome.resumed, std::mem::replace(&mut before, true));
+        assert_eq!(outcome.protocol.as_deref(), Some(b"http/1.1".as_slice()));
     }
 }
 
 #[test]
-fn an_end_that_was_not_said_is_an_error() {
+fn missing_close_notify_is_an_error() {
     let authority = Authority::new();
     let config = server(authority.signs("origin.example", 2090), None);
     let tls = TlsConnector::new(&authority.settings("origin.example")).expect("settings");
@@ -357,13 +362,13 @@ fn an_end_that_was_not_said_is_an_error() {
         let _name = Seed(seed);
         let mut case = Case::new(seed, config.clone());
         case.ending = Ending::Cut;
-        let error = case.talk(&tls).expect_err("it is cut");
+        let error = case.run_connection(&tls).expect_err("it is cut");
         assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }
 
 #[test]
-fn who_is_not_the_origin_is_refused_with_a_reason() {
+fn untrusted_certificates_are_rejected_with_a_reason() {
     let authority = Authority::new();
     let settings = authority.settings("origin.example");
     let other = server(authority.signs("other.example", 2090), None);
@@ -386,19 +391,24 @@ fn who_is_not_the_origin_is_refused_with_a_reason() {
         other.clone(),
     );
     assert_eq!(fault, HandshakeFault::Issuer);
-    // Unless verification is off.
+    // Unless verification is disabled.
     for config in [other, nobodys] {
         let careless = OriginTlsSettings {
             verify: false,
             ..OriginTlsSettings::with_name("origin.example")
         };
         let tls = TlsConnector::new(&careless).expect("settings");
-        assert!(Case::new(3, config).talk(&tls).expect("it is said").right);
+        assert!(
+            Case::new(3, config)
+                .run_connection(&tls)
+                .expect("it is said")
+                .right
+        );
     }
 }
 
 #[test]
-fn an_origin_that_asks_who_we_are_is_told() {
+fn client_certificate_is_sent_on_request() {
     let authority = Authority::new();
     let config = server(authority.signs("origin.example", 2090), Some(&authority));
     let (certificate, key) = authority.signs("lowroad.example", 2090);
@@ -411,11 +421,16 @@ fn an_origin_that_asks_who_we_are_is_told() {
         key: authority.folder.file("own.key", &key),
     });
     let tls = TlsConnector::new(&settings).expect("settings");
-    assert!(Case::new(1, config).talk(&tls).expect("it is said").right);
+    assert!(
+        Case::new(1, config)
+            .run_connection(&tls)
+            .expect("it is said")
+            .right
+    );
 }
 
 #[test]
-fn settings_that_cannot_be_are_refused() {
+fn invalid_tls_settings_are_rejected() {
     let authority = Authority::new();
     let error = |settings: &OriginTlsSettings| match TlsConnector::new(settings) {
         Ok(_) => panic!("{settings:?}"),
@@ -434,7 +449,7 @@ fn settings_that_cannot_be_are_refused() {
     let (own, _) = authority.signs("lowroad.example", 2090);
     let (_, others) = authority.signs("other.example", 2090);
     settings.identity = Some(TlsIdentity {
-        // The key of another certificate.
+        // The key belongs to another certificate.
         certificates: authority.folder.file("own.pem", &own),
         key: authority.folder.file("others.key", &others),
     });

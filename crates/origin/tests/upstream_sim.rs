@@ -1,5 +1,5 @@
-//! Groups of members in the simulator: health checks, name resolution, and retries. In every history each request ends
-//! exactly once, no connection or task is left, and retries and tasks are bounded.
+//! Member groups in the simulator: health checks, name resolution, and retries. In every history, each request ends
+//! exactly once, no connection or task is leaked, and retries and tasks are limited.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -29,13 +29,13 @@ use lowroad_origin::group::{
 use lowroad_origin::name_resolution::{
     self, HostName, MemberFactory, NameResolver, SystemResolver,
 };
-use lowroad_origin::retry::{BodyReplay, FailureStage, RetryEvidence, RetryLimits};
+use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{
     AcquireTimeouts, ConnectionPool, PoolLimits, PoolUnavailable, ServerAddress, Upstream,
 };
 use peer::{Manners, Server};
 
-/// Timers are never early, and late by at most the timer wheel's precision.
+/// The precision of the timer wheel: timers are never early, and late by at most this.
 const LATE_MS: u64 = 16;
 
 /// Prints the seed if its case panics.
@@ -82,7 +82,7 @@ impl Case {
         let world = World::new(seed, faults);
         let driver = world.driver();
         Case {
-            local: driver.local().clone(),
+            local: driver.worker_handle().clone(),
             server: Server::new(&world, manners),
             world,
             driver,
@@ -91,7 +91,7 @@ impl Case {
 
     fn random(&self) -> RandomSource {
         let world = self.world.clone();
-        Arc::new(move || world.dice(u64::MAX))
+        Arc::new(move || world.random_below(u64::MAX))
     }
 
     /// Lets this much time pass.
@@ -106,7 +106,7 @@ impl Case {
             let mut events = Vec::new();
             self.driver.wait(None, &mut events);
             for event in events {
-                if let DriverEvent::Outgoing(news) = event {
+                if let DriverEvent::UpstreamReady(news) = event {
                     self.local.sources.handle_event(news);
                 }
             }
@@ -200,7 +200,7 @@ impl HealthCheck<usize> for Scripted {
 }
 
 #[test]
-fn checks_take_members_out_and_bring_them_back_in_time() {
+fn health_checks_change_the_health_in_time() {
     for_each_seed(0..40, |seed| {
         let mut case = Case::new(seed, Manners::default());
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
@@ -233,7 +233,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
         let asked = check.asked.load(Relaxed);
         // 10 s at an interval of 1 s, with up to 20 % jitter.
         assert!((8..=12).contains(&asked), "{asked}");
-        // Three bad checks, each within an interval, its jitter and the time limit.
+        // Three failed checks, each within an interval, its jitter and the time limit.
         let (mood, why) = match seed % 2 {
             0 => (Mood::Ill, "it says so"),
             _ => (Mood::Silent, "no response in time"),
@@ -257,7 +257,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
             standings(&upstream, case.world.now_ms()),
             [MemberHealth::Down]
         );
-        // The task ends with its handle, its member or its group.
+        // The task ends when its handle is dropped, or its member or group is removed.
         match seed % 3 {
             0 => drop(task),
             1 => {
@@ -274,7 +274,7 @@ fn checks_take_members_out_and_bring_them_back_in_time() {
 }
 
 #[test]
-fn a_member_to_whom_no_connection_leads_is_down_until_one_does() {
+fn member_without_connections_is_down_until_one_succeeds() {
     for_each_seed(100..120, |seed| {
         let mut case = Case::new(seed, Manners::default());
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
@@ -330,7 +330,7 @@ impl NameResolver for Drawn {
         _: &WorkerHandle,
     ) -> io::Result<Vec<SocketAddr>> {
         assert_eq!((host, port), ("origin.example", 7));
-        let drawn = self.world.dice(8);
+        let drawn = self.world.random_below(8);
         if drawn < 3 {
             self.failures.fetch_add(1, Relaxed);
         }
@@ -339,7 +339,7 @@ impl NameResolver for Drawn {
             1 => Ok(Vec::new()),
             2 => pending().await,
             _ => {
-                let any = |_: &usize| self.world.dice(3) > 0;
+                let any = |_: &usize| self.world.random_below(3) > 0;
                 let mut answer: Vec<_> = (1..6).filter(any).map(at).collect();
                 answer.push(at(6));
                 self.given.lock().expect("a lock").push(answer.clone());
@@ -370,7 +370,7 @@ impl MemberFactory<SocketAddr> for Noted {
 }
 
 #[test]
-fn a_names_addresses_are_the_members_and_failures_change_nothing() {
+fn resolved_addresses_are_the_members_and_failures_change_nothing() {
     for_each_seed(200..260, |seed| {
         let mut case = Case::new(seed, Manners::default());
         let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
@@ -381,7 +381,7 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
         });
         let noted = Noted::default();
         let name = HostName::new("origin.example", 7);
-        let following = name_resolution::follow(
+        let following = name_resolution::watch_name(
             &upstream,
             name,
             resolver.clone(),
@@ -397,7 +397,7 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
                 .map(|status| status.name.parse().expect("an address"))
                 .collect();
             members.sort_unstable();
-            // The addresses in one of the last two answers.
+            // The members are the addresses in one of the last two answers.
             let mut right: Vec<_> = given.iter().rev().take(2).flatten().copied().collect();
             right.sort_unstable();
             right.dedup();
@@ -421,12 +421,12 @@ fn a_names_addresses_are_the_members_and_failures_change_nothing() {
 }
 
 #[test]
-fn the_system_is_asked_by_a_helper() {
+fn system_resolver_runs_on_a_helper_thread() {
     let mut case = Case::new(1, Manners::default());
     let upstream = Upstream::new(GroupSettings::default(), RetryLimits::default());
     let (resolver, noted) = (Arc::new(SystemResolver), Noted::default());
     let name = HostName::new("192.0.2.33", 8080);
-    let following = name_resolution::follow(&upstream, name, resolver, noted, &case.local);
+    let following = name_resolution::watch_name(&upstream, name, resolver, noted, &case.local);
     case.run_for(1_000);
     let status = upstream.with(|group| group.status(0));
     assert_eq!(&*status[0].name, "192.0.2.33:8080");
@@ -487,7 +487,7 @@ async fn request(
         tally.tries.fetch_add(1, Relaxed);
         assert!(!tried.contains(&attempt.member));
         tried.push(attempt.member);
-        let (outcome, failed) = ask(number, attempt, &local).await;
+        let (outcome, failed) = run_attempt(number, attempt, &local).await;
         if outcome == AttemptOutcome::Answered {
             tally.right.fetch_add(1, Relaxed);
             return;
@@ -504,7 +504,7 @@ async fn request(
 }
 
 /// One attempt, with its report.
-async fn ask(
+async fn run_attempt(
     number: usize,
     mut attempt: lowroad_origin::UpstreamAttempt<Arc<ConnectionPool<Lines>>>,
     local: &WorkerHandle,
@@ -515,7 +515,7 @@ async fn ask(
         is_idempotent: true,
         sent: false,
         body: BodyReplay::Whole,
-        evidence: RetryEvidence::Nothing,
+        response: ResponseProgress::Nothing,
         timed_out: false,
     };
     let outcome = match pool
@@ -553,10 +553,10 @@ async fn ask(
     (outcome, failed)
 }
 
-/// Members are added and removed, connections are refused, cut and stalled, clients cancel: each request ends once,
-/// retries are bounded, and in the end no request or connection is left.
+/// Members are added and removed; connections are refused, truncated and stalled; clients cancel. Each request ends
+/// once, retries are limited, and in the end no request or connection is left.
 #[test]
-fn requests_are_tried_again_and_nothing_is_left() {
+fn failed_requests_are_retried_and_nothing_leaks() {
     for_each_seed(300..360, |seed| {
         let manners = Manners {
             cut: 60,
@@ -595,7 +595,7 @@ fn requests_are_tried_again_and_nothing_is_left() {
             interval: ms(1_000),
             ..HostName::new("origin.example", 7)
         };
-        let following = name_resolution::follow(&upstream, name, resolver, pools, &case.local);
+        let following = name_resolution::watch_name(&upstream, name, resolver, pools, &case.local);
         while upstream.with(|group| group.status(0).is_empty()) {
             case.run_for(100);
         }
@@ -604,10 +604,10 @@ fn requests_are_tried_again_and_nothing_is_left() {
             let (of, local) = (upstream.clone(), case.local.clone());
             let asking = request(number, of, local, case.random(), tally.clone());
             let task = case.local.tasks.spawn(asking);
-            case.run_for(case.world.dice(40) + 1);
+            case.run_for(case.world.random_below(40) + 1);
             let ended = || tally.right.load(Relaxed) + tally.failed.load(Relaxed);
             begun += 1;
-            if case.world.dice(10) == 0 {
+            if case.world.random_below(10) == 0 {
                 let before = ended();
                 drop(task);
                 assert_eq!(ended(), before);

@@ -1,4 +1,5 @@
-//! Compiles a page's tokens to operations in one pass. Knows the grammar, and the subset that the unikernel supports.
+//! Compiles a page's tokens to operations in one pass. Implements the grammar, restricted to the subset that the
+//! unikernel supports.
 
 mod call;
 mod expression;
@@ -16,17 +17,17 @@ use crate::opcode::{PageOp, SourceSpan};
 use crate::page::{CompiledPage, SourceLine};
 use scope::ScopeStack;
 
-/// The deepest nesting of expressions and blocks.
+/// The maximum nesting depth of expressions and blocks.
 const DEPTH_MAX: u32 = 64;
 
-/// The most bytes of a page's texts with all its parts, and the most operations.
+/// The limits of a page with all its included parts: bytes of text, and operations.
 const TEXT_LEN_MAX: usize = 4 << 20;
 const OP_COUNT_MAX: usize = 1 << 18;
 
-/// Returns the source of the part of a name.
+/// Returns the source of the part with this name.
 pub type PartLookup<'f, 's> = &'f mut dyn FnMut(&str) -> Option<&'s str>;
 
-/// Compiles a page of this name.
+/// Compiles the page with this name.
 pub fn page<'s>(
     name: &str,
     source: &'s str,
@@ -58,7 +59,7 @@ struct PageCompiler<'s, 'f> {
     tokens: Vec<(PageToken<'s>, u32)>,
     at: usize,
     find: PartLookup<'f, 's>,
-    /// The names of the page and its parts.
+    /// The names of the page and of its included parts.
     names: Vec<String>,
     /// The index of the part being parsed.
     part: usize,
@@ -80,11 +81,11 @@ impl<'s> PageCompiler<'s, '_> {
         token
     }
 
-    /// The line of the last taken token.
+    /// The line of the token that was taken last.
     fn line(&self) -> u32 {
         let at = self
             .at
-            // At the end of the page the last token's line is used.
+            // At the end of the page, the line of the last token.
             .saturating_sub(1)
             .min(self.tokens.len().saturating_sub(1));
         self.tokens.get(at).map_or(1, |(_, line)| *line)
@@ -100,7 +101,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     fn emit(&mut self, op: PageOp) -> usize {
         self.ops.push(op);
-        // Each operation has a line, so that run-time failures can name it.
+        // Each operation has a source line, so that run-time failures can report it.
         self.lines.push(SourceLine {
             part: self.part as u32,
             line: self.line(),
@@ -110,7 +111,7 @@ impl<'s> PageCompiler<'s, '_> {
 
     /// Sets the jump at `from` to lead to the next operation.
     fn patch_jump(&mut self, from: usize) {
-        // Relative distances: operations can be moved as a block, as `conditional` does.
+        // Distances are relative, so that operations can be moved as a block, as in `conditional`.
         let distance = (self.ops.len() - from - 1) as i32;
         if let Some(
             PageOp::Jump(jump)
@@ -174,7 +175,7 @@ impl<'s> PageCompiler<'s, '_> {
     }
 
     fn unexpected<T>(&mut self, message: &str) -> Result<T, ParseError> {
-        // Consumed, so that `line` is that of the found token.
+        // Consumed, so that `line` is the line of the unexpected token.
         self.at += 1;
         let found = match self.tokens.get(self.at - 1) {
             None => "the page ends".to_string(),
@@ -187,12 +188,12 @@ impl<'s> PageCompiler<'s, '_> {
         self.fail(format!("{message}, but {found}"))
     }
 
-    /// Runs `inner` one level deeper, within the nesting limit.
+    /// Runs `inner` one nesting level deeper, within the limit.
     fn deeper<T>(
         &mut self,
         inner: impl FnOnce(&mut Self) -> Result<T, ParseError>,
     ) -> Result<T, ParseError> {
-        // Bounds the recursion of the parser, and so its stack.
+        // The limit bounds the recursion of the parser, and so its stack.
         if self.depth == DEPTH_MAX {
             return self.fail(format!(
                 "expressions or tags are nested more than {DEPTH_MAX} deep"

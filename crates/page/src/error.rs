@@ -1,23 +1,23 @@
-//! Errors in pages and their lines.
+//! Errors in pages, with their source lines.
 
 use alloc::string::String;
 use core::fmt;
 
-/// A page that the direct renderer does not support.
+/// Why a page cannot be compiled for direct rendering.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ParseError {
-    /// Counted from 1.
+    /// Counting starts at 1.
     pub line: u32,
     /// The fault and its remedy.
     pub message: String,
 }
 
-/// Why a page ended early.
+/// Why the run of a page failed.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunFailure {
-    /// Counted from 1.
+    /// Counting starts at 1.
     pub line: u32,
-    /// The fault, for the log; it may contain data of a visitor.
+    /// The fault, for the log; it may contain data of a client.
     pub message: String,
 }
 

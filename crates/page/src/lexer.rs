@@ -1,4 +1,4 @@
-//! Splits a page into tokens, with minijinja's whitespace rules. Independent of the grammar.
+//! Splits a page into tokens, with minijinja's whitespace rules. Does not depend on the grammar.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -32,7 +32,7 @@ const SIGNS: &[&str] = &[
     "<", "(", ")", "[", "]", "{", "}",
 ];
 
-/// The tokens, each with its line.
+/// The tokens of a page, each with its line.
 pub fn tokens(source: &str) -> Result<Vec<(PageToken<'_>, u32)>, ParseError> {
     if source.len() > SOURCE_LEN_MAX {
         return Err(ParseError {
@@ -61,7 +61,7 @@ impl<'s> PageLexer<'s> {
     fn page(&mut self) -> Result<(), ParseError> {
         let mut trims = false;
         while !self.rest.is_empty() {
-            // The tag before ended with `-`.
+            // The previous tag ended with `-`.
             if core::mem::take(&mut trims) {
                 self.skip_whitespace();
             }
@@ -94,7 +94,7 @@ impl<'s> PageLexer<'s> {
         pairs.into_iter().position(is_start)
     }
 
-    /// Reads a tag with or without a sign at its start; returns whether following whitespace is removed.
+    /// Reads a tag, with or without a `-` or `+` at its start. Returns whether the whitespace after the tag is removed.
     fn tag(&mut self, sign_len: usize) -> Result<bool, ParseError> {
         let kind = self.rest.as_bytes().get(1).copied();
         if kind == Some(b'#') {
@@ -105,11 +105,11 @@ impl<'s> PageLexer<'s> {
             else {
                 return Err(self.error("unterminated comment: write #}"));
             };
-            // In `{#-#}` the minus belongs to the start.
+            // In `{#-#}` the minus belongs to the start of the comment.
             let comment = self.take(2 + sign_len + end + 2);
             return Ok(end > 0 && comment.ends_with("-#}"));
         }
-        // Text in a raw block is not searched for tags.
+        // The content of a raw block is not searched for tags.
         if kind == Some(b'%')
             && let Some((len, trims)) = basic_tag(
                 self.rest.get(2 + sign_len..).unwrap_or_default(),
@@ -134,7 +134,7 @@ impl<'s> PageLexer<'s> {
         while let Some(offset) = self.rest[at..].find("{%") {
             at += offset + 2;
             let Some((len, trims_after)) = basic_tag(&self.rest[at..], "endraw", true) else {
-                // Other tags are text within a raw block.
+                // Other tags within a raw block are text.
                 continue;
             };
             let trims_before = self.rest[at..].starts_with('-');
@@ -157,7 +157,7 @@ impl<'s> PageLexer<'s> {
                 .trim_start_matches(|c: char| c.is_ascii_whitespace());
             self.take(self.rest.len() - trimmed.len());
             let signed = self.rest.strip_prefix(['-', '+']);
-            // Inside brackets `}}` may be part of the expression.
+            // Within brackets `}}` may be part of the expression.
             if depth == 0 && signed.is_some_and(|rest| rest.starts_with(end)) {
                 let trims = self.rest.starts_with('-');
                 self.push(PageToken::End, self.line);
@@ -173,7 +173,7 @@ impl<'s> PageLexer<'s> {
         }
     }
 
-    /// Reads one token; returns the change of the bracket depth.
+    /// Reads one token; returns the change in bracket depth.
     fn token(&mut self, end: &str) -> Result<i32, ParseError> {
         let line = self.line;
         let Some(&first) = self.rest.as_bytes().first() else {
@@ -196,7 +196,7 @@ impl<'s> PageLexer<'s> {
             self.push(PageToken::Name(name), line);
             return Ok(0);
         }
-        // The list has longer signs before their prefixes, so the first match is the longest.
+        // In the list, longer signs precede their prefixes, so the first match is the longest.
         let Some(sign) = SIGNS.iter().find(|sign| self.rest.starts_with(**sign)) else {
             let c = self.rest.chars().next().unwrap_or_default();
             return Err(self.error(&format!("unexpected character {c:?}")));
@@ -213,10 +213,10 @@ impl<'s> PageLexer<'s> {
     fn number(&mut self) -> Result<PageToken<'s>, ParseError> {
         let digits = |text: &str| text.bytes().take_while(u8::is_ascii_digit).count();
         let mut len = digits(self.rest);
-        // After a dot, `1.2` are two indices.
+        // After a dot, `1.2` is two indices.
         let is_member = matches!(self.tokens.last(), Some((PageToken::Sign("."), _)));
         let mut is_float = false;
-        // A point without digits is a member access.
+        // A point that is not followed by a digit is a member access.
         let fraction = self.rest[len..].strip_prefix('.').map_or(0, digits);
         if fraction > 0 && !is_member {
             len += 1 + fraction;
@@ -270,7 +270,7 @@ impl<'s> PageLexer<'s> {
 
     fn take(&mut self, len: usize) -> &'s str {
         let (text, rest) = self.rest.split_at_checked(len).unwrap_or((self.rest, ""));
-        // Lines are counted where text is consumed, so every token has its line.
+        // Lines are counted when text is consumed, so each token has its line.
         self.line += text.bytes().filter(|&byte| byte == b'\n').count() as u32;
         self.rest = rest;
         text
@@ -288,7 +288,8 @@ impl<'s> PageLexer<'s> {
     }
 }
 
-/// Matches a tag that is only a name: its length after `{%`, and whether following whitespace is removed.
+/// Matches a tag that consists of one name: returns its length after `{%`, and whether the whitespace after it is
+/// removed.
 fn basic_tag(after: &str, name: &str, may_have_sign: bool) -> Option<(usize, bool)> {
     let blank = |c: char| c.is_ascii_whitespace();
     let mut rest = after;

@@ -1,13 +1,15 @@
-//! Renders `.lrp` pages without minijinja: the part of their language (docs/pages.md) that works without an operating
-//! system, compiled once and run by a machine that stops when it needs a database. Independent of databases,
-//! connections and clocks.
+//! Renders `.lrp` pages without minijinja. It supports the subset of their template language (docs/pages.md) that needs
+//! no operating system. A page is compiled once, and run by a stack machine that suspends whenever it needs a database.
+//! The crate does not depend on databases, connections or clocks.
 //!
 //! ```text
-//! Page::parse ─► Run::begin ─► step ─► Step::Query ─► columns, (value…, row_end)…, answered ─► step ─► … Step::Done
+//! CompiledPage::parse ─► PageRun::begin ─► step ─► RunStep::Query ─► columns, (value…, row_end)…, finish_query
+//!                                            ▲                                                          │
+//!                                            └──────────────────── until RunStep::Done ─────────────────┘
 //! ```
 //!
-//! The output is byte for byte that of minijinja with the server's settings. `CompiledPage::parse` refuses features
-//! outside of the subset, with the remedy.
+//! The output is byte-identical to that of minijinja with the server's settings. `CompiledPage::parse` rejects features
+//! outside of the subset, with a message that suggests a replacement.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Arithmetic, comparison and formatting of numbers. The rules are minijinja's, but integers have 64 bits instead of
+//! Arithmetic, comparison and formatting of numbers, by minijinja's rules, except that integers have 64 bits instead of
 //! 128.
 
 use alloc::format;
@@ -21,7 +21,7 @@ fn to_integer(value: MachineValue) -> Option<i128> {
         MachineValue::Bool(number) => Some(i128::from(number)),
         MachineValue::Int(number) => Some(i128::from(number)),
         MachineValue::UInt(number) => Some(i128::from(number)),
-        // Only floats with an exact integer value; NaN fails the comparison.
+        // Only floats whose value is exactly an integer; the comparison is false for NaN.
         MachineValue::Float(number) if number as i64 as f64 == number => {
             Some(i128::from(number as i64))
         }
@@ -50,9 +50,9 @@ pub fn compare(left: MachineValue, right: MachineValue) -> Option<Ordering> {
     match number_pair(left, right)? {
         NumberPair::Whole(left, right) => Some(left.cmp(&right)),
         NumberPair::Float(a, b) => match (to_integer(left), to_integer(right)) {
-            // Exact if both are integers.
+            // The comparison is exact if both are integers.
             (Some(left), Some(right)) => Some(left.cmp(&right)),
-            // `total_cmp` gives NaN a place, so that sorting is well defined.
+            // `total_cmp` defines an order for NaN, so that sorting is well defined.
             _ => Some(a.partial_cmp(&b).unwrap_or_else(|| a.total_cmp(&b))),
         },
     }
@@ -117,7 +117,7 @@ fn apply_float(op: BinaryOp, left: f64, right: f64) -> Option<f64> {
 fn floor_divided(left: f64, right: f64) -> (f64, f64) {
     let mut remainder = left % right;
     let mut quotient = (left - remainder) / right;
-    // Python's divmod on floats: a zero remainder takes the divisor's sign.
+    // As in Python's divmod on floats, a zero remainder has the sign of the divisor.
     if remainder == 0.0 {
         remainder = 0.0_f64.copysign(right);
     } else if (remainder < 0.0) != (right < 0.0) {
@@ -128,7 +128,7 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
         return (0.0_f64.copysign(left / right), remainder);
     }
     let floored = floor(quotient);
-    // Corrects a quotient that the subtraction has rounded below an integer.
+    // Corrects a quotient that was rounded below an integer by the subtraction.
     let needs_increment = quotient - floored > 0.5;
     (
         if needs_increment {
@@ -142,7 +142,7 @@ fn floor_divided(left: f64, right: f64) -> (f64, f64) {
 
 /// The floor function, which `core` lacks.
 fn floor(number: f64) -> f64 {
-    /// From here on all floats are integers.
+    /// All floats from this value on are integers.
     const WHOLE: f64 = (1_u64 << 52) as f64;
     if number.is_nan() || number.abs() >= WHOLE {
         return number;
@@ -165,7 +165,7 @@ pub fn negated(value: MachineValue) -> Result<MachineValue, String> {
     negated.ok_or_else(|| format!("can't negate {}", value.kind()))
 }
 
-/// Rounds a number to this many decimals, by default 0.
+/// Rounds a number to `digits` decimals, 0 by default.
 pub fn rounded(value: MachineValue, digits: Option<MachineValue>) -> Result<MachineValue, String> {
     let digits = match digits {
         None => 0,
@@ -203,7 +203,7 @@ pub fn write_whole(number: i128, to: &mut Vec<u8>) {
     to.extend_from_slice(&digits[at..]);
 }
 
-/// Writes a finite number as JSON; with an exponent below 1e-5 and from 1e16 on, as the server's serializer does.
+/// Writes a finite number as JSON. As in the server's serializer, numbers below 1e-5 and from 1e16 on have an exponent.
 pub fn write_json(number: f64, to: &mut String) {
     let size = number.abs();
     if (1e-5..1e-4).contains(&size) {
@@ -212,7 +212,7 @@ pub fn write_json(number: f64, to: &mut String) {
         return;
     }
     let start = to.len();
-    // `Debug` uses an exponent below 1e-4, and no plus sign.
+    // `Debug` uses an exponent for numbers below 1e-4, and no plus sign.
     let _ = write!(to, "{number:?}");
     if size >= 1e16
         && let Some(at) = to[start..].find('e')
@@ -221,7 +221,7 @@ pub fn write_json(number: f64, to: &mut String) {
     }
 }
 
-/// Writes a single value other than text, as minijinja does.
+/// Writes a value other than text or a container, as minijinja does.
 pub fn write_plain(value: MachineValue, to: &mut String) {
     let _ = match value {
         MachineValue::Bool(true) => to.write_str("True"),
@@ -235,7 +235,7 @@ pub fn write_plain(value: MachineValue, to: &mut String) {
         MachineValue::Float(number) => {
             let start = to.len();
             let written = write!(to, "{number}");
-            // minijinja shows whole floats with one decimal.
+            // minijinja writes floats with an integer value with one decimal.
             if !to[start..].contains('.') {
                 to.push_str(".0");
             }

@@ -1,4 +1,4 @@
-//! The operations of a page. Independent of the compiler and the machine.
+//! The operations that a page is compiled to.
 
 use crate::value::MachineValue;
 
@@ -9,29 +9,29 @@ pub struct SourceSpan {
     pub len: u32,
 }
 
-/// An operation. Jump distances count from the operation after it.
+/// An operation. Jump distances are relative to the following operation.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PageOp {
     /// Writes text.
     Write(SourceSpan),
-    /// Writes the top value, escaped.
+    /// Pops the top value and writes it, escaped.
     Print,
-    /// Writes an attribute of a variable: the most frequent output of pages.
+    /// Writes an attribute of a variable: the most frequent output in pages.
     PrintAttribute {
         slot: u16,
         name: SourceSpan,
     },
-    /// Drops the top value.
+    /// Pops the top value.
     Drop,
     Push(MachineValue),
     /// Pushes a variable.
     Load(u16),
-    /// Pushes a variable and jumps, if it is set.
+    /// If the variable is set, pushes it and jumps.
     LoadIfSet {
         slot: u16,
         jump: i32,
     },
-    /// Assigns the top value to a variable.
+    /// Pops the top value into a variable.
     Store(u16),
     /// Clears variables.
     Clear {
@@ -39,7 +39,7 @@ pub enum PageOp {
         to: u16,
     },
     Attribute(SourceSpan),
-    /// Looks up a key; the key is above the container.
+    /// Pushes the value of a container for a key; the key is above the container on the stack.
     Item,
     Binary(BinaryOp),
     Not,
@@ -47,23 +47,23 @@ pub enum PageOp {
     Jump(i32),
     /// Pops the top value, and jumps if it is false.
     JumpIfNot(i32),
-    /// `and`, `or`: jumps and keeps the top value if its truth is `truth`, otherwise pops it.
+    /// `and`, `or`: if the truth of the top value equals `truth`, jumps and keeps the value, otherwise pops it.
     JumpKeeping {
         truth: bool,
         jump: i32,
     },
-    /// Queries the database; the values are on the stack.
+    /// Queries the database; the values of the statement's parameters are on the stack.
     Query {
         statement: SourceSpan,
         values: u16,
         is_row: bool,
     },
-    /// Pops the top value, and begins to iterate over it, or jumps if it is empty.
+    /// Pops the top value and starts to iterate over it, or jumps if it is empty.
     For {
         slot: u16,
         jump: i32,
     },
-    /// Begins the next round, or leaves the loop.
+    /// Starts the next iteration, or leaves the loop.
     Next {
         jump: i32,
     },

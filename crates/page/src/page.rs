@@ -7,7 +7,7 @@ use crate::compiler;
 use crate::error::ParseError;
 use crate::opcode::{PageOp, SourceSpan};
 
-/// A compiled page. It is compiled once and run by any number of `PageRun`s.
+/// A compiled page. It is compiled once, and can be run by any number of `PageRun`s.
 #[derive(Clone, Debug)]
 pub struct CompiledPage {
     pub(crate) text: String,
@@ -16,21 +16,21 @@ pub struct CompiledPage {
     pub(crate) lines: Vec<SourceLine>,
     /// The number of variable slots.
     pub(crate) slots: usize,
-    /// The names of the page and its parts.
+    /// The names of the page and of its included parts.
     pub(crate) parts: Vec<String>,
 }
 
-/// A line of the page or of one of its parts.
+/// A source line of the page or of one of its parts.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SourceLine {
-    /// 0 is the page itself.
+    /// The index of the part; 0 is the page itself.
     pub part: u32,
-    /// Counted from 1.
+    /// Counting starts at 1.
     pub line: u32,
 }
 
 impl CompiledPage {
-    /// Compiles a page without includes. Takes up to 64 KiB of stack, for a page with tags nested 64 deep.
+    /// Compiles a page without includes. Needs up to 64 KiB of stack, for a page with tags nested 64 deep.
     ///
     /// # Errors
     /// A syntax error, or an unsupported feature.
@@ -38,11 +38,12 @@ impl CompiledPage {
         CompiledPage::parse_with("", source, &mut |_| None)
     }
 
-    /// Compiles a page with its includes. `name` is its path in the site, such as `shop/item.lrp`; `find` returns the
-    /// source of a part by such a path.
+    /// Compiles a page with its includes. `name` is the path of the page in the site, such as `shop/item.lrp`; `find`
+    /// returns the source of a part by such a path.
     ///
     /// # Errors
-    /// A syntax error, or an unsupported feature; for a part, the message begins with its name.
+    /// A syntax error, or an unsupported feature. If it is in an included part, the message begins with the part's
+    /// name.
     pub fn parse_with<'s>(
         name: &str,
         source: &'s str,

@@ -1,4 +1,4 @@
-//! The machine that runs pages: a stack machine that stops at each query and continues with its rows. Independent of
+//! Runs pages: a stack machine that suspends at each query and continues when it has the rows. Does not depend on
 //! databases.
 
 mod filter;
@@ -18,16 +18,16 @@ use crate::request::PageRequest;
 use crate::value::{MachineValue, PageValue};
 use store::ValueStore;
 
-/// The limits of a page. Exceeding each has a distinct failure.
+/// The limits of a run. Each has its own failure message.
 #[derive(Clone, Copy, Debug)]
 pub struct PageLimits {
-    /// Bytes of the page's text.
+    /// Bytes of output.
     pub output_len_max: usize,
-    /// Bytes of the rows and of computed texts; at most 1 GiB.
+    /// Bytes of rows and computed texts; at most 1 GiB.
     pub memory_len_max: usize,
-    /// Operations.
+    /// The number of operations in loops.
     pub step_count_max: u64,
-    /// Statements.
+    /// The number of SQL statements.
     pub query_count_max: u32,
 }
 
@@ -42,25 +42,25 @@ impl Default for PageLimits {
     }
 }
 
-/// The next action of a run's caller.
+/// The action that a run requires of its caller.
 #[derive(Debug)]
 pub enum RunStep<'r> {
     /// A statement to execute: pass its rows by `PageRun::columns`, `PageRun::value` and `PageRun::row_end`, end with
-    /// `PageRun::finish_query` or `PageRun::refused`, and call `PageRun::step` again. Until then a further call returns
-    /// the same statement again.
+    /// `PageRun::finish_query` or `PageRun::refused`, then call `PageRun::step` again. Until then further calls of
+    /// `step` return the same statement.
     Query {
         /// A literal in the page.
         statement: &'r str,
-        /// The values of its `?`, one for each.
+        /// The values of its `?` parameters, in order.
         values: StatementValues<'r>,
     },
     /// The page is complete.
     Done,
-    /// The page failed: its output so far is void, and `PageRun::begin` is next.
+    /// The page failed: its output so far must be discarded, and the next call is `PageRun::begin`.
     Failed(RunFailure),
 }
 
-/// The values for a statement.
+/// The values of a statement's parameters.
 #[derive(Clone, Debug)]
 pub struct StatementValues<'r> {
     values: core::slice::Iter<'r, MachineValue>,
@@ -90,7 +90,7 @@ impl<'r> Iterator for StatementValues<'r> {
 
 impl ExactSizeIterator for StatementValues<'_> {}
 
-/// A loop in progress.
+/// The state of a loop.
 #[derive(Clone, Copy, Debug)]
 struct LoopState {
     iterable: MachineValue,
@@ -99,18 +99,18 @@ struct LoopState {
     slot: u16,
 }
 
-/// The progress of a query.
+/// The state of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum QueryState {
     No,
-    /// Rows are expected; for `row(…)` only the first one counts.
+    /// Rows are expected; for `row(…)` only the first row is used.
     Rows {
         is_row: bool,
     },
     Answered,
 }
 
-/// A page that runs for a request. Its allocations are reused by the next page.
+/// The run of a page for one request. The next run reuses its allocations.
 #[derive(Debug)]
 pub struct PageRun {
     limits: PageLimits,
@@ -130,9 +130,9 @@ pub struct PageRun {
 }
 
 impl PageRun {
-    /// A machine; call [`begin`](Run::begin) next.
+    /// A run without a page; call [`begin`](PageRun::begin) next.
     pub fn new(limits: PageLimits) -> PageRun {
-        /// Positions in memory are 32-bit numbers.
+        /// Positions in the buffers are 32-bit numbers.
         const MEMORY_LEN_MAX: usize = 1 << 30;
         PageRun {
             limits: PageLimits {
@@ -153,7 +153,7 @@ impl PageRun {
         }
     }
 
-    /// Begins a page at its start, in any state.
+    /// Starts to run a page from its beginning; allowed in every state.
     // Buffers keep their allocations for the next page.
     pub fn begin(&mut self, page: &CompiledPage) {
         self.at = 0;
@@ -170,8 +170,8 @@ impl PageRun {
         self.pending_error = None;
     }
 
-    /// Runs the page until it needs rows or ends. The page, the request and the output must be the same in all calls
-    /// for a page. Text is appended to `out`.
+    /// Runs the page until it needs rows or ends. All calls for a page must have the same page, request and output.
+    /// Text is appended to `out`.
     pub fn step<'r>(
         &'r mut self,
         page: &'r CompiledPage,
@@ -181,7 +181,7 @@ impl PageRun {
         if let Err(message) = self.run(page, request, out) {
             return RunStep::Failed(self.failure(page, message));
         }
-        // `run` stops behind the operation, so the last one is at `at - 1`.
+        // `run` stops after the operation, so the last operation is at `at - 1`.
         let last = self.at.checked_sub(1).and_then(|at| page.ops.get(at));
         match last {
             Some(&PageOp::Query { statement, .. }) if self.query_state != QueryState::No => {
@@ -198,26 +198,26 @@ impl PageRun {
         }
     }
 
-    /// Begins a result with the names of its columns, replacing one that was begun before.
+    /// Begins a result with the names of its columns; a result that was begun before is dropped.
     pub fn columns<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         if matches!(self.query_state, QueryState::Rows { .. }) {
             self.store.begin_rows(names);
         }
     }
 
-    /// Adds the next value of the row; one for each column.
+    /// Adds the next value of the current row; there must be one for each column.
     #[inline]
     pub fn value(&mut self, value: PageValue<'_>) {
         let QueryState::Rows { is_row } = self.query_state else {
             return;
         };
-        // After a failure, and after the first row of `row(…)`, values are ignored.
+        // Values are ignored after a failure, and after the first row of `row(…)`.
         if self.pending_error.is_none() && (!is_row || self.store.row_count() == 0) {
             self.store.push_cell(value);
         }
     }
 
-    /// Completes the row.
+    /// Completes the current row.
     #[inline]
     pub fn row_end(&mut self) {
         let QueryState::Rows { is_row } = self.query_state else {
@@ -227,7 +227,7 @@ impl PageRun {
             return;
         }
         self.store.end_row();
-        // Checked per row: a result may be larger than the memory of the machine.
+        // Checked for each row, since a result may be larger than the memory of the machine.
         if self.store.len() > self.limits.memory_len_max {
             // Further rows are dropped; the next `step` reports the failure.
             self.pending_error = Some(self.memory_error());
@@ -247,23 +247,23 @@ impl PageRun {
         }
     }
 
-    /// Reports that the query failed; the next `step` fails with this reason.
+    /// Reports that the query failed; the next call of `step` fails for this reason.
     pub fn refused(&mut self, reason: &str) {
         self.pending_error = Some(format!("the database reports: {reason}"));
         self.query_state = QueryState::Answered;
     }
 
-    /// The operations that its loops have run so far.
+    /// The number of operations that the page's loops have run so far.
     pub fn steps(&self) -> u64 {
         self.steps
     }
 
-    /// The page's status, fields and cache lifetime; final when it is complete.
+    /// The status, fields and cache lifetime set by the page; final when the page is complete.
     pub fn reply(&self) -> &PageReply {
         &self.reply
     }
 
-    /// The source of the last operation: the name of the page or its part, and the line.
+    /// The source of the last operation: the name of the page or part, and the line.
     pub fn source_location<'p>(&self, page: &'p CompiledPage) -> (&'p str, u32) {
         let (part, line) = self.part_and_line(page);
         (page.parts.get(part).map_or("", String::as_str), line)
@@ -278,7 +278,7 @@ impl PageRun {
     fn failure(&self, page: &CompiledPage, message: String) -> RunFailure {
         let (part, line) = self.part_and_line(page);
         let message = match page.parts.get(part) {
-            // Part 0 is the page itself, which the caller names.
+            // Part 0 is the page itself; the caller adds its name.
             Some(name) if part > 0 => format!("in {name}: {message}"),
             _ => message,
         };

@@ -1,19 +1,20 @@
-//! A page's response besides its text. Checks all values, so that none can inject further fields.
+//! The response metadata that a page can set: status, fields and cache lifetime. All values are validated, so that none
+//! can inject further fields.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 
-/// A response without its text.
+/// A response without its content.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct PageReply {
-    /// The status, from 200 to 599; `None` means 200.
+    /// The status, 200 to 599; `None` means 200.
     pub status: Option<u16>,
-    /// Fields with distinct names, without those of the connection or the length.
+    /// Fields with distinct names. Connection-specific fields and Content-Length are excluded.
     pub fields: Vec<(String, String)>,
-    /// The seconds for which caches may store it.
+    /// The cache lifetime in seconds.
     pub cache_s: Option<u64>,
-    /// The page used data that differ between visitors: only the visitor's browser may store it.
+    /// The page used data that differs between clients, so only the browser of this client may store the response.
     pub is_personal: bool,
 }
 
@@ -36,7 +37,7 @@ impl PageReply {
         Ok(())
     }
 
-    /// Sets a field, replacing one of the same name.
+    /// Sets a field, replacing a field of the same name.
     pub(crate) fn set_field(&mut self, name: &str, value: &str) -> Result<(), String> {
         const OTHERS: &[&str] = &[
             "set-cookie",
@@ -68,7 +69,7 @@ impl PageReply {
     }
 }
 
-/// A character of a token (RFC 9110 §5.6.2).
+/// Whether a byte is allowed in a token (RFC 9110 §5.6.2).
 fn is_token(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || b"!#$%&'*+-.^_`|~".contains(&byte)
 }

@@ -1,17 +1,17 @@
-//! A request as pages see it, and the decoding of queries and cookies.
+//! The request as visible to pages, and the decoding of queries and cookies.
 
 use alloc::string::String;
 use core::net::IpAddr;
 
-/// A request for a page. Invalid UTF-8 in it is shown as U+FFFD.
+/// A request for a page. Invalid UTF-8 in it is replaced by U+FFFD.
 pub trait PageRequest {
-    /// `GET`
+    /// The method, such as `GET`.
     fn method(&self) -> &str;
     /// The path, decoded.
     fn path(&self) -> &[u8];
     /// The target as the client sent it.
     fn target(&self) -> &[u8];
-    /// The host's name.
+    /// The host name.
     fn host(&self) -> &[u8];
     /// The query without its `?`; empty if there is none.
     fn query(&self) -> &[u8];
@@ -21,10 +21,10 @@ pub trait PageRequest {
     fn field(&self, name: &str) -> Option<&[u8]>;
 }
 
-/// The most pairs that are examined; further ones are ignored.
+/// The maximum number of pairs that are examined; further ones are ignored.
 const PAIRS_MAX: usize = 1_000;
 
-/// Appends the first value with this name in `a=1&b=2`; false if there is none.
+/// Appends the first value with this name in a query like `a=1&b=2`; false if there is none.
 pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
     let mut pairs = query
         .split(|&byte| byte == b'&')
@@ -43,9 +43,9 @@ pub fn parameter(query: &[u8], name: &str, to: &mut String) -> bool {
     false
 }
 
-/// Whether an encoded name equals `name` after decoding. `scratch` is unchanged afterwards.
+/// Whether an encoded name equals `name` after decoding. `scratch` is restored before returning.
 fn is_name(encoded_name: &[u8], name: &str, scratch: &mut String) -> bool {
-    // Names without escapes are compared without decoding, which is the usual case.
+    // The usual case: names without escapes are compared without decoding.
     if !encoded_name
         .iter()
         .any(|byte| matches!(byte, b'%' | b'+' | 0x80..))
@@ -55,12 +55,12 @@ fn is_name(encoded_name: &[u8], name: &str, scratch: &mut String) -> bool {
     let initial_len = scratch.len();
     decode(encoded_name, true, scratch);
     let is_name = &scratch[initial_len..] == name;
-    // The scratch text is the page's own buffer; only the value may stay in it.
+    // `scratch` is the page's own buffer, so only the value may remain in it.
     scratch.truncate(initial_len);
     is_name
 }
 
-/// Appends the first cookie with this name in `a=1; b=2`; false if there is none.
+/// Appends the first cookie with this name in a field like `a=1; b=2`; false if there is none.
 pub fn cookie(line: &[u8], name: &str, to: &mut String) -> bool {
     for pair in line.split(|&byte| byte == b';').take(PAIRS_MAX) {
         let Some(at) = pair.iter().position(|&byte| byte == b'=') else {
@@ -74,7 +74,7 @@ pub fn cookie(line: &[u8], name: &str, to: &mut String) -> bool {
     false
 }
 
-/// Appends decoded text: `%` with two digits stands for a byte, and optionally `+` for a space.
+/// Appends decoded text: `%` and two digits are a byte, and `+` is a space if `plus_is_space`.
 fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
     let is_special = |byte: &u8| *byte == b'%' || *byte == b'+' && plus_is_space;
     if !bytes.iter().any(is_special) {
@@ -90,14 +90,14 @@ fn decode(mut bytes: &[u8], plus_is_space: bool, to: &mut String) {
                 bytes = &rest[2..];
             }
             (b'+', ..) if plus_is_space => decoded.push(b' '),
-            // An incomplete escape stays as text.
+            // An incomplete escape is kept as text.
             _ => decoded.push(first),
         }
     }
     push_lossy(&decoded, to);
 }
 
-/// Appends bytes as text, with U+FFFD for invalid UTF-8.
+/// Appends bytes as text; invalid UTF-8 becomes U+FFFD.
 pub fn push_lossy(bytes: &[u8], to: &mut String) {
     match core::str::from_utf8(bytes) {
         Ok(text) => to.push_str(text),
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_value_is_decoded() {
+    fn first_parameter_with_the_name_is_decoded() {
         assert_eq!(param("a=1&b=2&a=3", "a").as_deref(), Some("1"));
         assert_eq!(param("a=1+2%21%", "a").as_deref(), Some("1 2!%"));
         assert_eq!(param("%61=%e2%98%83", "a").as_deref(), Some("☃"));
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn cookies_are_found() {
+    fn first_cookie_with_the_name_is_decoded() {
         let mut to = String::new();
         assert!(cookie(b"a=1; session=x%20y+z ;b", "session", &mut to));
         assert_eq!(to, "x y+z");

@@ -1,9 +1,9 @@
-//! Questions about SQL statements: the number of their values, and whether they only read. The rules are those of
-//! MariaDB and MySQL, the databases of images; for other databases the server checks a statement again.
+//! Analyzes SQL statements: the number of their parameters, and whether they only read. The rules are those of MariaDB
+//! and MySQL, the databases used by unikernel images; for other databases the server checks a statement again.
 
 use crate::statement_lexer::{PieceKind, SqlDialect, StatementPieces};
 
-/// Whether a statement begins like a read.
+/// Whether the first word of a statement is that of a reading statement.
 pub fn is_read(sql: &str) -> bool {
     const READING: &[&str] = &[
         "SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE", "WITH", "EXPLAIN",
@@ -14,19 +14,19 @@ pub fn is_read(sql: &str) -> bool {
         .any(|keyword| keyword.eq_ignore_ascii_case(word))
 }
 
-/// The number of values of a statement.
+/// The number of parameter values of a statement.
 pub fn values(sql: &str) -> usize {
     let count = |(kind, _)| match kind {
         PieceKind::Parameter => 1,
-        // PostgreSQL's operator is two values for the databases of images.
+        // `??`, an operator in PostgreSQL, is two parameters in MariaDB and MySQL.
         PieceKind::Operator => 2,
         _ => 0,
     };
     pieces(sql).map(count).sum()
 }
 
-/// The first word; empty if an executable comment is before it: by its version a server skips or executes the comment,
-/// and so has one of two first words.
+/// The first word; empty if it is preceded by an executable comment. Depending on its version, a server executes or
+/// ignores such a comment, so either of two words may be the first.
 fn first_word(sql: &str) -> &str {
     let is_skipped = |c: char| c.is_whitespace() || c == '(';
     let start = pieces(sql)
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn values_are_found_outside_of_texts_names_and_comments() {
+    fn parameters_in_strings_names_and_comments_are_not_counted() {
         let sql = "SELECT '?' , \"a?\", `b?` -- ?\n, /* ? */ x FROM t WHERE a = ? AND b = 'it''s ?' AND c=?";
         assert_eq!(values(sql), 2);
         for sql in ["'?", "/* ?", "-- ?", "`?", "é", ""] {
@@ -57,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_and_comments_end_as_in_mariadb() {
+    fn strings_and_comments_end_as_in_mariadb() {
         let sql = r#"SELECT 'it\'s ?', "\"?", `\` FROM t WHERE a = ? AND b = '\\' AND c = ?"#;
         assert_eq!(values(sql), 2);
         assert_eq!(values("SELECT /*! ? */ /* ? */ 2*/*M!3*/? /*!"), 2);
@@ -68,16 +68,16 @@ mod tests {
     }
 
     #[test]
-    fn executable_comments_before_the_first_word_are_no_reads() {
+    fn statement_beginning_with_executable_comment_is_not_a_read() {
         assert!(is_read("SELECT 1 /*!50000 + 1 */"));
-        // A server older than 9.99.99 would delete.
+        // A server older than 9.99.99 would execute the DELETE.
         assert!(!is_read("/*!99999 SELECT */ DELETE FROM t"));
         assert!(!is_read("/*!40101 DELETE */ FROM t"));
         assert!(!is_read("/*! DELETE */ SELECT"));
     }
 
     #[test]
-    fn the_first_word_tells_what_reads() {
+    fn first_word_determines_whether_a_statement_reads() {
         for sql in [
             "select 1",
             " \n(SELECT 1)",

@@ -1,10 +1,10 @@
-//! Splits SQL statements into code, texts, comments and parameters, by the rules of their database.
+//! Splits SQL statements into code, quoted strings, comments and parameters, by the rules of a database.
 
-/// The rules of a database for comments and texts.
+/// The rules of a database for comments and quoted strings.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SqlDialect {
-    /// MariaDB and MySQL in their default mode: backslashes escape, `#` begins a comment, `--` only before a space,
-    /// and executable comments (`/*! … */`) are code.
+    /// MariaDB and MySQL in their default mode: backslash is an escape character; `#` begins a comment, `--` only
+    /// before a space; executable comments (`/*! … */`) are code.
     MySql,
     /// PostgreSQL.
     PostgreSql,
@@ -17,11 +17,11 @@ pub enum SqlDialect {
 pub enum PieceKind {
     /// Words, numbers and operators.
     Code,
-    /// A text or a quoted name.
+    /// A quoted string or name.
     Quoted,
-    /// A comment, or the end of an executable one.
+    /// A comment, or the end of an executable comment.
     Comment,
-    /// The beginning of an executable comment; its content follows as code.
+    /// The start of an executable comment; its content follows as code.
     Executable,
     /// `?`
     Parameter,
@@ -29,11 +29,11 @@ pub enum PieceKind {
     Operator,
 }
 
-/// Splits a statement into pieces, which together are the whole text.
+/// Splits a statement into pieces; concatenated, they are the whole statement.
 pub struct StatementPieces<'a> {
     rest: &'a str,
     dialect: SqlDialect,
-    /// Within an executable comment.
+    /// Whether the current position is within an executable comment.
     is_executable: bool,
 }
 
@@ -68,7 +68,7 @@ impl StatementPieces<'_> {
                 .find(|prefix| text.starts_with(prefix));
             if let Some(begin) = executable.filter(|_| self.dialect == SqlDialect::MySql) {
                 self.is_executable = true;
-                // The lowest version of the server that executes it may follow.
+                // The lowest server version that executes the comment may follow.
                 let content = text[begin.len()..].trim_start_matches(|c: char| c.is_ascii_digit());
                 return (PieceKind::Executable, text.len() - content.len());
             }
@@ -76,7 +76,7 @@ impl StatementPieces<'_> {
             return (PieceKind::Comment, end);
         }
         if let Some(quote) = text.chars().next().filter(|c| "'\"`".contains(*c)) {
-            // Backslashes in quoted names are plain characters.
+            // Backslashes in quoted names are ordinary characters.
             let has_escapes = self.dialect == SqlDialect::MySql && quote != '`';
             return (PieceKind::Quoted, quoted_len(text, quote, has_escapes));
         }
@@ -87,7 +87,7 @@ impl StatementPieces<'_> {
         if self.dialect != SqlDialect::MySql {
             return text.starts_with("--");
         }
-        // `5--1` is a difference.
+        // `5--1` is a subtraction.
         text.starts_with('#')
             || text.strip_prefix("--").is_some_and(|rest| {
                 let next = rest.chars().next();
@@ -123,8 +123,8 @@ impl<'a> Iterator for StatementPieces<'a> {
     }
 }
 
-/// The length of a text or name with its quotes. A doubled quote ends one text and begins the next, which has the same
-/// effect.
+/// The length of a quoted string or name, including its quotes. A doubled quote ends one string and begins the next,
+/// which has the same effect.
 fn quoted_len(text: &str, quote: char, has_escapes: bool) -> usize {
     let mut is_escaped = false;
     let end = text.char_indices().skip(1).find(|(_, c)| {
@@ -147,7 +147,7 @@ mod tests {
         SqlDialect::Sqlite,
     ];
 
-    /// All sequences of these texts, up to a length.
+    /// Checks all sequences of these texts, up to a length.
     fn check_sequences(texts: &[&str], prefix: &mut String, len: usize) {
         for dialect in DIALECTS {
             let mut whole = String::new();
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_are_the_whole_statement() {
+    fn concatenated_pieces_are_the_whole_statement() {
         let texts = [
             "'", "\"", "`", "\\", "?", "/*", "/*!", "*/", "*", "/", "--", "-", " ", "#", "\n", "é",
             "1",

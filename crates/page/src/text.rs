@@ -1,4 +1,4 @@
-//! Text output as HTML and JSON.
+//! Writes text as HTML and JSON.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -6,7 +6,7 @@ use core::fmt::Write;
 
 use crate::value::{MachineValue, TextRef};
 
-/// The empty text: the result of functions called for their effect.
+/// The empty text: the result of functions that are called for their effect.
 pub const EMPTY: MachineValue = MachineValue::Text(TextRef {
     at: 0,
     len: 0,
@@ -44,7 +44,7 @@ pub fn escape(text: &[u8], to: &mut Vec<u8>) {
     to.extend_from_slice(rest);
 }
 
-/// As `escape`, to a string.
+/// Like `escape`, for a string.
 pub fn escape_into(text: &str, to: &mut String) {
     for c in text.chars() {
         match u8::try_from(c).ok().and_then(escaped) {
@@ -66,7 +66,7 @@ pub fn json(text: &str, to: &mut String) {
             '\t' => to.push_str("\\t"),
             '\u{8}' => to.push_str("\\b"),
             '\u{c}' => to.push_str("\\f"),
-            // Escaped as in the server's `tojson`, so that the text can stand in a script or an attribute.
+            // Escaped as in the server's `tojson`, so that the text may be placed in a script or an attribute.
             '<' | '>' | '&' | '\'' | '\0'..='\u{1f}' => {
                 let _ = write!(to, "\\u{:04x}", u32::from(c));
             }

@@ -1,36 +1,36 @@
-//! Values: those of the crate's interface, and those of the machine.
+//! Values: those of the crate's interface, and those of the stack machine.
 
-/// A value between pages and databases.
+/// A value passed between pages and databases.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PageValue<'v> {
-    /// NULL, none
+    /// NULL; `none` in pages.
     Null,
-    /// A boolean; for a database it is 1 or 0.
+    /// A boolean; databases receive it as 1 or 0.
     Bool(bool),
     /// An integer.
     Int(i64),
-    /// An integer above the range of `Int`; smaller ones are accepted too.
+    /// An integer above the range of `Int`; smaller ones are accepted, too.
     UInt(u64),
     /// Any other number.
     Float(f64),
     /// Text.
     Text(&'v str),
-    /// Bytes: text if they are UTF-8, otherwise text with U+FFFD.
+    /// Bytes: shown as text; invalid UTF-8 becomes U+FFFD.
     Bytes(&'v [u8]),
 }
 
-/// A text in one of two buffers: the page's, or the run's.
+/// A text in one of two buffers: the page's or the run's.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct TextRef {
     pub at: u32,
     pub len: u32,
-    /// It is in the page.
+    /// The text is in the page's buffer.
     pub in_page: bool,
-    /// It is not escaped.
+    /// The text is HTML, and must not be escaped.
     pub is_safe: bool,
 }
 
-/// A list of pairs of the request.
+/// A group of name-value pairs of the request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestPairs {
     Params,
@@ -38,7 +38,8 @@ pub enum RequestPairs {
     Fields,
 }
 
-/// A value of the machine. Large data are referred to by position, so that values can be copied.
+/// A value of the stack machine. Texts and containers are stored elsewhere and referred to by position, so that values
+/// can be copied.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum MachineValue {
     /// A variable that is not set.
@@ -56,9 +57,9 @@ pub enum MachineValue {
         at: u32,
         len: u32,
     },
-    /// A result.
+    /// The rows of a query.
     Rows(u32),
-    /// A row of a result.
+    /// A row of a query.
     Row {
         result: u32,
         row: u32,
@@ -68,10 +69,10 @@ pub enum MachineValue {
 }
 
 impl MachineValue {
-    /// The rank of texts; values of higher ranks contain other values.
+    /// The rank of texts; values of higher ranks are containers.
     pub const TEXT_RANK: u8 = 4;
 
-    /// An integer; `None` if it has more than 64 bits.
+    /// An integer; `None` if it does not fit into 64 bits.
     pub fn from_integer(number: i128) -> Option<MachineValue> {
         i64::try_from(number)
             .map(MachineValue::Int)
@@ -79,7 +80,7 @@ impl MachineValue {
             .ok()
     }
 
-    /// The type's name for messages.
+    /// The name of the type, for messages.
     pub fn kind(self) -> &'static str {
         match self {
             MachineValue::Unset | MachineValue::Undefined => "undefined",
@@ -94,7 +95,7 @@ impl MachineValue {
         }
     }
 
-    /// Whether it is a scalar.
+    /// Whether the value is a scalar.
     pub fn is_single(self) -> bool {
         matches!(
             self,
@@ -107,7 +108,7 @@ impl MachineValue {
         )
     }
 
-    /// The order of values of different types.
+    /// The rank of the type, by which values of different types are ordered.
     pub fn rank(self) -> u8 {
         match self {
             MachineValue::Unset | MachineValue::Undefined => 0,

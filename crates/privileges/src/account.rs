@@ -1,4 +1,4 @@
-//! Changes from root to an unprivileged user, once everything that needs root is open.
+//! Changes the process from root to an unprivileged user, once everything that needs root is open.
 
 use std::ffi::{CStr, CString};
 use std::fs::{File, OpenOptions};
@@ -18,19 +18,19 @@ use rustix::thread::{
 
 use crate::helper::{self, UntrustedPath};
 
-/// The default user of a server started as root: the package's, if installed.
+/// The default users of a server started as root, in order of preference: the package's, if it exists.
 const DEFAULT_USERS: [&str; 2] = ["lowroad", "nobody"];
-/// The user of CGI programs of a server that stays root.
+/// The user that runs CGI programs if the server stays root.
 const PROGRAM_USER: &str = "nobody";
-/// The capabilities that the server keeps: a reload may add a port below 1024.
+/// The capabilities that the server keeps, since a reload may add a port below 1024.
 const KEPT: CapabilitySet = CapabilitySet::NET_BIND_SERVICE;
 
-/// The numbers of a user and a group.
+/// The numeric ids of a user and a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct UserIds {
-    /// The user's.
+    /// The user id.
     pub uid: u32,
-    /// The group's.
+    /// The group id.
     pub gid: u32,
 }
 
@@ -40,10 +40,10 @@ pub struct ServerAccount {
     group: Gid,
 }
 
-/// The user that the server becomes, if it is root and does not stay root; and a note for the log.
+/// The user that the server becomes, if it runs as root and is not to stay root; and a note for the log.
 ///
 /// # Errors
-/// The configured user or group does not exist.
+/// If the configured user or group does not exist.
 pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>), String> {
     if !Uid::effective().is_root() {
         let configured = config
@@ -80,7 +80,7 @@ pub fn account(config: &Config) -> Result<(Option<ServerAccount>, Option<String>
 }
 
 impl ServerAccount {
-    /// The numbers of user and group.
+    /// The user's and the group's ids.
     pub fn ids(&self) -> UserIds {
         UserIds {
             uid: self.user.uid.as_raw(),
@@ -88,17 +88,19 @@ impl ServerAccount {
         }
     }
 
-    /// Opens a log while this process is root, so that the user can open it again after it was rotated. Where the user, or
-    /// another user, may choose the file of the path, the user opens it: else root would write to a file of their choice.
+    /// Opens a log while this process is root, and gives it to the user, who can then open it again after rotation. If
+    /// the user, or another user, can change what the path refers to, the file is opened with the user's rights;
+    /// otherwise root could be made to write to any file.
     ///
     /// # Errors
-    /// As of open(2).
+    /// Those of open(2).
     pub fn open_log(&self, path: &Path) -> io::Result<File> {
         let plain = || LogWriter::open_target(&LogDestination::File(path.to_owned()));
         let file = match helper::open_log(path) {
             Ok(file) => file,
             Err(UntrustedPath::By(_)) => return self.do_as_user(plain),
-            // A target other than a file, such as /dev/stdout. Root owns the existing part of the path.
+            // The path may name something other than a file, such as /dev/stdout. Root owns the existing part of the
+            // path.
             Err(UntrustedPath::Kind | UntrustedPath::Io(_)) => plain()?,
         };
         fchown(
@@ -109,11 +111,12 @@ impl ServerAccount {
         Ok(file)
     }
 
-    /// Opens a file of secrets that is written, too, while this process is root. Where the user, or another user, may choose
-    /// the file of the path, the user opens it, by `open`: else root would read or write a file of their choice.
+    /// Opens a file of secrets, for reading and writing, while this process is root. If the user, or another user, can
+    /// change what the path refers to, `open` opens the file with the user's rights; otherwise root could be made to
+    /// read or write any file.
     ///
     /// # Errors
-    /// Why it can't be opened.
+    /// The reason for which the file can't be opened.
     pub fn open_secret(
         &self,
         path: &Path,
@@ -133,7 +136,7 @@ impl ServerAccount {
         }
     }
 
-    /// Runs a function with the user's rights, on a thread that becomes the user.
+    /// Runs a function with the user's rights, on a separate thread that becomes the user.
     fn do_as_user<T: Send>(&self, action: impl FnOnce() -> io::Result<T> + Send) -> io::Result<T> {
         let name = CString::new(self.user.name.clone())?;
         let groups = getgrouplist(&name, self.group)?;
@@ -148,9 +151,10 @@ impl ServerAccount {
         );
         thread::scope(|scope| {
             let done = scope.spawn(|| {
-                // The system calls, unlike those of the C library, change the calling thread alone.
+                // The system calls change only the calling thread; the functions of the C library would change all
+                // threads.
                 set_thread_groups(&groups)?;
-                // The user last: without root's uid, the thread could not change its groups any more.
+                // The user is changed last, since the thread can't change its groups without root's uid.
                 set_thread_res_gid(gid, gid, gid)?;
                 set_thread_res_uid(uid, uid, uid)?;
                 action()
@@ -160,11 +164,12 @@ impl ServerAccount {
         })
     }
 
-    /// Becomes the user permanently, except for [`KEPT`]. Starts a helper with root's rights for the files that the
-    /// configuration in `source` names. Returns a note for the log.
+    /// Becomes the user permanently, except for the capabilities in [`KEPT`]. Gives the disk cache to the user, and
+    /// starts a helper with root's rights for the files that the configuration in `source` names. Returns a note for
+    /// the log.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn drop_root(
         &self,
         config: &Config,
@@ -172,20 +177,20 @@ impl ServerAccount {
     ) -> Result<Option<String>, String> {
         let name = &self.user.name;
         if let Some(path) = &config.server.disk_cache {
-            // As root: only root may change the owner of files.
+            // While still root, since only root may change the owner of files.
             chown_disk_cache(path, self.user.uid, self.group)
                 .map_err(|error| format!("can't give {} to {name}: {error}", path.display()))?;
         }
         self.leave_root(source)
     }
 
-    /// Becomes the user without giving it any files.
+    /// As [`ServerAccount::drop_root`], but gives no files to the user.
     ///
     /// # Errors
-    /// The kernel refuses.
+    /// If the kernel refuses.
     pub fn leave_root(&self, source: Option<&Path>) -> Result<Option<String>, String> {
         let name = &self.user.name;
-        // Started by root: it keeps the rights that this process gives up below.
+        // The helper is started before this process gives up its rights, so that the helper keeps them.
         let started = source.map(|source| helper::start(source, self.ids()));
         let note = started.and_then(Result::err).map(|error| {
             format!("files that only root can open will be inaccessible after the start: {error}")
@@ -197,11 +202,11 @@ impl ServerAccount {
     }
 }
 
-/// Runs a test with the rights of the user that a server of this configuration becomes. The test may only examine
-/// files, because the rest of the process is unchanged.
+/// Runs a test with the rights of the user that a server with this configuration becomes. The test may only examine
+/// files, since the rest of the process stays unchanged.
 ///
 /// # Errors
-/// The user does not exist, or the kernel refuses.
+/// If the user does not exist, or the kernel refuses.
 pub fn test_as_server<T: Send>(
     config: &Config,
     test: impl FnOnce() -> T + Send,
@@ -214,22 +219,24 @@ pub fn test_as_server<T: Send>(
     tested.map_err(|error| format!("can't check access as {}: {error}", account.user.name))
 }
 
-/// Clears the ambient set of a server that was never root: programs that it starts would have its capabilities.
+/// Clears the ambient capability set of a server that was never root; otherwise the programs that it starts would
+/// inherit these capabilities.
 pub fn forget_ambient_capabilities() {
-    // Kernels without ambient sets refuse.
+    // Kernels without ambient sets return an error.
     let _ = clear_ambient_capability_set();
 }
 
-/// Changes the user of the whole process. The calling thread, and those that it starts later, keep [`KEPT`].
+/// Changes the user of the whole process. The calling thread, and threads that it starts later, keep the capabilities
+/// in [`KEPT`].
 fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     // PR_SET_KEEPCAPS: otherwise setuid(2) clears the permitted set.
     set_keep_capabilities(true)?;
-    // The user last: without CAP_SETGID, the groups can't be changed any more.
+    // The user is changed last, since the groups can't be changed without CAP_SETGID.
     initgroups(name, group)?;
     setgid(group)?;
     setuid(user)?;
     let retained = capabilities(None)?.permitted & KEPT;
-    // Not inheritable: a program that the server starts has none of them.
+    // Not inheritable, so that programs that the server starts have no capabilities.
     let sets = CapabilitySets {
         effective: retained,
         permitted: retained,
@@ -239,11 +246,11 @@ fn become_user(name: &CStr, user: Uid, group: Gid) -> io::Result<()> {
     Ok(set_keep_capabilities(false)?)
 }
 
-/// The user and group of CGI programs, whether or not the server has given up root. They run as root only if the
-/// configuration names root. `None`: as the server.
+/// The user and group of CGI programs, whether or not the server has given up root. CGI programs run as root only if
+/// the configuration names root. `None`: the server's own.
 ///
 /// # Errors
-/// They can't become that user.
+/// If CGI programs can't run as that user.
 pub fn program_account(configured: Option<&str>) -> Result<Option<(u32, u32)>, String> {
     match configured {
         Some(name) if !Uid::effective().is_root() => match is_current_user(name) {
@@ -261,10 +268,10 @@ pub fn program_account(configured: Option<&str>) -> Result<Option<(u32, u32)>, S
     }
 }
 
-/// Gives the folder of the disk cache and its files to the user. The user owned the folder before and may have placed
-/// links there, so a file with more than one name keeps its owner.
+/// Gives the folder of the disk cache and its files to the user. The user may already own the folder and have placed
+/// links in it, so a file with several names (hard links) keeps its owner.
 fn chown_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
-    // An unreadable folder was reported when it was taken.
+    // An unreadable folder was already reported when it was opened.
     let (Ok(folder), Ok(entries)) = (File::open(path), path.read_dir()) else {
         return Ok(());
     };
@@ -276,9 +283,9 @@ fn chown_disk_cache(path: &Path, user: Uid, group: Gid) -> io::Result<()> {
     files.try_for_each(chown)
 }
 
-/// Opens a file, unless the name is a link, or the file has another one.
+/// Opens a file, unless the path is a symbolic link, or the file has further hard links.
 fn file_of_one_name(path: &Path) -> Option<File> {
-    // Opening a FIFO would wait for a writer.
+    // Without NONBLOCK, opening a FIFO would wait for a writer.
     let flags = OFlags::NOFOLLOW | OFlags::NONBLOCK;
     let mut options = OpenOptions::new();
     let file = options
@@ -313,14 +320,14 @@ fn default_user(config: &Config) -> Option<User> {
     user.filter(|_| readable)
 }
 
-/// Whether all users may read a folder and reach it.
+/// Whether all users may read and reach a folder.
 fn world_readable(folder: &Path) -> bool {
     use std::os::unix::fs::PermissionsExt;
     let Ok(folder) = folder.canonicalize() else {
         return false;
     };
     let mode = |path: &Path| path.metadata().map_or(0, |meta| meta.permissions().mode());
-    // Others may read and enter the folder, and enter all folders above it.
+    // All users may read and enter the folder, and enter all folders above it.
     mode(&folder) & 0o005 == 0o005 && folder.ancestors().all(|path| mode(path) & 0o001 != 0)
 }
 
@@ -331,7 +338,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_another_name_is_not_given_away() {
+    fn file_of_one_name_skips_links_and_hard_linked_files() {
         let folder = std::env::temp_dir().join(format!("lowroad-given-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("make");
         let at = |name: &str| folder.join(name);

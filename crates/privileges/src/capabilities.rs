@@ -1,4 +1,4 @@
-//! Reduces a process of root's to a few capabilities.
+//! Reduces the capabilities of a process of root.
 
 use rustix::io::Errno;
 use rustix::thread::{
@@ -7,13 +7,13 @@ use rustix::thread::{
     set_no_new_privs,
 };
 
-/// Gives up all capabilities but `retained`, for good: threads and programs that this one starts do not get them either. The
-/// user stays uid 0. To be called while there is one thread.
+/// Gives up all capabilities except `retained`, permanently: threads and programs that this process starts do not get
+/// them either. The uid stays 0. To be called while the process has one thread.
 ///
 /// # Errors
-/// When the kernel refuses: a text for the user.
+/// If the kernel refuses: a text for the user.
 pub fn reduce(retained: CapabilitySet) -> Result<(), String> {
-    // The bounding set first: changing it takes CAP_SETPCAP, which the next steps give up.
+    // The bounding set comes first, since changing it needs CAP_SETPCAP, which the next steps give up.
     let reduced = limit_bounding_set(retained)
         .and_then(|()| clear_ambient_capability_set())
         .and_then(|()| capabilities(None))
@@ -26,7 +26,7 @@ pub fn reduce(retained: CapabilitySet) -> Result<(), String> {
             };
             set_capabilities(None, sets)
         })
-        // Otherwise a set-user-ID program could regain rights (PR_SET_NO_NEW_PRIVS).
+        // Otherwise a set-user-ID program could regain capabilities (PR_SET_NO_NEW_PRIVS).
         .and_then(|()| set_no_new_privs(true));
     reduced.map_err(|error| format!("can't drop capabilities: {error}"))
 }
@@ -37,14 +37,14 @@ fn limit_bounding_set(retained: CapabilitySet) -> rustix::io::Result<()> {
         match capability_is_in_bounding_set(capability) {
             Ok(true) if !retained.contains(capability) => {
                 match remove_capability_from_bounding_set(capability) {
-                    // Without CAP_SETPCAP the bounding set can't change: the process that removed it has set the bound,
-                    // and child programs can't have more than this process.
+                    // The bounding set can't be changed without CAP_SETPCAP. The process that removed that capability
+                    // has set the bound, and child programs can't have more than this process.
                     Err(Errno::PERM) => break,
                     removed => removed?,
                 }
             }
             Ok(_) => {}
-            // The kernel has no more of them.
+            // The kernel knows no further capabilities.
             Err(Errno::INVAL) => break,
             Err(error) => return Err(error),
         }

@@ -1,9 +1,9 @@
-//! Opens files that only root may open, for a server that has given up root: keys, password files, logs, the
+//! Opens files that only root may open, for a server that has given up root: keys, password files, logs, and the
 //! configuration.
 //!
-//! Privilege separation: a helper process keeps the necessary rights. The server requests the descriptor of a path
-//! over a Unix socket (`SCM_RIGHTS`). The helper reads the configuration itself and opens only files that it names, on
-//! paths that only root can change (`path_walk`). docs/operation.md has the trust model.
+//! Privilege separation: a helper process keeps the necessary rights. The server sends a path over a Unix socket and
+//! receives a descriptor (`SCM_RIGHTS`). The helper reads the configuration itself, and opens only files that the
+//! configuration names, on paths that only root can change (`path_walk`). docs/operation.md describes the trust model.
 
 mod messages;
 mod named_files;
@@ -31,26 +31,26 @@ pub use process::serve;
 
 use crate::account::UserIds;
 
-/// The error after the helper is gone.
+/// The error text once the helper has ended.
 const GONE: &str = "the helper process with root's rights has ended; restart the server";
 
-/// An answer needs a few file operations. After this time the helper is abandoned.
+/// Timeout of a response, which takes only a few file operations. The helper is abandoned after it.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
 
 /// The helper, if one was started.
 static HELPER: OnceLock<HelperProcess> = OnceLock::new();
 
 struct HelperProcess {
-    /// `None` once the helper is gone.
+    /// `None` once the helper has ended or was abandoned.
     channel: Mutex<Option<PacketChannel>>,
     process: ChildHandle,
 }
 
-/// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs are given to
-/// `owner`.
+/// Starts the helper. To be called while this process is root; the helper ends when this process does. New logs will
+/// belong to `owner`.
 ///
 /// # Errors
-/// There is no process or descriptor for it, or it does not answer.
+/// If no process or descriptor is available for the helper, or it does not respond.
 pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
     let config = std::path::absolute(config)?;
     let mut command = helper_command("rights-helper");
@@ -60,7 +60,7 @@ pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
         // The server's environment must not influence a process with root's rights.
         .env_clear()
         .current_dir("/")
-        // Signals of the terminal are for the server.
+        // Signals from the terminal are meant for the server.
         .process_group(0)
         .stdout(Stdio::null());
     let (mut child, channel) = ChildProcess::spawn_with_channel(command)?;
@@ -68,12 +68,12 @@ pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
     let process = child.handle();
     thread::Builder::new()
         .name("rights".into())
-        // Reaped when it ends; requests find the channel closed.
+        // This thread reaps the helper when it ends; requests then find the channel closed.
         .spawn(move || child.reap())?;
-    // With this question the helper reads the configuration. If a later version of it is invalid, these names stay in
-    // force. A refusal to open the file itself is not an error here.
+    // At this request the helper reads the configuration; if a later version is invalid, the files of this one stay
+    // permitted. It does not matter here whether the helper opens the file itself.
     let _ = messages::request(&channel, OpenPurpose::Read, &config)?;
-    // One server is started in a process.
+    // A process starts only one server, so this is the first helper.
     let _ = HELPER.set(HelperProcess {
         channel: Mutex::new(Some(channel)),
         process,
@@ -81,10 +81,10 @@ pub fn start(config: &Path, owner: UserIds) -> io::Result<()> {
     Ok(())
 }
 
-/// Ends the helper and waits for its exit.
+/// Ends the helper, and waits for its exit.
 pub fn end() {
     let Some(helper) = HELPER.get() else { return };
-    // A pending question may take long, so there is no wait for the lock.
+    // Does not wait for the lock, since a pending request may take long.
     let Ok(mut channel) = helper.channel.try_lock() else {
         return;
     };
@@ -92,12 +92,12 @@ pub fn end() {
     helper.process.wait_for_helper();
 }
 
-/// Opens a file for reading, by the helper if this process may not.
+/// Opens a file for reading; by the helper if this process may not.
 ///
 /// # Errors
-/// As of open(2); if the helper refuses, its reason is in the text.
+/// Those of open(2); if the helper does not open the file, its reason is in the text.
 pub fn open(path: &Path) -> io::Result<File> {
-    // A FIFO would wait for a writer.
+    // Without NONBLOCK, opening a FIFO would wait for a writer.
     let flags = OFlags::NONBLOCK.bits() as i32;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     match opened {
@@ -108,8 +108,9 @@ pub fn open(path: &Path) -> io::Result<File> {
     }
 }
 
-/// The stamp of the file at a path, by the helper if this process may not look at it. `None`: there is none.
-pub fn stamp(path: &Path) -> Option<FileStamp> {
+/// The stamp of the file at a path; by the helper if this process may not examine the file. `None`: there is no such
+/// file.
+pub fn file_stamp(path: &Path) -> Option<FileStamp> {
     let stamp = match FileStamp::from_path(path) {
         Err(error) if error.kind() == ErrorKind::PermissionDenied => {
             open(path).and_then(|file| FileStamp::from_file(&file))
@@ -119,17 +120,17 @@ pub fn stamp(path: &Path) -> Option<FileStamp> {
     stamp.ok()
 }
 
-/// Reads a file as [`open`] opens it.
+/// Reads a file, opened as by [`open`].
 ///
 /// # Errors
-/// As for [`open`], and of read(2).
+/// Those of [`open`] and of read(2).
 pub fn read(path: &Path) -> io::Result<Vec<u8>> {
     let mut content = Vec::new();
     open(path)?.read_to_end(&mut content)?;
     Ok(content)
 }
 
-/// Opens a log by the helper, after `error` was the answer to this process.
+/// Opens a log by the helper, after this process has failed with `error`.
 ///
 /// # Errors
 /// `error`, with the helper's reason if there is one.
@@ -140,7 +141,7 @@ pub fn reopen_log(path: &Path, error: io::Error) -> io::Result<File> {
     }
 }
 
-/// Whether a file can be seen by the helper only.
+/// Whether only the helper may examine a file.
 pub fn is_hidden(path: &Path) -> bool {
     let denied = |error: io::Error| error.kind() == ErrorKind::PermissionDenied;
     HELPER.get().is_some() && std::fs::metadata(path).is_err_and(denied)
@@ -164,7 +165,7 @@ fn request_file(purpose: OpenPurpose, path: &Path, error: io::Error) -> io::Resu
         Ok(Ok(file)) => Ok(file),
         Ok(Err(reason)) => Err(with_reason(&reason)),
         Err(_) => {
-            // A late answer would be taken for that to the next question.
+            // A late response would be taken for that to the next request.
             *helper = None;
             Err(with_reason(GONE))
         }

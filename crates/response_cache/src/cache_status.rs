@@ -1,4 +1,4 @@
-//! The Cache-Status field of a response (RFC 9211).
+//! Builds the Cache-Status field of a response (RFC 9211).
 
 use lowroad_cache::cache_status::{CacheResult, CacheStatus};
 use lowroad_engine::HeadBuilder;
@@ -13,11 +13,12 @@ use crate::storage::{HitKind, StoredResponse};
 /// The name of this cache.
 const NAME: &str = "lowroad";
 
-/// The remaining freshness of a stored response in seconds, negative if stale; `None` if the route omits Cache-Status.
+/// The remaining freshness of a stored response in seconds, negative if it is stale; `None` if the route does not send
+/// Cache-Status.
 #[inline]
 pub fn ttl_secs(route: &Route, lifetime: Option<&StoredExpiry>, now_ms: u64) -> Option<i64> {
     let lifetime = lifetime.filter(|_| route.sends_cache_status)?;
-    let until_ms = lifetime.until_ms();
+    let until_ms = lifetime.fresh_until_ms();
     // Rounded towards negative infinity in both cases.
     Some(match until_ms.checked_sub(now_ms) {
         Some(remaining_ms) => (remaining_ms / 1000).cast_signed(),
@@ -25,7 +26,7 @@ pub fn ttl_secs(route: &Route, lifetime: Option<&StoredExpiry>, now_ms: u64) -> 
     })
 }
 
-/// The member for a hit; `HeaderLines::for_hit` of `site` writes the same for a hit in memory.
+/// The member for a hit; `HeaderLines::for_hit` of `site` writes the same for hits in memory.
 pub fn hit(ttl_secs: i64, content: Option<&BodyLocation>) -> CacheStatus<'static> {
     CacheStatus {
         ttl_secs: Some(ttl_secs),
@@ -34,7 +35,7 @@ pub fn hit(ttl_secs: i64, content: Option<&BodyLocation>) -> CacheStatus<'static
     }
 }
 
-/// The member for a response from the store; `None` if the route omits Cache-Status.
+/// The member for a response from the store; `None` if the route does not send Cache-Status.
 pub fn for_stored(
     route: &Route,
     stored: &StoredResponse,
@@ -50,12 +51,12 @@ pub fn for_stored(
     };
     Some(match stored.hit_kind {
         HitKind::Hit => hit,
-        // A ttl is for a response that was stored (RFC 9211 §2.4).
-        HitKind::Made | HitKind::Shared => CacheStatus {
+        // The ttl parameter is only for responses that were stored (RFC 9211 §2.4).
+        HitKind::Fetched | HitKind::Coalesced => CacheStatus {
             result: stored.reason,
             ttl_secs: status.ttl_secs.filter(|_| stored.is_stored),
             stored: stored.is_stored,
-            collapsed: stored.hit_kind == HitKind::Shared,
+            collapsed: stored.hit_kind == HitKind::Coalesced,
             ..status
         },
         HitKind::Validated => CacheStatus {
@@ -64,7 +65,7 @@ pub fn for_stored(
             stored: true,
             ..status
         },
-        HitKind::OnError => CacheStatus {
+        HitKind::StaleIfError => CacheStatus {
             result: CacheResult::Stale,
             detail: Some("stale-if-error"),
             ..status
@@ -72,7 +73,7 @@ pub fn for_stored(
     })
 }
 
-/// The tier that holds the body.
+/// The tier of the store that has the body.
 #[inline]
 fn tier_of(content: Option<&BodyLocation>) -> &'static str {
     match content {
@@ -95,7 +96,7 @@ pub fn for_bypass(route: &Route, method: Method) -> Option<CacheStatus<'static>>
     route.sends_cache_status.then_some(status)
 }
 
-/// Writes the field.
+/// Writes the Cache-Status field.
 pub fn write(status: &CacheStatus<'_>, head: &mut HeadBuilder<'_>) {
     head.field_by("Cache-Status", |value| status.write(NAME, value));
 }

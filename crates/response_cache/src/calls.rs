@@ -1,14 +1,14 @@
-//! Calls handlers: inline if the handler answers at once, as a task of the worker if it only waits for sockets, else
-//! on the runtime beside the worker. Later outcomes arrive through the worker's mailbox.
+//! Calls handlers. A handler may respond immediately; otherwise its future runs as a task of the worker if it only
+//! waits for sockets, or else on the async runtime. Later outcomes arrive through the worker's mailbox.
 //!
-//! Request coalescing: of equal requests with a possibly storable response, the first (the leader) calls the handler. The
-//! others (followers) wait for the head of its response and read the body together with it if the response is stored.
-//! If it is not stored, the followers call the handler at once, and later requests do not wait. If responses are known
-//! to vary, only requests for the same variant are equal.
+//! Request coalescing: of concurrent equal requests with a possibly storable response, the first (the leader) calls the
+//! handler. The others (followers) wait for the head of its response. If the response is stored, they read its body
+//! together with the leader. If not, they call the handler immediately, and later requests for this key do not wait. If
+//! responses are known to vary, only requests for the same variant are equal.
 //!
 //! Requests for single ranges of one object are equal, regardless of the range, because an origin may ignore Range. If
-//! it answers the leader with the whole (200), that response answers the followers. If it answers with a part (206),
-//! the followers call the origin at once; the key is remembered, and later range requests do not wait.
+//! the origin sends the leader the whole representation (200), that response answers the followers, too. If it sends a
+//! part (206), the followers call the origin immediately; the key is remembered, and later range requests do not wait.
 
 mod request;
 mod task;
@@ -48,15 +48,15 @@ use crate::reuse::{CacheKey, RequestedPart, is_plain_range};
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 use crate::validation::{self, StaleResponse};
 use request::{OriginConditions, build_request};
-use task::{CallFollowers, CallGuard, CallTask, DueOutcome, delete_invalidated, store};
+use task::{CallFollowers, CallGuard, CallTask, OutcomeGuard, delete_invalidated, store};
 
-/// The access of one worker to the handlers.
+/// What one worker needs to call handlers.
 pub struct HandlerCalls {
     /// The worker's number.
     pub worker: usize,
-    /// Runs blocking and long work.
+    /// The async runtime for handlers that block or take long.
     pub runtime: Handle,
-    /// The worker itself, for tasks that only wait for sockets.
+    /// Runs tasks that only wait for sockets on the worker itself.
     pub worker_handle: WorkerHandle,
     /// Posts outcomes to the worker.
     pub post: OutcomeSender,
@@ -64,25 +64,25 @@ pub struct HandlerCalls {
     pub post_interim: PostInterim,
     /// The stored objects of all sites.
     pub store: Arc<SharedStore>,
-    /// Loads objects into the store.
+    /// Loads files into the store.
     pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
-    /// Notifies the levels that keep copies of purges.
+    /// Notifies the softirq level, which has copies of responses, of purges.
     pub changes: Arc<ChangeFeed>,
-    /// The objects of the last call's site, for reuse.
-    pub last: RefCell<Option<Arc<SiteObjects>>>,
+    /// The `SiteObjects` of the last call, reused for the next one if it is for the same site.
+    pub last_site: RefCell<Option<Arc<SiteObjects>>>,
 }
 
 /// A call of a handler.
 pub struct HandlerCall<'a> {
-    /// The rules of its site.
+    /// The rules of the request's site.
     pub rules: &'a Arc<SiteRules>,
-    /// The routes of its site.
+    /// The routes of the request's site.
     pub routes: &'a RouteTable,
-    /// The normalised host name, if each host of the site has its own folder; else empty.
+    /// The normalised host name, if each host of the site has its own folder; otherwise empty.
     pub host: &'a [u8],
     /// The decoded path.
     pub path: &'a [u8],
-    /// The target in place of the client's, after a rewrite or an internal redirect.
+    /// The target that replaces the client's, after a rewrite or an internal redirect.
     pub target: Option<InternalTarget<'a>>,
     /// The local address of the connection.
     pub local: SocketAddr,
@@ -102,7 +102,7 @@ pub struct HandlerCall<'a> {
     pub class: Option<ClassChoice>,
 }
 
-/// A target that the server set in place of the client's.
+/// A target that replaces the client's request target.
 #[derive(Clone, Copy)]
 pub struct InternalTarget<'a> {
     /// The path, percent-encoded.
@@ -113,12 +113,12 @@ pub struct InternalTarget<'a> {
 
 /// The progress of a call.
 pub enum CallStatus {
-    /// It is complete.
-    Over(Result<HandlerReply, HandlerFailure>),
-    /// It is complete and its response is stored; the body may still be arriving.
+    /// The call is complete.
+    Complete(Result<HandlerReply, HandlerFailure>),
+    /// The call is complete and its response is stored; the body may still be arriving.
     Stored(StoredResponse),
-    /// It is running; dropping this cancels it, unless other requests wait for it.
-    Runs(Box<dyn Send>),
+    /// The call is running. Dropping the value cancels the call, unless other requests wait for it.
+    Running(Box<dyn Send>),
 }
 
 /// The state of the store when a call begins.
@@ -138,63 +138,64 @@ impl HandlerCalls {
     /// Calls the route's handler, or lets the request wait for the response to an equal one.
     pub fn start(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) -> CallStatus {
         let route = call.route;
-        let purges = self.purges(call);
+        let purges = self.purge_epoch(call);
         let key = call.key.as_ref();
-        // After the purge epoch was read: the coalescing key contains it.
+        // After the purge epoch was read, which is part of the coalescing key.
         let role = key.and_then(|key| self.join_or_lead(key, call, exchange.id, purges));
         let (followers, work) = match role {
-            Some(CoalescingRole::Waits(work)) => {
+            Some(CoalescingRole::Follower(work)) => {
                 increment(&route.counts.shared);
-                return CallStatus::Runs(Box::new(work));
+                return CallStatus::Running(Box::new(work));
             }
-            Some(CoalescingRole::Makes(ticket, work)) => {
+            Some(CoalescingRole::Leader(ticket, work)) => {
                 let followers = self.followers(call, ticket);
                 if let Some(stored) = self.find_fresh_response(call, exchange.now_ms) {
                     followers.finish(Some(&stored));
-                    // Posted, not returned: this request's time is earlier than the time of storing.
+                    // Posted and not returned, since this request's `now_ms` is earlier than the time of storing.
                     self.waiter(exchange.id)
                         .wake(HandlerOutcome::Stored(stored));
-                    return CallStatus::Runs(Box::new(()));
+                    return CallStatus::Running(Box::new(()));
                 }
                 (Some(followers), Some(work))
             }
-            // Not shareable: the call is for this request only.
+            // Not coalesced: the call is for this request only.
             None => (None, None),
         };
-        let stale = self.stale(call, purges);
+        let stale = self.still_valid_stale(call, purges);
         let task = match self.begin(call, exchange, StoreState { purges, stale }, followers) {
             Ok(task) => task,
             Err(status) => return status,
         };
-        // The task belongs to all requests that wait for it: it is cancelled only when all have gone.
+        // The task belongs to all requests that wait for it: it is cancelled only when none is left.
         let running = self.run(task, exchange.id);
         match work {
             Some(work) => {
                 work.set(running);
-                CallStatus::Runs(Box::new(work))
+                CallStatus::Running(Box::new(work))
             }
-            None => CallStatus::Runs(running),
+            None => CallStatus::Running(running),
         }
     }
 
-    /// Calls the route's handler in the background (RFC 5861), unless an equal call is running.
+    /// Calls the route's handler in the background (`stale-while-revalidate`, RFC 5861), unless an equal call is
+    /// running.
     ///
-    /// Earlier results don't prevent it, since otherwise one failure would end all attempts; but two attempts are at
-    /// least a moment apart.
+    /// A refresh is also tried if the last one failed, but not more than once in a minimum interval.
     pub fn start_refresh(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) {
-        let purges = self.purges(call);
-        let stale = self.stale(call, purges);
+        let purges = self.purge_epoch(call);
+        let stale = self.still_valid_stale(call, purges);
         let may_store =
             |key: &&CacheKey| key.is_shareable(call.route.is_origin) && !call.directives.no_store;
         let Some(key) = call.key.as_ref().filter(may_store) else {
             return;
         };
         let lifetime = stale.as_ref().and_then(|stale| stale.validity.lifetime());
-        // A failing origin must not get a refresh for each hit.
-        if lifetime.is_some_and(|lifetime| !lifetime.begin_refresh(exchange.now_ms)) {
+        // A failing origin must not get a request for each hit.
+        if lifetime.is_some_and(|lifetime| !lifetime.begin_refresh_if_due(exchange.now_ms)) {
             return;
         }
-        let Some((ticket, work)) = self.fetcher.in_flight().begin(&key.job(purges)) else {
+        let Some((ticket, work)) = self.fetcher.in_flight().begin(&key.coalescing_key(purges))
+        else {
             return;
         };
         let followers = Some(self.followers(call, ticket));
@@ -203,7 +204,7 @@ impl HandlerCalls {
         };
         let executor = task.executor.clone();
         let refreshing = async move {
-            // A body streams into the store only while it has a reader, so the task reads it to its end.
+            // A body is transferred into the store only while it has a reader, so this task reads it to its end.
             if let HandlerOutcome::Stored(StoredResponse {
                 body: Some(mut body),
                 ..
@@ -211,7 +212,7 @@ impl HandlerCalls {
             {
                 while let StreamItem::Bytes(_) = body.next().await {}
             }
-            // Until here, the entry counts as running, and no second refresh begins.
+            // While `work` exists, the call counts as running, so that no second refresh begins.
             drop(work);
         };
         match executor {
@@ -222,26 +223,27 @@ impl HandlerCalls {
         }
     }
 
-    /// A fresh stored response for a request that found none: another request's call may have ended between this one's
-    /// look-up and its turn.
+    /// A fresh stored response for a new leader. Its look-up found none, but another request's call may have ended
+    /// since.
     fn find_fresh_response(&self, call: &HandlerCall<'_>, now_ms: u64) -> Option<StoredResponse> {
         let key = call.key.as_ref().filter(|_| call.stale.is_none())?;
         let entry = self.store.find(key.hash, &key.bytes)?;
         let object = entry.selected(call.request.fields())?;
-        // An unfinished body or parts would need another decision.
+        // Objects with an arriving body or with parts are not handled here.
         let is_usable = matches!(object.kind, ObjectKind::Representation(_))
             && object.validity.reusability_for(&call.directives, now_ms) == Reusability::Fresh;
         is_usable.then(|| StoredResponse::from_object(object, HitKind::Hit))
     }
 
-    /// The purge epoch before the handler starts: its response may contain data that is purged later.
-    fn purges(&self, call: &HandlerCall<'_>) -> PurgeEpoch {
+    /// The purge epoch before the handler is called, so that later purges apply to its response.
+    fn purge_epoch(&self, call: &HandlerCall<'_>) -> PurgeEpoch {
         self.store
-            .purges(call.key.as_ref().map_or(0, |key| key.hash))
+            .purge_epoch(call.key.as_ref().map_or(0, |key| key.hash))
     }
 
-    /// The stored response, unless it was purged after the look-up: it must not reach requests that join from now on.
-    fn stale(&self, call: &HandlerCall<'_>, purges: PurgeEpoch) -> Option<ObjectArc> {
+    /// The stored response to be validated, unless it was purged after the look-up: requests that join from now on must
+    /// not receive it.
+    fn still_valid_stale(&self, call: &HandlerCall<'_>, purges: PurgeEpoch) -> Option<ObjectArc> {
         let (stale, key) = (call.stale.as_ref()?, call.key.as_ref()?);
         let is_still_valid = self
             .store
@@ -260,7 +262,7 @@ impl HandlerCalls {
     /// Calls the handler.
     ///
     /// # Errors
-    /// The handler answered at once: the outcome.
+    /// Returns the outcome if the handler responded immediately.
     #[expect(
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
@@ -274,7 +276,7 @@ impl HandlerCalls {
     ) -> Result<Box<CallTask>, CallStatus> {
         let route = call.route;
         increment(&route.counts.calls);
-        // Copied now: the request does not outlive this call.
+        // Copied now, since the request does not outlive this function.
         let invalidations = InvalidationSet::from_request(
             call.request,
             exchange,
@@ -284,7 +286,7 @@ impl HandlerCalls {
         );
         let objects = self.objects(call);
         let conditions = self.conditions(call, store_state.stale.as_ref());
-        let has_own_conditions = matches!(&conditions, OriginConditions::Instead(replacement) if !replacement.is_empty());
+        let has_own_conditions = matches!(&conditions, OriginConditions::Replaced(replacement) if !replacement.is_empty());
         let interims = InterimSink::new(self.post_interim(call), exchange.id);
         let request = build_request(call, exchange, &conditions, objects.clone(), interims);
         let (handler, worker) = (route.handler.clone(), self.worker);
@@ -292,12 +294,12 @@ impl HandlerCalls {
             None => handler.begin(worker, request),
             Some(class) => class.begin(handler, worker, request, &self.worker_handle),
         };
-        // Waiting for another request's call would take longer than such a call.
+        // For a handler that responds immediately, waiting for another request's call would take longer than a call.
         route.set_instant(matches!(result, HandlerResult::Ready(Ok(_))));
         let (pending_response, executor) = match result {
             HandlerResult::Ready(Err(failure)) => {
                 increment(&route.counts.failed);
-                return Err(CallStatus::Over(Err(failure)));
+                return Err(CallStatus::Complete(Err(failure)));
             }
             HandlerResult::Ready(Ok(response)) => match objects.complete_now(response) {
                 Ok(reply) => {
@@ -308,11 +310,11 @@ impl HandlerCalls {
                     return Err(
                         match store(store_request, reply, call.path, lines, followers) {
                             Ok(stored) => CallStatus::Stored(stored),
-                            Err(reply) => CallStatus::Over(Ok(reply)),
+                            Err(reply) => CallStatus::Complete(Ok(reply)),
                         },
                     );
                 }
-                // It refers to a file that must be loaded first.
+                // The response refers to a file that must be loaded first.
                 Err(response) => (
                     Box::pin(async { Ok(*response) }) as PendingResponse,
                     ResponseExecutor::Runtime,
@@ -330,7 +332,7 @@ impl HandlerCalls {
         let stale = store_state
             .stale
             .filter(|stale| !has_requested_parts(call, stale));
-        // Copied only if they are needed later: most responses of programs are not stored.
+        // Copied only if needed later: most responses of applications are not stored.
         let copy_if_stored = |bytes: &[u8]| match store_request {
             Some(_) => bytes.into(),
             None => Box::default(),
@@ -358,7 +360,7 @@ impl HandlerCalls {
     /// Posts interim responses of a call to its client, with the site's header rules applied.
     fn post_interim(&self, call: &HandlerCall<'_>) -> PostInterim {
         let post = self.post_interim.clone();
-        // The common case: nothing to apply.
+        // The common case: there are no header rules.
         if call.rules.config.headers.is_empty() {
             return post;
         }
@@ -370,32 +372,33 @@ impl HandlerCalls {
         })
     }
 
-    /// Selects the conditions that the handler gets. If its response may be stored, an origin gets the cache's: a
-    /// stored response is validated, and a response to be stored must be whole. The client's conditions are then
-    /// evaluated against the stored response.
+    /// Selects the preconditions (If-None-Match, Range etc.) of the request to the handler. If the response may be
+    /// stored, they are the cache's own: to validate a stored response, or none, so that the response is a complete
+    /// 200. The client's preconditions are then evaluated against the stored response.
     ///
     /// Responses to requests with credentials are rarely shareable, and those to `no-store` are never stored. While
-    /// none is stored, the client's conditions are forwarded, so that it gets 304 instead of the whole body each time.
+    /// none is stored, the client's preconditions are forwarded, so that the client can get a 304 each time.
     fn conditions(&self, call: &HandlerCall<'_>, stale: Option<&ObjectArc>) -> OriginConditions {
         let Some(key) = call.key.as_ref().filter(|key| key.is_whole()) else {
-            return OriginConditions::AsSent;
+            return OriginConditions::FromClient;
         };
         if !call.route.is_origin {
-            return OriginConditions::AsSent;
+            return OriginConditions::FromClient;
         }
         match stale {
-            // A former follower got no usable response, so validation may fail again: the stored one only serves on
-            // errors.
-            Some(_) if key.has_waited => OriginConditions::Instead(Vec::new()),
-            Some(stale) => OriginConditions::Instead(validation::conditions(stale)),
-            None if key.is_authorized || call.directives.no_store => OriginConditions::AsSent,
-            // Not stored last time: the client's own conditions may spare the body.
-            None if self.fetcher.in_flight().is_unshared(key.hash) => OriginConditions::AsSent,
-            None => OriginConditions::Instead(Vec::new()),
+            // As a follower, this request got no usable response, so validation may fail again. The stored response is
+            // used only if the origin fails.
+            Some(_) if key.has_waited => OriginConditions::Replaced(Vec::new()),
+            Some(stale) => OriginConditions::Replaced(validation::conditions(stale)),
+            None if key.is_authorized || call.directives.no_store => OriginConditions::FromClient,
+            // The last response was not stored, so the client's preconditions are forwarded and may save a body.
+            None if self.fetcher.in_flight().is_unshared(key.hash) => OriginConditions::FromClient,
+            None => OriginConditions::Replaced(Vec::new()),
         }
     }
 
-    /// Joins an equal request's call, or registers this one as leader; `None` if the call must not be shared.
+    /// Joins the call of an equal request as a follower, or registers this request as the leader. `None` if the call
+    /// must not be shared.
     fn join_or_lead(
         &self,
         key: &CacheKey,
@@ -408,21 +411,21 @@ impl HandlerCalls {
         }
         let in_flight = self.fetcher.in_flight();
         // The key includes the purge epoch: requests after a purge do not join calls that began before it.
-        Some(in_flight.join(&key.job(purges), self.waiter(id)))
+        Some(in_flight.join(&key.coalescing_key(purges), self.waiter(id)))
     }
 
     /// Whether other requests may wait for the response to this one.
     fn may_share_call(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let (route, in_flight) = (call.route, self.fetcher.in_flight());
         let is_shareable = key.is_shareable(route.is_origin);
-        // Unfinished bodies are shared only with response buffering.
+        // Arriving bodies are shared only with response buffering.
         let is_slow = route.spools.is_some() && !route.is_instant();
         let may_be_stored = is_shareable && is_slow && !in_flight.is_unshared(key.hash);
         may_be_stored && (key.is_whole() || self.may_be_answered_whole(key, call))
     }
 
-    /// Whether an origin may answer a range request with the whole, which answers other ranges, too. If its last
-    /// answer was a part, range requests do not wait for each other.
+    /// Whether the origin may respond to a range request with the whole representation, which answers requests for
+    /// other ranges, too. If its last response was a part, range requests do not wait for each other.
     fn may_be_answered_whole(&self, key: &CacheKey, call: &HandlerCall<'_>) -> bool {
         let answers_parts = self.fetcher.in_flight().is_unshared(key.part_mark());
         !answers_parts && is_plain_range(call.request.lines())
@@ -435,7 +438,7 @@ impl HandlerCalls {
         executor: ResponseExecutor,
     ) -> Option<StoreRequest> {
         let stale = store_state.stale.as_ref();
-        // A HEAD response can only update a stored response.
+        // A response to HEAD can only update a stored response.
         let is_useful =
             |key: &CacheKey| key.requested_part != RequestedPart::Head || stale.is_some();
         let key = call.key.clone().filter(is_useful)?;
@@ -445,7 +448,7 @@ impl HandlerCalls {
             key,
             purges: store_state.purges,
             request_time_ms,
-            // HEAD updates the stored response of a GET (RFC 9111 §4.3.5), so it is judged as one.
+            // A response to HEAD updates the stored response to a GET (RFC 9111 §4.3.5), so the same rules apply.
             directives: RequestDirectives {
                 is_get: true,
                 ..call.directives
@@ -462,10 +465,10 @@ impl HandlerCalls {
         })
     }
 
-    /// The objects of the call's site; usually those of the last call.
+    /// The objects of the call's site and host.
     fn objects(&self, call: &HandlerCall<'_>) -> Arc<SiteObjects> {
-        let mut last = self.last.borrow_mut();
-        // Most calls of a worker are for the site of the last one.
+        let mut last = self.last_site.borrow_mut();
+        // The objects of the last call can be reused if they are of the same site.
         if let Some(objects) = &*last
             && Arc::ptr_eq(&objects.rules, call.rules)
             && *objects.host == *call.host
@@ -481,15 +484,15 @@ impl HandlerCalls {
         last.insert(objects).clone()
     }
 
-    /// Releases the last site's objects.
+    /// Drops the objects that were retained from the last call.
     pub fn clear_last_site(&self) {
-        self.last.take();
+        self.last_site.take();
     }
 
     /// Runs a call on the worker or on the runtime; the outcome arrives through the worker's mailbox.
     fn run(&self, task: Box<CallTask>, id: ExchangeId) -> Box<dyn Send> {
         let is_on_worker = matches!(task.executor, ResponseExecutor::Worker(_));
-        let due_outcome = DueOutcome::new(self.waiter(id));
+        let due_outcome = OutcomeGuard::new(self.waiter(id));
         let work = async move {
             let outcome = task.run().await;
             due_outcome.send(outcome);
@@ -497,7 +500,7 @@ impl HandlerCalls {
         if is_on_worker {
             // Followers may still wait after this request's connection has closed.
             let hold = self.worker_handle.tasks.hold();
-            // Polled at once, so that its requests are sent before this worker waits for events.
+            // Polled immediately, so that its upstream requests are sent before this worker waits for events.
             return Box::new((self.worker_handle.tasks.start(work), hold));
         }
         let task = self.runtime.spawn(work);
@@ -505,23 +508,23 @@ impl HandlerCalls {
     }
 }
 
-/// The reason for the call, for Cache-Status.
+/// Why the handler is called and no stored response was sent, for Cache-Status.
 fn call_reason(call: &HandlerCall<'_>, key: &CacheKey, now_ms: u64) -> CacheResult {
     let is_fresh = |stored: &ObjectArc| {
         let lifetime = stored.validity.lifetime();
-        lifetime.is_some_and(|lifetime| lifetime.until_ms() > now_ms)
+        lifetime.is_some_and(|lifetime| lifetime.fresh_until_ms() > now_ms)
     };
     match &call.stale {
         // The stored body is unreadable, or the request forbids its use.
         Some(stored) if is_fresh(stored) => CacheResult::Miss,
         Some(_) => CacheResult::Stale,
-        // A variant is known, so a response of this key is stored.
+        // The names in Vary are known, so another variant is stored under this key.
         None if !key.variant.is_empty() => CacheResult::VaryMiss,
         None => CacheResult::UriMiss,
     }
 }
 
-/// Whether the stored object has parts of the whole that a call requests.
+/// Whether the call is for the whole representation, and the stored object has parts of it.
 fn has_requested_parts(call: &HandlerCall<'_>, stale: &StoredObject) -> bool {
     let is_whole = call.key.as_ref().is_some_and(CacheKey::is_whole);
     is_whole && matches!(stale.kind, ObjectKind::Parts(_))

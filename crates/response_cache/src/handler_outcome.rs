@@ -1,4 +1,4 @@
-//! The outcome that resumes a deferred request on its worker.
+//! [`HandlerOutcome`]: the event that resumes a deferred request on its worker.
 
 use std::sync::Arc;
 
@@ -20,23 +20,23 @@ pub enum HandlerOutcome {
     Reply(Result<Box<HandlerReply>, HandlerFailure>),
     /// A handler responded, and the response is in the store.
     Stored(StoredResponse),
-    /// The disk look-up ended; a found response is in memory now.
+    /// The look-up on disk has ended; if a response was found, it is in memory now.
     Recalled(RecallOutcome),
-    /// The report about a purge's durability.
-    Purged {
+    /// A purge was written to disk, or could not be.
+    PurgeSaved {
         /// The purge is durable.
         is_durable: bool,
     },
     /// The result of a password check.
-    Checked(PasswordOutcome),
-    /// The leader's response can't be shared: the request must call the handler itself.
-    Alone,
+    PasswordChecked(PasswordOutcome),
+    /// The leader's response can't be shared: the request must call the handler itself (again).
+    NotShareable,
 }
 
-/// Posts an outcome to the waiting worker.
+/// Posts an outcome to the worker of the waiting request.
 pub type OutcomeSender = Arc<dyn Fn(ExchangeId, HandlerOutcome) + Send + Sync>;
 
-/// A request of a worker that waits for an outcome.
+/// A deferred request that waits for an outcome.
 pub struct OutcomeWaiter {
     post: OutcomeSender,
     id: ExchangeId,

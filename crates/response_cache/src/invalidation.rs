@@ -30,8 +30,8 @@ pub struct InvalidationSet {
 }
 
 impl InvalidationSet {
-    /// The responses that this request invalidates, if the site may have any; `change_feed` notifies the levels that keep
-    /// copies.
+    /// The responses that this request invalidates. `None` if the method is safe, or the site has no stored responses.
+    /// `change_feed` notifies the softirq level, which has copies.
     pub fn from_request(
         request: &Request<'_>,
         exchange: &Exchange,
@@ -40,7 +40,7 @@ impl InvalidationSet {
         changes: &Arc<ChangeFeed>,
     ) -> Option<InvalidationSet> {
         let is_safe = !invalidation::is_unsafe(request.method.as_str().as_bytes());
-        // An origin's response may be in flight and stored after this check, so its routes always count.
+        // Routes to origins always count, since a response may be in flight and stored after this check.
         let may_store = |route: &Route| route.is_origin || route.is_storing();
         if is_safe || !routes.iter().any(may_store) {
             return None;
@@ -60,7 +60,7 @@ impl InvalidationSet {
 
     /// Deletes the invalidated responses, depending on the status of the response.
     pub fn invalidate(&self, status: StatusCode, fields: &ResponseFields, store: &SharedStore) {
-        // Location and Content-Location count only for the same origin (RFC 9111 §4.4).
+        // Location and Content-Location are ignored if they refer to another origin (RFC 9111 §4.4).
         let base = BaseUri {
             scheme: if self.is_https { b"https" } else { b"http" },
             authority: &self.authority,
@@ -79,7 +79,7 @@ impl InvalidationSet {
                 &PurgeRequest::Group(&self.authority, &group),
                 PurgeMode::Hard,
             );
-            // The levels below have no groups, so they discard all copies.
+            // The softirq level does not know groups, so it discards all copies.
             self.changes.notify();
         }
     }
@@ -91,7 +91,7 @@ impl InvalidationSet {
             Some(at) => (&target[..at], Some(&target[at + 1..])),
             None => (target, None),
         };
-        // The resource is the same over http and https, whichever the request used.
+        // The resource is the same over http and https, so both keys are deleted.
         for over_tls in [false, true] {
             let site = SiteScope {
                 site_id: self.site_id,
@@ -106,13 +106,13 @@ impl InvalidationSet {
         }
         match RequestPattern::from_url(&self.authority, target, false) {
             Ok(url) => self.changes.notify_purge(&url),
-            // The levels below can't be given the URL, so they discard all copies.
+            // The URL has no valid pattern, so the softirq level discards all copies.
             Err(_) => self.changes.notify(),
         }
     }
 }
 
-/// Path and query of a request, as the client sent them.
+/// Path and query of a request, neither decoded nor normalized.
 pub fn target_of(request: &Request<'_>) -> Option<Vec<u8>> {
     let RequestTarget::Origin { path, query, .. } = request.target else {
         return None;

@@ -1,7 +1,8 @@
-//! The HTTP cache around handlers (RFC 9111): `calls` calls the handler, once for equal requests; `reuse` decides
-//! which stored responses answer which requests; `storage` stores responses, with `stored_heads` and `validation`;
-//! `purge` and `invalidation` select the responses to delete; `objects` gives handlers access to their site's stored
-//! objects. A deferred request resumes with a `HandlerOutcome`. Independent of routing.
+//! The HTTP cache in front of handlers (RFC 9111): `calls` calls the handler, once for concurrent equal requests
+//! (request coalescing); `reuse` decides which stored responses answer which requests; `storage` stores responses, with
+//! `stored_heads` and `validation`; `purge` and `invalidation` select the responses to delete; `objects` gives handlers
+//! access to their site's stored objects. A deferred request resumes with a `HandlerOutcome`. Routing is not part of
+//! this crate.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,5 @@
-//! A site's stored objects, for handlers that use them. Finds and loads files like the `decision` module of `site`.
+//! Gives handlers access to the stored objects of their site (files). Finds and loads files in the same way as the
+//! `decision` module of `site`.
 
 use std::sync::Arc;
 
@@ -24,12 +25,12 @@ pub struct SiteObjects {
     pub rules: Arc<SiteRules>,
     pub store: Arc<SharedStore>,
     pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
-    /// The normalised host name, if each host of the site has its own folder; else empty.
+    /// The normalised host name, if each host of the site has its own folder; otherwise empty.
     pub host: Box<[u8]>,
 }
 
 impl SiteObjects {
-    /// The valid stored object of a path, or the load that fetches it.
+    /// The valid stored object of a path, or else the request to load it.
     fn find(&self, path: &[u8]) -> Result<ObjectArc, LoadRequest> {
         let mut key = Vec::new();
         key::write_file_key(&mut key, self.rules.id, &self.host, path);
@@ -49,12 +50,12 @@ impl SiteObjects {
         })
     }
 
-    /// Whether a path belongs to a route: a file there is the program's source, which must not be disclosed.
+    /// Whether a path belongs to a route of a handler: a file there is a script, whose source must not be disclosed.
     fn is_routed(&self, path: &[u8]) -> bool {
         self.rules.has_route(path)
     }
 
-    /// The valid stored object of a path without a route.
+    /// The valid stored object of a path, if no handler's route matches the path.
     fn in_memory(&self, path: &[u8]) -> Option<ObjectArc> {
         match self.is_routed(path) {
             true => None,
@@ -72,7 +73,7 @@ impl SiteObjects {
             Err(load_request) => load_request,
         };
         let (sender, loaded) = oneshot::channel();
-        // The sender's type is `Fn`, but a oneshot is sent once.
+        // The callback must be `Fn`, but a oneshot sender is consumed by its only use.
         let sender = std::sync::Mutex::new(Some(sender));
         let reply = move |_, outcome| {
             let mut sender = sender
@@ -83,13 +84,13 @@ impl SiteObjects {
                 let _ = sender.send(loaded.base);
             }
         };
-        let no_exchange = lowroad_engine::ExchangeId::NOBODY;
+        let no_exchange = lowroad_engine::ExchangeId::NONE;
         let waiter = OutcomeWaiter::new(Arc::new(reply), no_exchange);
         self.fetcher.fetch(load_request, waiter).ok()?;
         loaded.await.ok()
     }
 
-    /// Adds the referenced object to a response, if it is in memory.
+    /// Adds the stored object that a response refers to, if the object is in memory.
     pub fn complete_now(
         &self,
         response: HandlerResponse,
@@ -106,7 +107,7 @@ impl SiteObjects {
         }
     }
 
-    /// Adds the referenced object to a response.
+    /// Adds the stored object that a response refers to, and loads it if necessary.
     pub async fn complete(
         &self,
         response: HandlerResponse,
@@ -114,7 +115,7 @@ impl SiteObjects {
         let ResponseContent::Stored(around) = &response.content else {
             return Ok(HandlerReply::new(response, None));
         };
-        // Boxed: few responses refer to an object, and the futures of the others stay small.
+        // Boxed, since few responses refer to an object, and the future should be small for the others.
         let stored = Box::pin(self.load_object(&around.path)).await;
         match stored.filter(|stored| stored.representation().is_some()) {
             Some(stored) => Ok(HandlerReply::new(response, Some(stored))),
@@ -124,7 +125,7 @@ impl SiteObjects {
 }
 
 impl SubrequestSource for SiteObjects {
-    fn now(&self, path: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, path: &[u8]) -> Option<Bytes> {
         self.in_memory(path).and_then(bytes_of)
     }
 
@@ -134,11 +135,11 @@ impl SubrequestSource for SiteObjects {
     }
 }
 
-/// The bytes of a stored object, without a copy.
+/// The bytes of a stored object, without copying them.
 fn bytes_of(stored: ObjectArc) -> Option<Bytes> {
     let representation = stored.representation()?;
     let len = usize::try_from(representation.len()).ok()?;
-    // Checked once: `as_ref` can't report an error.
+    // Checked here, since `as_ref` can't report an error.
     representation.body(0..len)?;
     Some(Bytes::from_owner(PinnedBytes(stored, len)))
 }

@@ -1,7 +1,8 @@
-//! The target of a purge: all responses, one URL or a URL prefix, a host, a tag or a group.
+//! Purge commands: parses the target (all responses, one URL or a URL prefix, a host, a tag or a group), and formats
+//! the server's report.
 //!
-//! An ambiguous pattern matches more rather than less, as in `lowroad_cache::pattern`: an unnecessary deletion costs
-//! one call, a missed deletion leaves a stale response.
+//! In doubt, a response is purged, as in `lowroad_cache::pattern`: a needless purge costs one fetch, a missed one
+//! leaves a stale response.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,9 +24,9 @@ const HOST: &str = "host:";
 pub enum PurgeTarget {
     /// By URL.
     Urls(RequestPattern),
-    /// Those with this tag in Cache-Tag or Surrogate-Key.
+    /// By a tag in Cache-Tag or Surrogate-Key.
     Tag(String),
-    /// Those of this group, at any host (RFC 9875).
+    /// By a group in Cache-Groups (RFC 9875), for any host.
     Group(String),
 }
 
@@ -50,7 +51,7 @@ impl FromStr for PurgeTarget {
                 false => Ok(PurgeTarget::Group(name.to_string())),
             };
         }
-        // A single word is more likely a typing error than a host in place of its front page.
+        // A single word is more likely a typing error than the URL of a host's front page.
         if is_word(text) {
             return Err(format!(
                 "{text}: neither a URL nor all, host:NAME, tag:NAME or group:NAME; host:{text} \
@@ -71,18 +72,18 @@ impl FromStr for PurgeTarget {
     }
 }
 
-/// The output of the command if no server and no level had a matching object.
-pub const NOTHING_MEANT: &str =
+/// The output of the command if no server (and no level of it) had a matching object.
+pub const NOTHING_MATCHED: &str =
     "no stored response matched; responses being fetched now will not be reused\n";
 
-/// Whether a text has no part of a URL, and is not a common host name.
+/// Whether a text is a single word: it does not look like a URL or a common host name.
 fn is_word(text: &str) -> bool {
     let is_part_of_url = |byte: u8| b"./:*[".contains(&byte);
     text != "all" && text != "localhost" && !text.bytes().any(is_part_of_url)
 }
 
 impl PurgeTarget {
-    /// Purges the store of the target, and of matching responses in flight.
+    /// Purges matching responses in the store and in flight.
     pub fn purge(&self, store: &SharedStore, kind: PurgeMode) {
         let purge = match self {
             PurgeTarget::Urls(pattern) => PurgeRequest::Urls(pattern),
@@ -93,7 +94,7 @@ impl PurgeTarget {
     }
 }
 
-/// The kind of purge: deletion, or staleness from now on.
+/// The purge mode: soft (stale from now on) or hard (deleted).
 pub fn kind(is_soft: bool) -> PurgeMode {
     match is_soft {
         true => PurgeMode::Soft {
@@ -103,12 +104,12 @@ pub fn kind(is_soft: bool) -> PurgeMode {
     }
 }
 
-/// A server's report about a purge: one line of text to the command.
+/// A server's report about a purge, sent to the command as one line of text.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct PurgeReport {
-    /// The ports at which it listens.
+    /// The ports on which the server listens.
     pub ports: Vec<u16>,
-    /// The purge outlives a restart.
+    /// The purge survives a restart.
     pub is_durable: bool,
     /// No stored response matched.
     pub is_unmatched: bool,
@@ -118,7 +119,7 @@ pub struct PurgeReport {
 const UNMATCHED: &str = "unmatched";
 /// The first word of the report.
 const PURGED: &str = "purged";
-/// The first word if a restart may undo the purge.
+/// The first word of the report if a restart may undo the purge.
 const PURGED_FOR_NOW: &str = "purged-for-now";
 
 impl fmt::Display for PurgeReport {
@@ -169,27 +170,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_may_lack_their_scheme() {
+    fn scheme_of_a_url_may_be_omitted() {
         let all: PurgeTarget = "all".parse().expect("it is");
         assert_eq!(all, PurgeTarget::Urls(RequestPattern::All));
         assert_eq!("a/x*".parse::<PurgeTarget>(), "http://a/x*".parse());
-        let said = "/x".parse::<PurgeTarget>().expect_err("no host");
-        assert!(said.starts_with("/x: not `all`, host:NAME"), "{said}");
+        let message = "/x".parse::<PurgeTarget>().expect_err("no host");
+        assert!(message.starts_with("/x: not `all`, host:NAME"), "{message}");
         assert_ne!("https://a/".parse::<PurgeTarget>(), "http://a/".parse());
         assert!("ftp://a/".parse::<PurgeTarget>().is_err());
         for almost in ["tags:news", "/x"] {
-            let said = almost.parse::<PurgeTarget>().expect_err(almost);
-            assert!(said.contains("tag:NAME"), "{said}");
+            let message = almost.parse::<PurgeTarget>().expect_err(almost);
+            assert!(message.contains("tag:NAME"), "{message}");
         }
     }
 
     #[test]
-    fn a_word_is_no_url() {
+    fn single_word_is_not_a_url() {
         for word in ["nonsense", "news", "ALL", ""] {
-            let said = word.parse::<PurgeTarget>().expect_err(word);
+            let message = word.parse::<PurgeTarget>().expect_err(word);
             assert!(
-                said.contains("neither a URL") && said.contains("tag:NAME"),
-                "{said}"
+                message.contains("neither a URL") && message.contains("tag:NAME"),
+                "{message}"
             );
         }
         for url in [
@@ -205,16 +206,16 @@ mod tests {
     }
 
     #[test]
-    fn tags_have_names() {
+    fn tag_without_name_is_rejected() {
         assert_eq!("tag: news ".parse(), Ok(PurgeTarget::Tag("news".into())));
         for wrong in ["tag:", "tag: ", "tag:a,b"] {
-            let said = wrong.parse::<PurgeTarget>().expect_err("no name");
-            assert!(said.contains("tag:NAME"), "{said}");
+            let message = wrong.parse::<PurgeTarget>().expect_err("no name");
+            assert!(message.contains("tag:NAME"), "{message}");
         }
     }
 
     #[test]
-    fn groups_and_hosts_have_names() {
+    fn group_or_host_without_name_is_rejected() {
         assert_eq!("group:a, b".parse(), Ok(PurgeTarget::Group("a, b".into())));
         assert!("group:".parse::<PurgeTarget>().is_err());
         let host = PurgeTarget::Urls(RequestPattern::Host(b"a.example".to_vec()));
@@ -223,7 +224,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_done_is_read_as_it_is_written() {
+    fn purge_report_round_trips() {
         for (ports, is_kept, is_unmatched) in [
             (vec![], true, false),
             (vec![80, 8080], true, true),

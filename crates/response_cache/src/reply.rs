@@ -25,13 +25,13 @@ impl HandlerReply {
         self.response.status
     }
 
-    /// The body's length, as far as it is known.
+    /// The length of the body, as far as it is known.
     pub fn len(&self) -> BodyLen {
         match &self.response.content {
             ResponseContent::Bytes(bytes) => BodyLen::Known(bytes.len() as u64),
             ResponseContent::Stream { len, .. } => len.map_or(BodyLen::Unknown, BodyLen::Known),
-            // Neither is sent as content.
-            ResponseContent::Upgrade(_) | ResponseContent::Local(_) => BodyLen::None,
+            // Neither has content to be sent.
+            ResponseContent::Upgrade(_) | ResponseContent::LocalRedirect(_) => BodyLen::None,
             ResponseContent::Stored(around) => {
                 let stored = self.stored.as_ref();
                 let stored = stored.and_then(|stored| stored.representation());

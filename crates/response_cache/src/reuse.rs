@@ -1,8 +1,8 @@
-//! Decides which requests a stored response may answer, and which responses may be reused: key and freshness lifetime.
-//! Independent of the store.
+//! Decides which requests a stored response may answer (cache key and selecting fields), and which responses may be
+//! stored and for how long.
 //!
-//! Storage follows the rules of a shared cache (RFC 9111): responses of programs only with an explicit lifetime,
-//! responses of origins whenever the RFC allows it.
+//! The rules are those of a shared cache (RFC 9111): responses of applications are stored only with an explicit
+//! freshness lifetime, responses of origins whenever the RFC allows it.
 
 use std::sync::Arc;
 
@@ -25,9 +25,10 @@ use lowroad_store::key::{self, SiteScope};
 use lowroad_store::purge_epoch::PurgeEpoch;
 use lowroad_store::validity::StoredExpiry;
 
-/// Fields that may change a program's response although Vary does not name them: conditions that only the program can
-/// evaluate, and method overrides. `Request::affects_caching` must detect each of them.
-const SPECIAL: [&[u8]; 5] = [
+/// Request fields that may change a handler's response although Vary does not name them: preconditions that only the
+/// handler can evaluate, and method overrides. Requests with one of them bypass the cache. `Request::affects_caching`
+/// must detect each of them.
+const BYPASSING_FIELDS: [&[u8]; 5] = [
     b"if-match",
     b"if-unmodified-since",
     b"x-http-method",
@@ -35,8 +36,8 @@ const SPECIAL: [&[u8]; 5] = [
     b"x-method-override",
 ];
 
-/// Separates the marks of range requests from those of whole requests. Its upper half selects another slot of
-/// `InFlightTable`.
+/// Distinguishes range requests from others where an unshareable response is recorded. The upper half selects another
+/// slot of `InFlightTable`.
 const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 
 /// The key under which a response is stored.
@@ -44,39 +45,39 @@ const PART_MARK: u64 = 0x5bd1_e995_9e37_79b9;
 pub struct CacheKey {
     /// See [`key::write_handler_key`].
     pub bytes: Arc<[u8]>,
-    /// As in `KeyFacts`.
+    /// See [`KeyFacts::hash`].
     pub hash: u64,
-    /// As in `KeyFacts`.
+    /// See [`KeyFacts::requested_part`].
     pub requested_part: RequestedPart,
-    /// As in `KeyFacts`.
+    /// See [`KeyFacts::is_conditional`].
     pub is_conditional: bool,
-    /// As in `KeyFacts`.
+    /// See [`KeyFacts::is_authorized`].
     pub is_authorized: bool,
-    /// The request has already waited for another request's response.
+    /// The request was a follower before and got no response.
     pub has_waited: bool,
-    /// The fields named by Vary, with the request's values; they distinguish the variants.
+    /// The selecting fields (Vary) with the request's values, encoded, if they are known.
     pub variant: Box<[u8]>,
 }
 
-/// The part of a representation that a request asks for.
+/// What a request asks for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestedPart {
-    /// The whole.
+    /// The whole representation.
     Whole,
-    /// Ranges.
+    /// Ranges of the representation.
     Part,
-    /// The fields only: HEAD.
+    /// Only the header fields (HEAD).
     Head,
 }
 
-/// The properties of a key that a look-up needs.
+/// The properties of a request, and the hash of its key, that a look-up needs.
 #[derive(Clone, Copy)]
 pub struct KeyFacts {
-    /// The hash of the bytes.
+    /// The hash of the key's bytes.
     pub hash: u64,
-    /// The part of the representation that the request asks for.
+    /// What the request asks for.
     pub requested_part: RequestedPart,
-    /// The response may be a 304, which other requests can't use.
+    /// The request has preconditions, so the response may be a 304, which other requests can't use.
     pub is_conditional: bool,
     /// The request has credentials, so its response is rarely shareable.
     pub is_authorized: bool,
@@ -93,9 +94,10 @@ impl RequestedPart {
 }
 
 impl KeyFacts {
-    /// Writes the key bytes to `scratch`, if the response to the request can depend only on the target, Host and the
-    /// fields that Vary names: GET and HEAD, without credentials unless the route is an origin. The caller has ruled
-    /// out a body. Conditions and ranges are evaluated against the stored response.
+    /// Writes the key bytes to `scratch`. `None` if the response may depend on more than the target, Host and the
+    /// fields that Vary names: only GET and HEAD have a key, and requests with credentials only if the route is to an
+    /// origin. The caller has checked that there is no body. Preconditions and ranges are evaluated against the stored
+    /// response.
     pub fn from_request(
         request: &Request<'_>,
         is_origin: bool,
@@ -111,7 +113,7 @@ impl KeyFacts {
             false => false,
             true => is_authorized_only(request)?,
         };
-        // For origins, RFC 9111 §3.5 decides about the response.
+        // For origins, the rules of RFC 9111 §3.5 are applied to the response.
         if is_authorized && !is_origin {
             return None;
         }
@@ -159,13 +161,18 @@ impl KeyFacts {
     }
 }
 
-/// Whether a request has credentials; `None` if a field may change the response in a way that no key covers.
+/// Whether a request has credentials. `None` if it has another field that may change the response but is not part of
+/// the key.
 fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
-    let is_special = |name: &[u8]| SPECIAL.iter().any(|f| name.eq_ignore_ascii_case(f));
+    let is_special = |name: &[u8]| {
+        BYPASSING_FIELDS
+            .iter()
+            .any(|f| name.eq_ignore_ascii_case(f))
+    };
     let mut is_authorized = false;
     for (name, value) in request.fields() {
         is_authorized |= name.eq_ignore_ascii_case(b"authorization");
-        if is_special(name) || hides_fields(name, value) {
+        if is_special(name) || names_connection_fields(name, value) {
             return None;
         }
     }
@@ -173,7 +180,7 @@ fn is_authorized_only(request: &Request<'_>) -> Option<bool> {
 }
 
 impl CacheKey {
-    /// The key of the variant that this request selects.
+    /// The same key with the selecting fields of this request.
     pub fn with_variant(
         mut self,
         selecting: Option<&SelectingFields>,
@@ -188,14 +195,14 @@ impl CacheKey {
         self
     }
 
-    /// Identifies a call in flight: key, variant and purge epoch. Range requests differ from whole requests, which a
-    /// 206 does not answer.
-    pub fn job(&self, purges: PurgeEpoch) -> InFlightKey {
+    /// The coalescing key of a call: cache key, variant and purge epoch. Range requests differ from requests for the
+    /// whole, which a 206 does not answer.
+    pub fn coalescing_key(&self, purges: PurgeEpoch) -> InFlightKey {
         let key_len = self.bytes.len() as u64;
         let job = [
             &*self.bytes,
             &self.variant,
-            // Requests after a purge do not join fetches started before it.
+            // Requests after a purge do not join fetches that began before it.
             &purges.to_le_bytes(),
             &key_len.to_le_bytes(),
             &[u8::from(self.requested_part == RequestedPart::Part)],
@@ -203,12 +210,12 @@ impl CacheKey {
         job.concat().into()
     }
 
-    /// Whether other requests may wait for the response. Origins get no client conditions except in range requests. A
-    /// range can be answered from the whole only if an origin sent it.
+    /// Whether other requests may wait for the response (coalescing). Preconditions of clients are not forwarded to
+    /// origins, except in range requests. Only an origin's response to a range request may be shared.
     pub fn is_shareable(&self, is_origin: bool) -> bool {
         let can_serve_others = match self.requested_part {
             RequestedPart::Whole => is_origin || !self.is_conditional,
-            // An origin may ignore the range (RFC 9110 §14.2): its whole response then serves all.
+            // An origin may ignore Range (RFC 9110 §14.2): its 200 then answers requests for all ranges.
             RequestedPart::Part => is_origin && !self.is_conditional,
             RequestedPart::Head => false,
         };
@@ -223,18 +230,18 @@ impl CacheKey {
         }
     }
 
-    /// The same for range requests, usually because the origin answers them with 206.
+    /// The same for range requests, which are unshareable if the origin answers them with 206.
     pub fn part_mark(&self) -> u64 {
-        // In the same table as the marks of whole responses.
+        // A distinct hash, since both kinds are recorded in the same table.
         self.hash ^ PART_MARK
     }
 
-    /// Whether the request asks for the whole body.
+    /// Whether the request asks for the whole representation.
     pub fn is_whole(&self) -> bool {
         self.requested_part == RequestedPart::Whole
     }
 
-    /// The key of a request for the whole.
+    /// The same key for a request without Range.
     pub fn without_range(self) -> CacheKey {
         CacheKey {
             requested_part: RequestedPart::Whole,
@@ -243,9 +250,9 @@ impl CacheKey {
     }
 }
 
-/// Whether the field lines ask for a single range without If-Range. An origin that answers such a request with the
-/// whole ignores Range. Other range requests may get the whole because of too many or malformed ranges, or a failed
-/// If-Range.
+/// Whether the field lines ask for a single range without If-Range. If an origin responds to such a request with the
+/// whole representation, it ignores Range. Other range requests may get the whole because of too many or malformed
+/// ranges, or because the condition of If-Range is false.
 pub fn is_plain_range(lines: &[u8]) -> bool {
     let (mut range_count, mut is_plain) = (0, true);
     for (name, value) in FieldLines::new(lines) {
@@ -253,27 +260,26 @@ pub fn is_plain_range(lines: &[u8]) -> bool {
             range_count += 1;
             is_plain &= matches!(range::evaluate(value, u64::MAX), RangesSpecifier::One(_));
         }
-        // The client may have another version than the one that is shared.
+        // With If-Range, the client may have another version than the shared response.
         is_plain &= !name.eq_ignore_ascii_case(b"if-range");
     }
     is_plain && range_count == 1
 }
 
-/// Whether a handler does not see all fields: those that Connection names are for the next hop only (RFC 9110 §7.6.1).
-/// The response may then differ from that to a request without Connection options.
-fn hides_fields(name: &[u8], value: &[u8]) -> bool {
+/// Whether a field is a Connection with options other than `close` and `keep-alive`. The fields that it names are not
+/// forwarded (RFC 9110 §7.6.1), so the handler gets another request than the one that the key describes.
+fn names_connection_fields(name: &[u8], value: &[u8]) -> bool {
     let is_connection_option = |option: &[u8]| {
         let option = option.trim_ascii();
         let option_is = |expected: &[u8]| option.eq_ignore_ascii_case(expected);
-        // Fields named by Connection end at this server (RFC 9110 §7.6.1), so the handler would see another request
-        // than the key says.
+        // These two options name no field that would be removed.
         option.is_empty() || option_is(b"close") || option_is(b"keep-alive")
     };
     name.eq_ignore_ascii_case(b"connection")
         && !value.split(|b| *b == b',').all(is_connection_option)
 }
 
-/// The input for judging a response.
+/// Decides about the storage of a response.
 pub struct ReuseJudge<'j> {
     /// The storage policy of the route.
     pub policy: &'j StoragePolicy,
@@ -283,21 +289,21 @@ pub struct ReuseJudge<'j> {
     pub request_time_ms: u64,
     /// The current time, monotonic ms.
     pub now_ms: u64,
-    /// The purge epoch before that.
+    /// The purge epoch before the request was sent.
     pub purges: PurgeEpoch,
 }
 
-/// The terms on which a response is stored.
+/// The decision to store a response.
 pub struct StorageDecision {
-    /// Its expiry.
+    /// The expiry.
     pub lifetime: StoredExpiry,
-    /// Fields to omit.
+    /// The fields that are not stored.
     pub excluded_fields: FieldNames,
 }
 
 impl ReuseJudge<'_> {
-    /// The request fields that select the response; `lines` are the field lines of its request. `None` if Vary
-    /// prevents a comparison, such as `*`.
+    /// The selecting fields of a response; `lines` are the field lines of its request. `None` if Vary is `*` or
+    /// otherwise excludes reuse.
     pub fn selecting(&self, fields: &ResponseFields, lines: &[u8]) -> Option<SelectingFields> {
         let encoding = self
             .policy
@@ -309,16 +315,16 @@ impl ReuseJudge<'_> {
         )
     }
 
-    /// The expiry of a response.
+    /// Decides whether a response is stored, and until when it may be reused.
     ///
     /// # Errors
-    /// The reason why it must not be reused.
+    /// The reason why the response must not be stored.
     pub fn lifetime(
         &self,
         status: StatusCode,
         fields: &ResponseFields,
     ) -> Result<StorageDecision, StorageRefusal> {
-        // 304 answers a conditional request only; it is not a representation.
+        // A 304 answers only the conditional request; it has no representation to be stored.
         if status == StatusCode::NOT_MODIFIED {
             return Err(StorageRefusal::Status(status.code()));
         }
@@ -328,7 +334,7 @@ impl ReuseJudge<'_> {
             ..RequestDirectives::GET
         };
         Ok(StorageDecision {
-            lifetime: StoredExpiry::new(&plan.lifetime(self.now_ms), plan.freshness.source)
+            lifetime: StoredExpiry::new(&plan.reuse_deadlines(self.now_ms), plan.freshness.source)
                 .with_shareable(self.decide(&authorized, status, fields).is_ok())
                 .with_purge_epoch(self.purges)
                 .with_names(names(fields)),
@@ -376,8 +382,8 @@ mod tests {
         HandlerResponse::new(StatusCode::OK, "text/plain", "hello")
     }
 
-    const PROGRAM: ReuseJudge<'_> = ReuseJudge {
-        policy: &StoragePolicy::PROGRAM,
+    const APPLICATION: ReuseJudge<'_> = ReuseJudge {
+        policy: &StoragePolicy::APPLICATION,
         directives: &RequestDirectives::GET,
         request_time_ms: 0,
         now_ms: 0,
@@ -388,12 +394,14 @@ mod tests {
     };
 
     fn lifetime_ms(response: &HandlerResponse) -> Option<u64> {
-        let judged = PROGRAM.lifetime(response.status, &response.fields);
-        judged.ok().map(|judged| judged.lifetime.until_ms())
+        let decision = APPLICATION.lifetime(response.status, &response.fields);
+        decision
+            .ok()
+            .map(|decision| decision.lifetime.fresh_until_ms())
     }
 
     #[test]
-    fn only_what_says_so_is_used_again() {
+    fn application_response_needs_an_explicit_lifetime() {
         assert_eq!(lifetime_ms(&response()), None);
         let stored = || response().field("Cache-Control", "max-age=60");
         assert_eq!(lifetime_ms(&stored()), Some(60_000));
@@ -401,12 +409,12 @@ mod tests {
         let private = response().field("Cache-Control", "private, max-age=60");
         assert_eq!(lifetime_ms(&private), None);
         assert_eq!(lifetime_ms(&stored().field("Set-Cookie", "a=b")), None);
-        let guessed = response().field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT");
-        assert_eq!(lifetime_ms(&guessed), None);
+        let heuristic = response().field("Last-Modified", "Sun, 06 Nov 1994 08:49:37 GMT");
+        assert_eq!(lifetime_ms(&heuristic), None);
     }
 
     #[test]
-    fn a_plain_range_is_one_by_itself() {
+    fn plain_range_is_a_single_range_without_if_range() {
         for (lines, is_plain) in [
             ("Range: bytes=0-3\r\n", true),
             ("range: bytes=5-\r\nAccept: */*\r\n", true),
@@ -423,7 +431,7 @@ mod tests {
     }
 
     #[test]
-    fn vary_says_for_whom() {
+    fn vary_determines_the_selecting_fields() {
         let response = response()
             .field("Cache-Control", "max-age=60")
             .field("Vary", "Cookie")
@@ -431,13 +439,17 @@ mod tests {
             .field("Cache-Tag", "c")
             .field("Surrogate-Key", "d  e")
             .field("Cache-Groups", "\"f,g\"");
-        let judged = PROGRAM.lifetime(response.status, &response.fields);
-        let lifetime = judged.expect("it may be stored").lifetime;
-        let selecting = PROGRAM.selecting(&response.fields, b"Cookie: a\r\n");
+        let decision = APPLICATION.lifetime(response.status, &response.fields);
+        let lifetime = decision.expect("it may be stored").lifetime;
+        let selecting = APPLICATION.selecting(&response.fields, b"Cookie: a\r\n");
         let selecting = selecting.expect("it can be compared");
         assert!(lifetime.tags().eq([b"a", b"b", b"c", b"d", b"e"]));
         assert!(lifetime.groups().eq([b"f,g"]));
-        let takes = |lines: &[u8]| selecting.matches(FieldLines::new(lines));
-        assert!(takes(b"cookie: a\r\nX: y\r\n") && !takes(b"Cookie: b\r\n") && !takes(b""));
+        let matches_lines = |lines: &[u8]| selecting.matches(FieldLines::new(lines));
+        assert!(
+            matches_lines(b"cookie: a\r\nX: y\r\n")
+                && !matches_lines(b"Cookie: b\r\n")
+                && !matches_lines(b"")
+        );
     }
 }

@@ -1,4 +1,5 @@
-//! Stores handlers' responses: at once, or while the body arrives. `reuse` decides which responses are storable.
+//! Stores the responses of handlers: immediately, or while the body arrives. `reuse` decides which responses are
+//! storable.
 
 use std::sync::Arc;
 
@@ -38,7 +39,7 @@ mod parts;
 
 use cache_fill::CacheFill;
 
-/// A stored response for one of the requests that wait for it.
+/// A stored response to be sent to one of the requests that wait for it.
 pub struct StoredResponse {
     /// The object; its body may still be arriving.
     pub object: ObjectArc,
@@ -46,41 +47,41 @@ pub struct StoredResponse {
     pub body: Option<SharedBodyReader>,
     /// The kind of hit.
     pub hit_kind: HitKind,
-    /// The reason for the handler's call, if there was one.
+    /// Why the handler was called, if it was; for Cache-Status.
     pub reason: CacheResult,
-    /// Fields of the response that are for this client only (RFC 9111 §5.2.2.4, §5.2.2.7).
+    /// Fields of the response that are sent to this client but not stored (RFC 9111 §5.2.2.4, §5.2.2.7).
     pub client_fields: Option<Box<ResponseFields>>,
-    /// The store accepted it: it is not too large and was not purged in the meantime.
+    /// The object is in the store: it was not too large, and was not purged in the meantime.
     pub is_stored: bool,
 }
 
-/// The source of a stored response for a request.
+/// Where a stored response for a request came from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HitKind {
-    /// It was in the store.
+    /// The store had the response.
     Hit,
     /// The handler was called for this request.
-    Made,
-    /// The handler was called for an equal request.
-    Shared,
-    /// It was in the store, and the origin validated it.
+    Fetched,
+    /// The handler was called for an equal request (request coalescing).
+    Coalesced,
+    /// The store had the response, and the origin validated it.
     Validated,
-    /// It was in the store and stale, and the origin failed.
-    OnError,
+    /// The store had the response, stale, and the origin failed.
+    StaleIfError,
 }
 
 impl HitKind {
-    /// Whether the response is for this request, so that its selecting fields need no comparison.
+    /// Whether the response was fetched or validated for this very request, so that its selecting fields match.
     pub fn is_for_request(self) -> bool {
-        self != HitKind::Shared
+        self != HitKind::Coalesced
     }
 }
 
 impl StoredResponse {
-    /// Creates it from an object in the store.
+    /// Creates a response from an object in the store.
     pub fn from_object(object: &ObjectArc, hit_kind: HitKind) -> StoredResponse {
         let body = match &object.kind {
-            ObjectKind::Filling(streaming, _) => streaming.read(),
+            ObjectKind::Streaming(streaming, _) => streaming.add_reader(),
             _ => None,
         };
         StoredResponse {
@@ -93,37 +94,38 @@ impl StoredResponse {
         }
     }
 
-    /// Whether followers may use it: no validation per request is required, or the origin failed.
+    /// Whether followers may use the response: it needs no validation for each request, or the origin failed.
     pub fn can_serve_followers(&self) -> bool {
         let lifetime = self.object.validity.lifetime();
-        self.hit_kind == HitKind::OnError || lifetime.is_none_or(|lifetime| lifetime.was_reusable())
+        self.hit_kind == HitKind::StaleIfError
+            || lifetime.is_none_or(|lifetime| lifetime.was_reusable_on_arrival())
     }
 
-    /// The same response for a follower.
+    /// A copy of the response for a follower.
     pub fn for_follower(&self) -> StoredResponse {
         StoredResponse {
             is_stored: self.is_stored,
             reason: self.reason,
-            ..StoredResponse::from_object(&self.object, HitKind::Shared)
+            ..StoredResponse::from_object(&self.object, HitKind::Coalesced)
         }
     }
 
-    /// Returns the response if its body has begun or is whole. Otherwise the waiter gets it once the body begins, or
-    /// must call the handler itself. The leader always gets it back.
+    /// Returns the response if it can begin now. If its body is stalled, the waiter gets the response when more bytes
+    /// arrive, or must call the handler itself. For the leader, the response is always returned.
     pub fn unless_stalled(
         mut self,
         waiter: impl FnOnce() -> OutcomeWaiter,
     ) -> Option<StoredResponse> {
         let object = self.object.clone();
-        let ObjectKind::Filling(streaming, _) = &object.kind else {
+        let ObjectKind::Streaming(streaming, _) = &object.kind else {
             return Some(self);
         };
-        let can_join = matches!(self.hit_kind, HitKind::Hit | HitKind::Shared);
+        let can_join = matches!(self.hit_kind, HitKind::Hit | HitKind::Coalesced);
         if let Some(body) = self.body.take_if(|_| can_join) {
             let (body_less, waiter) = (self.without_body(), waiter());
             let callback = Box::new(move |body: Option<SharedBodyReader>| {
                 let outcome = match body {
-                    None => HandlerOutcome::Alone,
+                    None => HandlerOutcome::NotShareable,
                     body => HandlerOutcome::Stored(StoredResponse { body, ..body_less }),
                 };
                 waiter.wake(outcome);
@@ -133,7 +135,7 @@ impl StoredResponse {
         Some(self)
     }
 
-    /// The response for when its body begins, without the fields for one client.
+    /// A copy without the body, and without the fields for one client.
     fn without_body(&self) -> StoredResponse {
         StoredResponse {
             object: self.object.clone(),
@@ -144,7 +146,7 @@ impl StoredResponse {
     }
 }
 
-/// Stores the response to one request.
+/// All that is needed to store the response to a request.
 pub struct StoreRequest {
     /// The key under which the response is stored.
     pub key: CacheKey,
@@ -166,38 +168,39 @@ pub struct StoreRequest {
     pub executor: ResponseExecutor,
     /// The reason for the call, for Cache-Status.
     pub reason: CacheResult,
-    /// The origin has answered a single-range request with the whole.
+    /// The origin has sent the whole representation in response to a single-range request.
     pub ignores_range: bool,
-    /// The stored parts, if the request asks for the one missing range.
+    /// The stored parts, if the request to the origin is for the one missing range.
     pub partial_object: Option<ObjectArc>,
 }
 
-/// The head of a response before its body is stored.
+/// The head of a response whose body is not stored yet.
 struct PendingHead {
     encoded: EncodedHead,
     details: HeadDetails,
 }
 
-/// Properties that are not in the encoded head.
+/// Properties of the response that are not in the encoded head.
 struct HeadDetails {
     modified_s: Option<u64>,
     lifetime: StoredExpiry,
     selecting: SelectingFields,
 }
 
-/// The terms under which a response is stored.
+/// The decision to store a response, with the parameters.
 struct StorageTerms {
     decision: StorageDecision,
-    /// The request fields that select the response.
+    /// The selecting fields (Vary).
     selecting: SelectingFields,
 }
 
 impl StoreRequest {
-    /// Stores a response if it is storable. `path` is the decoded path and `lines` the field lines of its request. A
-    /// streaming body starts to arrive only when this task yields, so followers can join with all of it.
+    /// Stores a response if it is storable. `path` is the decoded path and `lines` the field lines of its request. The
+    /// transfer of a streaming body starts only when this task yields, so that followers can join before the first
+    /// byte.
     ///
     /// # Errors
-    /// It must not be stored, or there is no room: the response.
+    /// Returns the response if it must not be stored, or there is no room.
     #[expect(
         clippy::result_large_err,
         reason = "it goes on at once, and a box is an allocation a call"
@@ -215,23 +218,23 @@ impl StoreRequest {
         if is_part && !self.complete_parts(&mut reply) {
             return Err(parts::store_passing_part(self, reply, path, lines));
         }
-        // An origin that does not take ranges sends all (RFC 9110 §14.2).
+        // An origin that ignores Range sends the whole representation (RFC 9110 §14.2).
         let is_full_response = self.key.requested_part == RequestedPart::Part
             && self.route.is_origin
             && reply.response.status == StatusCode::OK;
         if is_full_response {
             self.key = self.key.without_range();
         }
-        // The client gets a longer body directly, without a copy in the store.
+        // A longer body is forwarded to the client without being stored.
         if !self.key.is_whole() || !is_short(&reply.response.content, self.body_len_max()) {
             return Err(reply);
         }
-        let judge = self.judge();
+        let judge = self.reuse_judge();
         let mut decision = match judge.lifetime(reply.response.status, &reply.response.fields) {
             Ok(decision) => decision,
             Err(reason) => {
-                // For `explain`: the reason is not visible in the store later.
-                self.store.refusals.record(self.key.hash, reason);
+                // Recorded for `lowroad explain`.
+                self.store.unstored_reasons.record(self.key.hash, reason);
                 return Err(reply);
             }
         };
@@ -267,25 +270,25 @@ impl StoreRequest {
                     client_fields,
                     is_stored,
                     reason: self.reason,
-                    ..StoredResponse::from_object(&object, HitKind::Made)
+                    ..StoredResponse::from_object(&object, HitKind::Fetched)
                 })
             }
             Made::Stream { len, stream } => {
                 let (unused, replacement) = lowroad_engine::stream::stream(0);
-                // Ends the stream that replaces the body: it is never read.
+                // Drops the sender of the stream that replaces the body; that stream is never read.
                 drop(unused);
                 let (len, receiver) = (*len, std::mem::replace(stream, replacement));
                 Ok(StoredResponse {
                     client_fields,
-                    ..self.fill(head, len, receiver)
+                    ..self.start_transfer(head, len, receiver)
                 })
             }
-            Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => Err(reply),
+            Made::Stored(_) | Made::Upgrade(_) | Made::LocalRedirect(_) => Err(reply),
         }
     }
 
-    /// Stores a response again that its origin has validated, with the updated fields. `None`: it must not be stored
-    /// any more.
+    /// Replaces a stored response, which the origin has validated, by one with freshened fields. `None` if the response
+    /// must no longer be stored.
     pub fn renew(
         &self,
         representation: &Representation,
@@ -293,8 +296,8 @@ impl StoreRequest {
         request: RequestLines<'_>,
     ) -> Option<ObjectArc> {
         let status = representation.head.status();
-        // Vary may name other fields than before; the values are those of this request.
-        let judge = self.judge();
+        // The selecting fields are those of this request, since Vary may have changed.
+        let judge = self.reuse_judge();
         let selecting = judge.selecting(fields, request.lines)?;
         let StorageDecision {
             lifetime,
@@ -329,7 +332,7 @@ impl StoreRequest {
         }
     }
 
-    fn judge(&self) -> ReuseJudge<'_> {
+    fn reuse_judge(&self) -> ReuseJudge<'_> {
         ReuseJudge {
             policy: &self.route.policy,
             directives: &self.directives,
@@ -347,7 +350,7 @@ impl StoreRequest {
         terms: StorageTerms,
     ) -> PendingHead {
         let rules = SiteFields::new(&self.rules, path, status);
-        // Without Last-Modified, conditions compare with Date (RFC 9111 §4.3.2).
+        // Without Last-Modified, If-Modified-Since is compared with Date (RFC 9111 §4.3.2).
         let date = fields.date().map(|date| &date[..]);
         let modified = fields.values("Last-Modified").next().or(date);
         let now_s = (clock::unix_ns() / 1_000_000_000) as u64;
@@ -366,26 +369,26 @@ impl StoreRequest {
         }
     }
 
-    /// Deletes a response that must not be stored any more, unless only this request's directives forbid it.
+    /// Deletes a response that must no longer be stored, unless it is this request that forbids storing.
     pub fn delete(&self, stale: &ObjectArc) {
         let CacheKey { hash, bytes, .. } = &self.key;
-        // Else any client could delete responses of others with a field.
+        // Otherwise any client could delete stored responses by sending such a field.
         if !self.directives.no_store && !self.directives.is_authorized {
             self.delete_on_disk();
             self.store.remove(*hash, bytes, stale);
         }
     }
 
-    /// Inserts an object, unless it was purged in the meantime or is too large; returns whether it was stored.
-    /// Followers get it in any case.
+    /// Inserts an object into the store, unless it was purged in the meantime or is too large; returns whether it was
+    /// stored. Followers get the response in any case.
     fn insert(&self, object: ObjectArc) -> bool {
         let CacheKey { hash, bytes, .. } = &self.key;
         let is_stored = self.store.insert_selected(*hash, bytes, object);
         if is_stored {
-            // Equal requests may wait for each other again.
-            self.in_flight.mark(*hash, true);
+            // From now on, equal requests are coalesced again.
+            self.in_flight.record_sharing(*hash, true);
             if self.ignores_range {
-                self.in_flight.mark(self.key.part_mark(), true);
+                self.in_flight.record_sharing(self.key.part_mark(), true);
             }
             self.route.begin_storing();
         }
@@ -393,7 +396,12 @@ impl StoreRequest {
     }
 
     /// Stores a response with an arriving body, and starts the transfer.
-    fn fill(self, head: PendingHead, len: Option<u64>, receiver: BodyReceiver) -> StoredResponse {
+    fn start_transfer(
+        self,
+        head: PendingHead,
+        len: Option<u64>,
+        receiver: BodyReceiver,
+    ) -> StoredResponse {
         let disk_copy = self.disk_copy(&head);
         let PendingHead { encoded, details } = head;
         let head = StreamedHead {
@@ -405,8 +413,8 @@ impl StoreRequest {
         };
         let streaming = StreamingObject::new(head, self.store.body_len_max(), clock::now_ms());
         let object = ObjectArc::new(StoredObject {
-            // Outside the arena until the body is whole.
-            kind: ObjectKind::Filling(Box::new(streaming), self.key.bytes[..].into()),
+            // The bytes are not in the arena until the body is complete.
+            kind: ObjectKind::Streaming(Box::new(streaming), self.key.bytes[..].into()),
             validity: ObjectValidity::Lifetime(details.lifetime),
         });
         let is_stored = self.insert(object.clone());
@@ -414,7 +422,7 @@ impl StoreRequest {
         let mut stored = StoredResponse {
             is_stored: is_stored && has_room,
             reason: self.reason,
-            ..StoredResponse::from_object(&object, HitKind::Made)
+            ..StoredResponse::from_object(&object, HitKind::Fetched)
         };
         let executor = self.executor.clone();
         let mut fill = CacheFill {
@@ -427,13 +435,13 @@ impl StoreRequest {
         if !has_room {
             stored.is_stored = is_stored && fill.continue_on_disk(Vec::new());
         }
-        // Independent of this request: followers may read after its client has gone.
+        // In a separate task, since followers may still read after this request's client has disconnected.
         executor.spawn(fill.run(receiver));
         stored
     }
 }
 
-/// Builds a complete object, if there is room.
+/// Builds an object with a complete body, if there is room.
 fn build_whole(
     store: &SharedStore,
     hashed_key: HashedKey<'_>,
@@ -450,20 +458,20 @@ fn build_whole(
         Ok(())
     };
     let mut encoded = head.encoded;
-    // The stored head always has the length, even if the handler's response was chunked.
+    // The stored head always has Content-Length, even if the handler's response was chunked.
     encoded.map.set_length(&mut encoded.text, len as u64);
-    let placed = placement::in_memory(store, hashed_key, encoded, len, copy).ok()?;
+    let placed = placement::place_response(store, hashed_key, encoded, len, copy).ok()?;
     Some(complete_object(placed, len as u64, head.details))
 }
 
-/// Builds a complete object with a new head and the body of a stored one.
+/// Builds an object with a new head and the body of a stored one.
 fn with_body_of(
     store: &SharedStore,
     hashed_key: HashedKey<'_>,
     head: PendingHead,
     representation: &Representation,
 ) -> Option<StoredObject> {
-    // Inline bodies share their block with the old head, so they are copied.
+    // An inline body is in the same block as the old head, so it is copied.
     let Some(content) = representation.content().clone_separate() else {
         let len = usize::try_from(representation.len()).ok()?;
         let body = Bytes::copy_from_slice(representation.body(0..len)?);
@@ -472,7 +480,7 @@ fn with_body_of(
     let mut encoded = head.encoded;
     let len = representation.len();
     encoded.map.set_length(&mut encoded.text, len);
-    let placed = placement::head_alone(store, hashed_key, encoded, content).ok()?;
+    let placed = placement::place_head(store, hashed_key, encoded, content).ok()?;
     Some(complete_object(placed, len, head.details))
 }
 
@@ -486,7 +494,7 @@ fn complete_object(placed: PlacedResponse, len: u64, details: HeadDetails) -> St
     }
 }
 
-/// The fields that are not stored.
+/// The fields of a response that are not stored.
 fn client_only_fields(
     fields: &ResponseFields,
     excluded_fields: &FieldNames,
@@ -498,12 +506,12 @@ fn client_only_fields(
     (!client_fields.is_empty()).then(|| Box::new(client_fields))
 }
 
-/// Whether a body may be within the limit.
+/// Whether the length of a body is within the limit, or unknown.
 fn is_short(content: &Made, len_max: u64) -> bool {
     match content {
         Made::Bytes(body) => body.len() as u64 <= len_max,
         Made::Stream { len, .. } => len.is_none_or(|len| len <= len_max),
-        Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => false,
+        Made::Stored(_) | Made::Upgrade(_) | Made::LocalRedirect(_) => false,
     }
 }
 

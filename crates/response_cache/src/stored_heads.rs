@@ -1,5 +1,5 @@
-//! Builds the head of a stored response once, so that a hit costs a copy and a date. The order is that of a file's
-//! head: first the fields of every response, then those about the content, which a 304 omits.
+//! Builds the head of a response when it is stored, so that a hit only copies it and sets the date. The fields have the
+//! same order as in the head of a file: first those of every response, then those about the content, which a 304 omits.
 
 use lowroad_handler::ResponseFields;
 use lowroad_handler::fields::TAG_FIELD;
@@ -8,8 +8,8 @@ use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::{EncodedHead, HeadEncoder};
 use lowroad_site_rules::SiteFields;
 
-/// Builds the head of a handler's response without Content-Length, with a date to be overwritten; `excluded_fields` names
-/// the fields that are not stored.
+/// Builds the head of a handler's response, without Content-Length and with a Date that is overwritten at each use. The
+/// `excluded_fields` are not stored.
 pub fn write_head(
     status: StatusCode,
     fields: &ResponseFields,

@@ -1,4 +1,4 @@
-//! Validation of a stored response (RFC 9111 §4.3): it is renewed, replaced, or used stale because the origin failed.
+//! Validation of a stored response (RFC 9111 §4.3): it is freshened, replaced, or sent stale because the origin failed.
 
 use lowroad_cache::request::RequestDirectives;
 use lowroad_cache::validation::{self, HeadComparison, StoredValidators};
@@ -16,7 +16,7 @@ use crate::reply::HandlerReply;
 use crate::reuse::RequestedPart;
 use crate::storage::{HitKind, StoreRequest, StoredResponse};
 
-/// The conditional field lines that validate a stored response, or that request its missing part; empty without
+/// The precondition field lines that validate a stored response, or that request its missing part; empty if it has no
 /// validators.
 pub fn conditions(stale: &StoredObject) -> Vec<u8> {
     let mut lines = Vec::new();
@@ -46,8 +46,8 @@ pub(super) fn name_bytes(name: FieldName<'_>) -> &[u8] {
     }
 }
 
-/// Fields that can change a response from the whole representation. If-Match and If-Unmodified-Since are missing:
-/// requests with those are forwarded unchanged.
+/// Request fields by which the response may be another one than a 200 with the whole representation. If-Match and
+/// If-Unmodified-Since are not in the list, since requests with those are forwarded unchanged.
 const CONDITIONS: [&[u8]; 4] = [
     b"if-none-match",
     b"if-modified-since",
@@ -55,7 +55,7 @@ const CONDITIONS: [&[u8]; 4] = [
     b"if-range",
 ];
 
-/// Field lines with these conditions in place of their own.
+/// The field lines of a request with its preconditions replaced by these.
 pub fn lines_with(lines: &[u8], conditions: &[u8]) -> Vec<u8> {
     let is_condition = |name: &[u8]| {
         CONDITIONS
@@ -76,7 +76,7 @@ fn push_line(lines: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     }
 }
 
-/// The parts of a request that decide about the response to store.
+/// The parts of a request that are needed to store its response.
 #[derive(Clone, Copy)]
 pub struct RequestLines<'r> {
     /// The decoded path.
@@ -85,18 +85,19 @@ pub struct RequestLines<'r> {
     pub lines: &'r [u8],
 }
 
-/// A stored response while its origin is called.
+/// A stored response that the current call of the origin may validate, update or replace.
 pub struct StaleResponse {
     /// The stale stored response.
     pub object: ObjectArc,
-    /// The origin gets the cache's conditions: a 304 is about the stored response, not about the client's copy.
+    /// The request to the origin has the cache's preconditions: a 304 then refers to the stored response, and not to
+    /// the client's copy.
     pub is_validated: bool,
     /// The request's cache directives.
     pub directives: RequestDirectives,
 }
 
 impl StaleResponse {
-    /// Whether a 304 names another version than the stored one, which makes it unusable (RFC 9111 §4.3.4).
+    /// Whether the response is a 304 for another version than the stored one, and so can't be used (RFC 9111 §4.3.4).
     pub fn is_other_version(&self, answer: &Result<HandlerReply, HandlerFailure>) -> bool {
         let (Ok(reply), Some(representation)) = (answer, self.object.representation()) else {
             return false;
@@ -113,8 +114,8 @@ impl StaleResponse {
             && validation::selected(&[stored], 0, response_validators).is_none()
     }
 
-    /// Applies the response to a HEAD: it updates the stored response if it is for the same representation, else
-    /// invalidates it (RFC 9111 §4.3.5).
+    /// Applies the response to HEAD: if it is for the same version, the stored response is freshened, otherwise
+    /// invalidated (RFC 9111 §4.3.5).
     pub fn apply_head(
         &self,
         reply: &HandlerReply,
@@ -127,7 +128,7 @@ impl StaleResponse {
         else {
             return;
         };
-        // A page made from a stored object may have other content than the response to HEAD describes.
+        // A page that was built from a stored object may have other content than this response to HEAD describes.
         let is_derived = reply.response.source.is_some();
         if is_derived
             || reply.status() != StatusCode::OK
@@ -146,8 +147,8 @@ impl StaleResponse {
         }
     }
 
-    /// The stored response to send; `request` is the decoded path and the field lines. `None`: the origin's response
-    /// is sent.
+    /// The stored response to send instead of the origin's: after a 304, or stale after an error. `None` if the
+    /// origin's response is to be sent.
     pub fn outcome(
         &self,
         answer: &Result<HandlerReply, HandlerFailure>,
@@ -166,24 +167,24 @@ impl StaleResponse {
             let renewed = store_request.and_then(|store_request| {
                 renew(store_request, stale, &reply.response.fields, request)
             });
-            // The new fields forbid storage: this client still gets the validated response.
+            // If the new fields forbid storage, the response is deleted, but this client still gets it.
             if let (None, Some(store_request)) = (&renewed, store_request) {
                 store_request.delete(stale);
             }
             let object = renewed.as_ref().unwrap_or(stale);
             return Some(StoredResponse::from_object(object, HitKind::Validated));
         }
-        // The errors of RFC 5861 §4.
+        // The statuses that count as errors in RFC 5861 §4.
         let is_error = matches!(status.code(), 500 | 502..=504);
         let can_use_stale = is_error
             && stale
                 .validity
                 .is_usable_on_error(&self.directives, clock::now_ms());
-        can_use_stale.then(|| StoredResponse::from_object(stale, HitKind::OnError))
+        can_use_stale.then(|| StoredResponse::from_object(stale, HitKind::StaleIfError))
     }
 }
 
-/// Compares the response to HEAD with the stored response.
+/// Compares a response to HEAD with the stored response.
 fn compare_head(representation: &Representation, reply: &HandlerReply) -> HeadComparison {
     let stored = representation.head.all(representation.bytes()).fields();
     let stored: Vec<_> = stored
@@ -193,7 +194,7 @@ fn compare_head(representation: &Representation, reply: &HandlerReply) -> HeadCo
     let head_fields: Vec<_> = head_fields
         .map(|(name, value)| (name.as_bytes(), value))
         .collect();
-    // Content-Length of a HEAD response is that of the GET (RFC 9110 §8.6).
+    // Content-Length in a response to HEAD is that of a GET (RFC 9110 §8.6).
     let has_len = match reply.len() {
         BodyLen::Known(len) => len == representation.len(),
         BodyLen::None | BodyLen::Unknown => true,
@@ -204,7 +205,7 @@ fn compare_head(representation: &Representation, reply: &HandlerReply) -> HeadCo
     }
 }
 
-/// Renews a stored response with the fields of a 304 (RFC 9111 §3.2, §4.3.4).
+/// Freshens a stored response with the fields of a 304 (RFC 9111 §3.2, §4.3.4).
 pub(super) fn renew(
     store_request: &StoreRequest,
     stale: &StoredObject,
@@ -212,7 +213,8 @@ pub(super) fn renew(
     request: RequestLines<'_>,
 ) -> Option<ObjectArc> {
     let representation = stale.representation()?;
-    // The stored lifetime comes from the site's header rules, not from the origin.
+    // If the site's header rules set the stored lifetime, a 304 without a lifetime does not freshen the response: the
+    // stored fields are not those of the origin.
     let status = representation.head.status();
     let rules = SiteFields::new(&store_request.rules, request.path, status);
     if rules.changes_lifetime() && !new_fields.has_lifetime() {
@@ -222,7 +224,7 @@ pub(super) fn renew(
     store_request.renew(representation, &fields, request)
 }
 
-/// The fields of a stored response, updated with new ones.
+/// The fields of a stored response, freshened with new ones.
 pub(super) fn merged(
     representation: &Representation,
     new_fields: &ResponseFields,
@@ -238,10 +240,10 @@ pub(super) fn merged(
         .collect();
     let mut fields = ResponseFields::new();
     for (name, value) in validation::merged(&stored, &new, &FieldNames::NONE) {
-        // Both were valid fields when stored or received, so the push can't fail.
+        // Can't fail: the fields were valid when they were stored or received.
         fields.try_push(name, value);
     }
-    // The response was compressed by this server, so the origin's 304 may lack Vary: Accept-Encoding.
+    // The stored response may have been compressed by this server, so the origin's 304 may lack Vary: Accept-Encoding.
     let is_vary = |(name, _): &&(&[u8], &[u8])| name.eq_ignore_ascii_case(b"vary");
     let vary = stored.iter().filter(is_vary).map(|(_, value)| *value);
     if fields

@@ -1,4 +1,4 @@
-//! Supervises the applications of a configuration across reloads; see `lowroad_child_processes::supervisor`.
+//! The supervised applications of a configuration, across reloads; see `lowroad_child_processes::supervisor`.
 
 use std::net::TcpStream;
 use std::os::unix::net::UnixStream;
@@ -11,26 +11,26 @@ use lowroad_config::{ApplicationConfig, OriginUrl};
 use lowroad_handler::operator_notice::OperatorNotice;
 use lowroad_log::ErrorLogger;
 
-/// The interval of the checks whether an application accepts connections.
+/// The interval between checks whether an application accepts connections.
 const READY_PAUSE: Duration = Duration::from_millis(20);
 
 /// The supervised applications.
 #[derive(Default)]
 pub struct ApplicationSet(Vec<(ApplicationConfig, ApplicationSupervisor)>);
 
-/// The changes of a reload, until it is in force.
+/// The changes that a reload makes; kept until the new configuration is in force.
 #[derive(Default)]
 pub struct ApplicationChanges {
-    /// Started applications.
+    /// The applications that were started.
     started: Vec<(ApplicationConfig, StartDecision)>,
-    /// Applications to be stopped; they run while this exists.
+    /// The applications to be stopped; they run until this value is dropped.
     stopping: Vec<(ApplicationConfig, ApplicationSupervisor)>,
 }
 
-/// Checks that applications can be started; returns a warning for each failure that a server tolerates.
+/// Checks that applications can be started; returns a warning for each failure with which the server can start.
 ///
 /// # Errors
-/// A failure for which a server refuses to start.
+/// A failure with which the server refuses to start.
 pub fn check(configs: &[ApplicationConfig]) -> Result<Vec<String>, String> {
     let failure = |application: &ApplicationConfig| {
         let error = supervisor::check(&application_spec(application)).err()?;
@@ -40,11 +40,12 @@ pub fn check(configs: &[ApplicationConfig]) -> Result<Vec<String>, String> {
 }
 
 impl ApplicationSet {
-    /// Supervises the wanted applications; unchanged ones continue. Others run until the result is dropped, unless a
-    /// new one listens at their address: then they end first. Blocks meanwhile.
+    /// Starts the applications of a new configuration; unchanged ones keep running. Removed applications run until the
+    /// result is dropped. Only those whose address a new application needs are stopped first, for which this call
+    /// blocks.
     ///
     /// # Errors
-    /// A thread can't be started.
+    /// A thread cannot be started.
     pub fn update(
         &mut self,
         configs: &[ApplicationConfig],
@@ -59,9 +60,9 @@ impl ApplicationSet {
         let new_configs: Vec<ApplicationConfig> = configs.iter().filter(is_new).cloned().collect();
         let (replaced, stopping): (Vec<_>, Vec<_>) = removed
             .into_iter()
-            // Two applications can't listen at one address: these end before their successors start.
+            // Two applications cannot listen on the same address: these are stopped before their successors start.
             .partition(|(old, _)| new_configs.iter().any(|new| conflicts_with(old, new)));
-        // Signalled first, so that they stop in parallel.
+        // All are signalled before the first is waited for, so that they stop in parallel.
         replaced.iter().for_each(|(_, supervisor)| supervisor.end());
         drop(replaced);
         let mut changed = ApplicationChanges {
@@ -81,15 +82,15 @@ impl ApplicationSet {
 
     /// Stops all applications.
     pub fn end(&mut self) {
-        // Signalled first, so that they stop in parallel.
+        // All are signalled before the first is waited for, so that they stop in parallel.
         self.0.iter().for_each(|(_, supervisor)| supervisor.end());
         self.0.clear();
     }
 }
 
 impl ApplicationChanges {
-    /// Waits until all started applications with a `ready` URL accept connections, each within its time limit and only
-    /// if it can be started, or until `is_ending`. Blocks.
+    /// Waits until each started application with a `ready` URL accepts connections, cannot be started, or exceeds its
+    /// time limit; or until `is_ending`. Blocks.
     pub fn wait(&self, logger: &ErrorLogger, is_ending: impl Fn() -> bool) {
         for (application, decision) in &self.started {
             let Some(url) = &application.ready else {
@@ -97,7 +98,7 @@ impl ApplicationChanges {
             };
             let deadline = Instant::now() + Duration::from_millis(application.start_timeout_ms);
             while !is_ending() && !accepts_connections(url) {
-                // The supervisor has given up, so the timeout need not pass.
+                // The supervisor has given up, so waiting longer is useless.
                 if decision.is_impossible() {
                     let name = &application.name;
                     logger.warn(format_args!(
@@ -118,29 +119,30 @@ impl ApplicationChanges {
         }
     }
 
-    /// Stops old applications once they have no requests (`can_stop`), or after their longest `stop_timeout`. Blocks.
+    /// Stops the removed applications when they have no more requests (`can_stop`), at the latest after the longest
+    /// `stop_timeout` among them. Blocks.
     pub fn stop_removed(self, can_stop: impl Fn() -> bool) {
         let stop_ms = self.stopping.iter().map(|(old, _)| old.stop_timeout_ms);
         let Some(stop_ms) = stop_ms.max() else {
             return;
         };
         let deadline = Instant::now() + Duration::from_millis(stop_ms);
-        // Requests in progress may still need the old application.
+        // Requests in progress may still need a removed application.
         while !can_stop() && Instant::now() < deadline {
             thread::sleep(READY_PAUSE);
         }
-        // Signalled first, so that they stop in parallel.
+        // All are signalled before the first is waited for, so that they stop in parallel.
         self.stopping
             .iter()
             .for_each(|(_, supervisor)| supervisor.end());
     }
 }
 
-/// Whether an application can't start while another runs.
+/// Whether `new` cannot run at the same time as `old`.
 fn conflicts_with(old: &ApplicationConfig, new: &ApplicationConfig) -> bool {
     match (&old.ready, &new.ready) {
         (Some(old), Some(new)) => old == new,
-        // Without `ready`, the address is unknown and may be the same.
+        // Without `ready`, the address is unknown and might be the same.
         _ => old.name == new.name,
     }
 }

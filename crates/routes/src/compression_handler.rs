@@ -1,8 +1,8 @@
-//! Compresses handlers' responses where the configuration asks for it. It sits in front of the store, which thus keeps
+//! Compresses the responses of handlers, as configured. This happens before responses are stored, so the store contains
 //! compressed responses, one variant for each Accept-Encoding.
 //!
-//! A complete body is compressed at once. A streaming body is compressed as it arrives, and flushed when no more has
-//! come for a moment. No compression runs on a worker.
+//! A complete body is compressed in one step. A streamed body is compressed as it arrives, and flushed if no more bytes
+//! arrive for a moment. Compression never runs on a worker.
 
 pub mod fields;
 mod stream;
@@ -29,10 +29,10 @@ use lowroad_site_rules::content_codings;
 use crate::counts::increment;
 use stream::CompressedStream;
 
-/// Longer bodies are compressed in steps even if they are complete, so that other tasks get a turn in between.
+/// Longer bodies are compressed in steps even if they are complete, so that other tasks can run in between.
 const WHOLE_LEN_MAX: usize = 64 << 10;
 
-/// The limit on concurrent compressions in one configuration, and counters of all.
+/// The limit for concurrent compressions of one configuration, and the counters of all configurations.
 pub struct CompressionLimits {
     limit: Arc<ConcurrencyLimit>,
     counts: Arc<CompressionCounters>,
@@ -46,7 +46,7 @@ pub struct CompressionCounters {
 }
 
 impl CompressionCounters {
-    /// Each number with its name.
+    /// The counters with their names.
     pub fn list(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("compressed", self.compressed.load(Relaxed)),
@@ -56,7 +56,7 @@ impl CompressionCounters {
 }
 
 impl CompressionLimits {
-    /// Creates a limit of `max` compressions at a time.
+    /// Creates a limit of `max` concurrent compressions.
     pub fn new(max: usize, counts: Arc<CompressionCounters>) -> CompressionLimits {
         CompressionLimits {
             limit: ConcurrencyLimit::new(max),
@@ -66,7 +66,7 @@ impl CompressionLimits {
 
     fn try_acquire(&self) -> Option<Permit> {
         let permit = self.limit.try_acquire();
-        // Without a permit, the response is sent uncompressed instead of waiting.
+        // Without a permit, the response is sent uncompressed; nothing waits.
         increment(match permit {
             Some(_) => &self.counts.compressed,
             None => &self.counts.refused,
@@ -75,7 +75,7 @@ impl CompressionLimits {
     }
 }
 
-/// A handler that compresses another's responses.
+/// A handler that compresses the responses of another handler.
 pub struct CompressingHandler {
     inner: Arc<dyn Handler>,
     codings: CodingSet,
@@ -84,7 +84,7 @@ pub struct CompressingHandler {
 }
 
 impl CompressingHandler {
-    /// Wraps a route's handler, unless its responses are sent unchanged.
+    /// Wraps the handler of a route, unless its responses are never compressed.
     pub fn wrap(
         inner: Arc<dyn Handler>,
         route: &config::RouteConfig,
@@ -92,7 +92,7 @@ impl CompressingHandler {
         compressors: &Arc<CompressionLimits>,
     ) -> Arc<dyn Handler> {
         let codings = route.compress.as_ref().unwrap_or(&site.programs);
-        // No wrapper, so no cost for the route.
+        // Without a wrapper, the route has no additional cost.
         if codings.is_empty() {
             return inner;
         }
@@ -116,9 +116,9 @@ impl CompressingHandler {
         })
     }
 
-    /// Adds Vary to a response if it depends on Accept-Encoding, and returns a permit if it is to be compressed.
+    /// Adds Vary if the response depends on Accept-Encoding; returns a permit if the response is to be compressed.
     fn admit(&self, response: &mut HandlerResponse, input: &CompressionInput) -> Option<Permit> {
-        // The client's copy was compressed, so its tag is the weak form of the handler's.
+        // The response that the client has stored was compressed, so its entity tag is the weak form of the handler's.
         if response.status == StatusCode::NOT_MODIFIED {
             fields::mark_unchanged(&mut response.fields, &input.weak_tags);
             return None;
@@ -129,13 +129,13 @@ impl CompressingHandler {
         if !is_long || !is_body(&response.content) || !fields::may_compress(response) {
             return None;
         }
-        // Also if this response is sent uncompressed: a cache must not give it to all clients (RFC 9110 §12.5.5).
+        // Also if this response is not compressed: a cache must not send it to all clients (RFC 9110 §12.5.5).
         fields::vary(&mut response.fields);
         if input.coding == ContentCoding::Identity {
             return None;
         }
         if input.is_head {
-            // Without a length, only the handler knows whether the body is long enough.
+            // Without a length, it is unknown whether the body of a GET response would be compressed.
             let coding = len.map(|_| input.coding);
             mark_head(response, coding);
             return None;
@@ -169,12 +169,12 @@ impl Handler for CompressingHandler {
     }
 }
 
-/// The properties of a request that compression depends on.
+/// The properties of a request on which compression depends.
 struct CompressionInput {
-    /// The client's preferred coding among the route's.
+    /// The coding that the client prefers among those of the route.
     coding: ContentCoding,
     is_head: bool,
-    /// If-None-Match, if it has a weak tag.
+    /// The value of If-None-Match, if it contains a weak entity tag.
     weak_tags: Vec<u8>,
 }
 
@@ -182,7 +182,7 @@ impl CompressionInput {
     fn from_request(request: &HandlerRequest, codings: CodingSet) -> CompressionInput {
         let accepted = joined(request, b"accept-encoding");
         let mut weak_tags = joined(request, b"if-none-match");
-        // Only weak tags may have been made here.
+        // Strong tags are never those of responses compressed here.
         if !weak_tags.windows(2).any(|pair| pair == b"W/") {
             weak_tags.clear();
         }
@@ -214,17 +214,17 @@ fn is_body(content: &ResponseContent) -> bool {
 fn len_of(content: &ResponseContent, is_head: bool) -> Option<u64> {
     match content {
         ResponseContent::Stream { len: Some(len), .. } => Some(*len),
-        // The body here is that of HEAD, not of GET.
+        // The body is that of a HEAD response, so its length is not that of the body for GET.
         _ if is_head => None,
         ResponseContent::Bytes(bytes) => Some(bytes.len() as u64),
         ResponseContent::Stream { stream, .. } => stream.remaining_len().map(|len| len as u64),
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
-            None
-        }
+        ResponseContent::Stored(_)
+        | ResponseContent::Upgrade(_)
+        | ResponseContent::LocalRedirect(_) => None,
     }
 }
 
-/// Gives the response to HEAD the fields of GET's, as far as they are known.
+/// Sets the fields of a HEAD response to those for GET, as far as these are known.
 fn mark_head(response: &mut HandlerResponse, coding: Option<ContentCoding>) {
     fields::mark(&mut response.fields, coding);
     if let ResponseContent::Stream { len, .. } = &mut response.content {
@@ -232,7 +232,7 @@ fn mark_head(response: &mut HandlerResponse, coding: Option<ContentCoding>) {
     }
 }
 
-/// Compresses the body, at once or as it arrives.
+/// Compresses a body, in one step or as it arrives.
 async fn compress(
     mut response: HandlerResponse,
     coding: ContentCoding,
@@ -250,12 +250,12 @@ async fn compress(
                 fields::mark(&mut response.fields, Some(coding));
                 short
             }
-            // Incompressible, or the task panicked.
+            // The body is incompressible, or the task panicked.
             _ => body,
         });
         return response;
     }
-    // Uncompressed is always valid.
+    // A response without compression is always valid.
     let Ok(encoder) = BodyEncoder::new(coding) else {
         return response;
     };
@@ -269,22 +269,22 @@ async fn compress(
     };
     fields::mark(&mut response.fields, Some(coding));
     let (to, stream) = stream(stream::BUFFERED_LEN_MAX);
-    // On the runtime: compression would delay a worker's other connections.
+    // On the runtime: on a worker, compression would delay other connections.
     tokio::spawn(CompressedStream::new(from, len, to, encoder, permit).run());
     response.content = ResponseContent::Stream { len: None, stream };
     response
 }
 
-/// Takes the body if it is complete and short enough to be compressed at once.
+/// Takes the body if it is complete and short enough to be compressed in one step.
 fn take_complete_body(content: &mut ResponseContent) -> Option<Bytes> {
     match content {
         ResponseContent::Bytes(bytes) if bytes.len() <= WHOLE_LEN_MAX => {
             Some(std::mem::take(bytes))
         }
-        // Bytes have no trailers, so a body with trailers stays a stream.
+        // Bytes cannot have trailers, so a body with trailers remains a stream.
         ResponseContent::Stream { stream, len } if !stream.has_trailers() => {
             let available_len = stream.remaining_len()?;
-            // A body shorter than announced must remain cut.
+            // A body that is shorter than declared must remain truncated.
             let is_complete = len.is_none_or(|len| len == available_len as u64);
             (is_complete && available_len <= WHOLE_LEN_MAX).then(|| drain(stream, available_len))
         }
@@ -292,7 +292,7 @@ fn take_complete_body(content: &mut ResponseContent) -> Option<Bytes> {
     }
 }
 
-/// Reads a stream that has ended.
+/// Reads a stream whose bytes have all arrived.
 fn drain(stream: &BodyReceiver, len: usize) -> Bytes {
     let mut context = Context::from_waker(Waker::noop());
     let mut all: Vec<u8> = Vec::new();
@@ -307,13 +307,13 @@ fn drain(stream: &BodyReceiver, len: usize) -> Bytes {
 
 fn stream_from(bytes: Bytes) -> BodyReceiver {
     let (to, stream) = stream(0);
-    // It can't fail: the receiver is alive.
+    // Cannot fail: the receiver exists.
     let _ = to.push(bytes);
     to.end();
     stream
 }
 
-/// The compressed body, unless it is not shorter.
+/// Compresses a body; `None` if the result is not shorter.
 fn compress_whole(body: &[u8], coding: ContentCoding) -> Option<Bytes> {
     let mut encoder = BodyEncoder::new(coding).ok()?;
     encoder.write(body).ok()?;

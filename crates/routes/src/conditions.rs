@@ -1,5 +1,5 @@
-//! The conditions of routes on a request besides its path. A response then depends on the tested fields, which Vary
-//! names.
+//! The conditions of routes on requests, other than the path. Responses then depend on the fields in the conditions,
+//! which Vary lists.
 
 use std::sync::Arc;
 
@@ -32,7 +32,7 @@ pub fn are_met(conditions: &RouteConditions, request: &Request<'_>) -> bool {
         && headers.iter().all(|(name, value)| {
             let has_name =
                 |(field_name, _): &(&[u8], &[u8])| field_name.eq_ignore_ascii_case(name.as_bytes());
-            // Any of several fields of the name may match.
+            // If a field occurs several times, one of the values must match.
             let mut values = request.fields().filter(has_name);
             values.any(|(_, actual)| value_matches(value, actual))
         })
@@ -43,7 +43,7 @@ pub fn are_met(conditions: &RouteConditions, request: &Request<'_>) -> bool {
         })
 }
 
-/// The cookies of a request (RFC 6265 §4.2.1), name and value of each.
+/// The cookies of a request (RFC 6265 §4.2.1), as names and values.
 pub fn request_cookies<'b>(
     request: &Request<'b>,
 ) -> impl Iterator<Item = (&'b [u8], &'b [u8])> + use<'b> {
@@ -63,12 +63,12 @@ fn value_matches(expected: &Option<String>, actual: &[u8]) -> bool {
         .is_none_or(|expected| expected.as_bytes() == actual)
 }
 
-/// Whether the name of a condition ends in a wildcard.
+/// Whether the name in a condition ends in a wildcard.
 pub fn has_wildcard(name: &str) -> bool {
     name.ends_with('*')
 }
 
-/// Whether a condition of this name is for a cookie.
+/// Whether a cookie's name matches the name in a condition.
 fn name_matches(cookie: &[u8], name: &str) -> bool {
     match name.strip_suffix('*') {
         Some(prefix) => cookie.starts_with(prefix.as_bytes()),
@@ -94,15 +94,15 @@ pub fn text(conditions: &RouteConditions) -> String {
     }
 }
 
-/// The fields on which the responses of a site's routes depend; `None` if there are none.
+/// The fields on which the selection among the routes of a site depends, for Vary; `None` if there are none.
 pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
     let mut names: Vec<&str> = Vec::new();
     for conditions in routes.iter().map(|route| &route.conditions) {
-        // Cookies share one field, so the whole field selects.
+        // All cookies are in one field, so Vary lists the whole field.
         let cookie = (!conditions.cookies.is_empty()).then_some("Cookie");
         let headers = conditions.headers.iter().map(|(name, _)| name.as_str());
         for name in headers.chain(cookie) {
-            // Each field once in Vary.
+            // Vary lists each field once.
             if !names.iter().any(|listed| listed.eq_ignore_ascii_case(name)) {
                 names.push(name);
             }
@@ -111,14 +111,14 @@ pub fn vary(routes: &[RouteConfig]) -> Option<Arc<str>> {
     (!names.is_empty()).then(|| names.join(", ").into())
 }
 
-/// Whether a route depends on a field in which proxies report a client or its request. Stored responses are not selected by
-/// such a field, so that of one route would answer the requests of another.
+/// Whether the selection among routes depends on a field in which proxies describe a client or its request. Such a
+/// field is not part of the cache key, so the stored response of one route could be sent for a request to another.
 pub fn depend_on_reports(routes: &[RouteConfig]) -> bool {
     let mut headers = routes.iter().flat_map(|route| &route.conditions.headers);
     headers.any(|(name, _)| forwarding::is_report(name.as_bytes()))
 }
 
-/// A handler that adds these fields to Vary in its responses.
+/// A handler that adds fields to Vary in the responses of another handler.
 pub struct VaryingHandler {
     /// The wrapped handler.
     pub inner: Arc<dyn Handler>,

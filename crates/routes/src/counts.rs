@@ -1,4 +1,4 @@
-//! Counters of requests for handlers.
+//! Counters for the requests of a route.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -9,11 +9,11 @@ pub struct RouteCounters {
     pub calls: AtomicU64,
     /// Failed calls.
     pub failed: AtomicU64,
-    /// Requests that wait for a response head now.
+    /// Requests that currently wait for the head of a response.
     pub waiting: AtomicU64,
-    /// Requests answered from the store.
+    /// Requests answered with a stored response.
     pub store_hits: AtomicU64,
-    /// Requests that joined an equal one's call.
+    /// Requests that joined the call of an equal request.
     pub shared: AtomicU64,
 }
 
@@ -32,7 +32,7 @@ impl RouteCounters {
     }
 }
 
-/// Adds one.
+/// Increments a counter.
 pub fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }

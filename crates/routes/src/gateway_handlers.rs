@@ -1,4 +1,4 @@
-//! CGI programs, FastCGI servers and origins of configurations.
+//! The handlers for CGI programs, FastCGI servers and origins.
 
 use std::os::unix::process::CommandExt;
 use std::sync::Arc;
@@ -21,7 +21,8 @@ use lowroad_privileges::hide_process;
 
 use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
-/// Connections to FastCGI servers and origins, and the spawner of CGI programs, shared by routes and configurations.
+/// Connections to FastCGI servers and origins, and the spawner of CGI programs. Shared by all routes and
+/// configurations.
 pub struct GatewayConnections {
     spawner: Arc<CgiSpawner>,
     servers: FastCgiServers,
@@ -29,11 +30,11 @@ pub struct GatewayConnections {
 }
 
 impl GatewayConnections {
-    /// Creates them for these workers. `operator_notice` receives reports that concern no route.
+    /// `notice` receives reports that do not concern a particular route.
     pub fn new(workers: &[WorkerHandle], notice: OperatorNotice) -> GatewayConnections {
         let spawner = || {
             let mut command = helper_command("spawner");
-            // In its own process group: a terminal's signals are for the server, which lets programs finish.
+            // In its own process group: signals from a terminal are for the server, which lets programs finish.
             command.env_clear().process_group(0);
             command
         };
@@ -54,7 +55,7 @@ impl GatewayConnections {
         let handler = CgiHandler::new(route.rules, cgi, route.symlinks, spawner, notice);
         let handler = handler.map_err(|error| error.to_string())?;
         let handler = match account::program_account(cgi.user.as_deref())? {
-            // The spawner, which may be root, changes to this user for each program.
+            // The spawner changes to this user for each program.
             Some((uid, gid)) => handler.as_user(uid, gid),
             None => handler,
         };
@@ -72,9 +73,9 @@ impl GatewayConnections {
         Ok(Arc::new(handler.with_spools(route.spools.clone())))
     }
 
-    /// Creates a proxy handler and resolves the origin's name.
+    /// Creates a proxy handler; resolves the host names of the origin.
     fn origin(&self, origin: &OriginConfig, route: &RouteContext<'_>) -> BuiltHandler {
-        // Without a label: the handler's reports already name the origin and the server.
+        // Without a label: the reports already name the origin and the server.
         let (notice, spools) = (route.notice(None), route.spools.clone());
         let handler = ProxyHandler::new(route.rules, origin, &self.origins, notice, spools)?;
         Ok(Arc::new(handler))
@@ -96,7 +97,7 @@ impl HandlerKind for GatewayConnections {
         self.origins.status()
     }
 
-    /// Ends the spawner of CGI programs, and the programs.
+    /// Ends the spawner of CGI programs, and with it the programs.
     fn end(&self) {
         self.spawner.end();
     }
@@ -134,12 +135,12 @@ impl OpenedKind for Arc<GatewayConnections> {
     }
 }
 
-/// Starts CGI programs for the server at the other end of the socket that is the standard input.
+/// The main function of the spawner process: starts CGI programs for the server, with standard input as the channel.
 ///
 /// # Errors
 /// A text for the log.
 pub fn spawner() -> Result<(), String> {
-    // CGI programs of the same user must not inspect or control it.
+    // CGI programs of the same user must not be able to inspect or control this process.
     hide_process()?;
     let result = PacketChannel::to_parent().and_then(spawner::serve);
     result.map_err(|error| error.to_string())

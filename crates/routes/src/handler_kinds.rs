@@ -1,6 +1,6 @@
-//! The kinds of handlers: modules, programs, pages; a build may omit any. Each is behind one trait, so that only the
-//! list of built-in kinds depends on features. A configuration that names a missing kind is refused earlier, with line
-//! and key (`lowroad_config::BuildFeature`).
+//! The kinds of handlers (modules, gateways, pages), each of which a build may omit. All implement one trait, so that
+//! only the list of built-in kinds depends on cargo features. A configuration that uses a missing kind was refused
+//! before, with line and key (`lowroad_config::BuildFeature`).
 
 use std::sync::Arc;
 
@@ -18,30 +18,30 @@ use tokio::runtime::Handle;
 /// A label for logs and explanations, and the handler.
 pub type LabelledHandler = (String, Arc<dyn Handler>);
 
-/// The context in which a configuration is opened.
+/// The environment in which the handlers of a configuration are opened.
 pub struct OpenContext<'a> {
     /// The number of workers.
     pub workers: usize,
     /// The error log.
     pub logger: &'a ErrorLogger,
-    /// A runtime for work that does not block workers.
+    /// A runtime for work that must not block workers.
     pub runtime: &'a Handle,
 }
 
 /// A route for which a handler is created.
 pub struct RouteContext<'a> {
-    /// The route's table in the configuration.
+    /// The configuration of the route.
     pub rules: &'a RouteConfig,
-    /// The symbolic links that its site follows.
+    /// Which symbolic links the site follows.
     pub symlinks: SymlinkPolicy,
     /// The error log.
     pub logger: &'a ErrorLogger,
-    /// Spool files for responses with slow readers.
+    /// Spool files for responses with slow clients.
     pub spools: Option<Arc<SpoolLimits>>,
 }
 
 impl RouteContext<'_> {
-    /// A callback that logs a handler's reports, after its label if it has one.
+    /// A callback that logs the reports of a handler, preceded by its label if it has one.
     pub fn notice(&self, label: Option<&str>) -> OperatorNotice {
         let (logger, label) = (self.logger.clone(), label.map(String::from));
         Arc::new(move |text| match &label {
@@ -51,12 +51,12 @@ impl RouteContext<'_> {
     }
 }
 
-/// A kind of handlers, for all configurations.
+/// A kind of handlers, across all configurations.
 pub trait HandlerKind: Send + Sync {
-    /// Opens the handlers that the routes of a configuration name.
+    /// Opens the handlers to which the routes of a configuration refer.
     ///
     /// # Errors
-    /// A text for the operator: the failure, its reason and its remedy.
+    /// A text for the operator: the failure, its reason and a remedy.
     fn open(
         self: Arc<Self>,
         config: &Config,
@@ -68,21 +68,21 @@ pub trait HandlerKind: Send + Sync {
         Vec::new()
     }
 
-    /// The servers of origins.
+    /// The state of origin servers.
     fn origins(&self) -> UpstreamReport {
         UpstreamReport::default()
     }
 
-    /// Makes the store drop responses when their sources change, and reports that to `change_feed`.
+    /// Purges stored responses from `store` when their sources change, and reports that to `changes`.
     fn drop_changed(&self, _store: &Arc<SharedStore>, _changes: &Arc<ChangeFeed>) {}
 
-    /// Ends the running processes.
+    /// Ends the processes that the handlers have started.
     fn end(&self) {}
 }
 
 /// A kind of handlers, for one configuration.
 pub trait OpenedKind: Send {
-    /// The handler of a route; `None`: the route is of another kind.
+    /// The handler of a route; `None` if the route is of another kind.
     fn handler(&self, route: &RouteContext<'_>) -> Option<Result<LabelledHandler, String>>;
 
     /// Counters, by module.
@@ -91,10 +91,10 @@ pub trait OpenedKind: Send {
     }
 }
 
-/// The kinds of this build. `operator_notice` receives reports that concern no route.
+/// The kinds of handlers in this build. `notice` receives reports that do not concern a particular route.
 ///
 /// # Errors
-/// The system returns no random bytes.
+/// The system provides no random bytes.
 #[allow(unused_variables, reason = "a build may lack the kinds that need them")]
 pub fn built_in(
     workers: &[WorkerHandle],

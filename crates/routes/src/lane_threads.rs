@@ -1,7 +1,7 @@
-//! Threads for waiting on programs: one beside each worker, each with its own runtime.
+//! Lane threads: for each worker one thread with its own runtime, on which its calls of programs wait.
 //!
-//! A shared pool would balance the load, but wake a second thread for almost every call, which costs more than the
-//! rest of a short response. Tasks that a worker polls itself use its I/O and timers and none of these threads.
+//! A shared pool would balance the load, but would wake a second thread for almost every call, which costs more than
+//! the rest of a short response. Tasks that a worker polls itself use the worker's I/O and timers, not these threads.
 
 use std::io;
 use std::thread::{self, JoinHandle};
@@ -9,10 +9,10 @@ use std::thread::{self, JoinHandle};
 use tokio::runtime::{Builder, Handle};
 use tokio::sync::oneshot;
 
-/// The name of all these threads.
+/// The name of these threads.
 const THREAD_NAME: &str = "programs";
 
-/// A thread for each worker.
+/// The lane threads, one for each worker.
 pub struct LaneThreads(Vec<LaneThread>);
 
 struct LaneThread {
@@ -32,17 +32,17 @@ impl LaneThreads {
         lanes.map(LaneThreads)
     }
 
-    /// The runtime beside a worker.
+    /// The runtime for a worker.
     pub fn handle(&self, worker: usize) -> Handle {
         self.0[worker % self.0.len()].handle.clone()
     }
 
-    /// Cancels all calls, which ends the processes that work for them.
+    /// Cancels all calls, which ends the processes started for them.
     pub fn end(&mut self) {
         for lane in self.0.drain(..) {
-            // The thread may have ended already.
+            // The thread may have ended before.
             let _ = lane.stop.send(());
-            // Joined, so that no task of a program runs after the end.
+            // Joined, so that no task runs afterwards.
             let _ = lane.thread.join();
         }
     }
@@ -59,9 +59,9 @@ impl LaneThread {
         let thread = thread::Builder::new()
             .name(THREAD_NAME.into())
             .spawn(move || {
-                // Ends also if the sender is dropped.
+                // Also returns if the sender is dropped.
                 let _ = runtime.block_on(stopped);
-                // Blocking calls of programs must not delay the end.
+                // Blocking calls of programs must not delay the shutdown.
                 runtime.shutdown_background();
             })?;
         Ok(LaneThread {

@@ -1,7 +1,7 @@
-//! Routes of sites: which handler answers a request (`routes`, `route_index`, `conditions`), and the handlers of a
-//! configuration (`route_builder`): modules, scripts and pages, each of which a build may omit (`handler_kinds`).
-//! `compression_handler` wraps a route's handler; `lane_threads` run handlers that block. The handlers are in the
-//! crates `handler`, `gateway`, `module_host` and `sql_pages`. Independent of stored responses.
+//! Routes: selects the handler of a request (`routes`, `route_index`, `conditions`), and creates the handlers of a
+//! configuration (`route_builder`): modules, gateways and pages, each of which a build may omit (`handler_kinds`).
+//! `compression_handler` wraps the handler of a route; `lane_threads` are for handlers that block. The handlers
+//! themselves are in the crates `handler`, `gateway`, `module_host` and `sql_pages`. Independent of stored responses.
 
 #![forbid(unsafe_code)]
 

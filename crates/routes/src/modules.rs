@@ -1,4 +1,4 @@
-//! The modules of a configuration: opened, put behind routes, checked, and run in processes of their own.
+//! The modules of a configuration: opens them, creates their handlers, and runs modules in separate processes.
 
 #[cfg(feature = "wasm")]
 mod wasm;
@@ -39,14 +39,14 @@ impl HandlerKind for ModuleRuntimes {
         let linked = lowroad_builtin_modules::modules();
         let mut catalog = ModuleCatalog::default();
         for module in &config.modules {
-            // A module that can't be opened fails the start or reload.
+            // A module that cannot be opened fails the start or reload.
             let handle = self.open_module(module, &linked, context)?;
             catalog.insert(&module.name, handle);
         }
         Ok(Box::new(catalog))
     }
 
-    /// The counters of all WebAssembly modules; empty if there never was one.
+    /// The counters of all WebAssembly modules; empty if there has never been one.
     #[cfg(feature = "wasm")]
     fn counts(&self) -> Vec<(&'static str, u64)> {
         self.wasm.counts()
@@ -106,12 +106,12 @@ impl ModuleRuntimes {
     }
 }
 
-/// Serves a module over the socket that is the standard input.
+/// The main function of a module process: serves the module over the socket that is standard input.
 ///
 /// # Errors
 /// A text for the log.
 pub fn host() -> Result<(), String> {
-    // CGI programs of the same user must not inspect the module's memory.
+    // CGI programs of the same user must not be able to inspect the module's memory.
     hide_process()?;
     let socket = std::io::stdin().as_fd().try_clone_to_owned();
     socket

@@ -1,4 +1,4 @@
-//! Pages of configurations, and their databases.
+//! The pages of a configuration, and their databases.
 
 use std::sync::Arc;
 
@@ -11,8 +11,8 @@ use lowroad_store::purge_rules::{PurgeMode, PurgeRequest};
 
 use crate::handler_kinds::{HandlerKind, LabelledHandler, OpenContext, OpenedKind, RouteContext};
 
-/// State that the pages of all configurations share: the key that signs form tokens, and the templates. Forms and
-/// stored pages outlive a configuration.
+/// State that the pages of all configurations share, since forms and stored pages outlive a configuration: the key that
+/// signs form tokens, and the templates.
 pub struct FormKeys {
     key: CsrfKey,
     sites: Arc<TemplateSites>,
@@ -25,10 +25,10 @@ struct OpenedForms {
 }
 
 impl FormKeys {
-    /// Creates a new key without templates.
+    /// Creates a new key, and an empty set of templates.
     ///
     /// # Errors
-    /// The system returns no random bytes.
+    /// The system provides no random bytes.
     pub fn new() -> Result<FormKeys, String> {
         Ok(FormKeys {
             key: CsrfKey::random()?,
@@ -38,7 +38,7 @@ impl FormKeys {
 }
 
 impl HandlerKind for FormKeys {
-    /// Opens the databases without a query.
+    /// Opens the databases, without sending a query.
     fn open(
         self: Arc<Self>,
         config: &Config,
@@ -55,12 +55,12 @@ impl HandlerKind for FormKeys {
         sql_pages::counts()
     }
 
-    /// Drops stored responses of pages when their templates change.
+    /// Purges the stored responses of pages when their templates change.
     fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<ChangeFeed>) {
         let (store, changes) = (store.clone(), changes.clone());
         self.sites.set_listener(Box::new(move |name| {
             store.purge(&PurgeRequest::Tag(name.as_bytes()), PurgeMode::Hard);
-            // The feed carries URLs only, so the levels below discard all copies.
+            // Only URLs can be reported to the levels below, so these discard all copies.
             changes.notify();
         }));
     }

@@ -1,37 +1,39 @@
-//! Internal redirects in a program's response: X-Accel-Redirect names a path of the site, X-Sendfile a file, and a
-//! local redirect (RFC 3875 §6.2.2) a target as if the client had requested it.
+//! Internal redirects in responses of programs: X-Accel-Redirect names a path of the site, X-Sendfile a file. A local
+//! redirect (RFC 3875 §6.2.2) names a target that is handled as if the client had requested it.
 
 use lowroad_handler::ResponseFields;
-use lowroad_handler::response::{FILE_INSTEAD, HandlerResponse, PATH_INSTEAD, ResponseContent};
+use lowroad_handler::response::{
+    ACCEL_REDIRECT_FIELD, HandlerResponse, ResponseContent, SENDFILE_FIELD,
+};
 
 /// The target of an internal redirect.
 #[derive(Debug, PartialEq, Eq)]
 pub enum InternalRedirect {
-    /// A target: path and query.
+    /// A path and query (X-Accel-Redirect).
     Path(Vec<u8>),
-    /// A file, by its absolute path.
+    /// The absolute path of a file (X-Sendfile).
     File(Vec<u8>),
-    /// A target, as if the client had requested it.
+    /// A path and query to be handled as if the client had requested it (local redirect).
     Local(Vec<u8>),
 }
 
-/// The internal redirect of a response, if it has one; a path precedes a file.
+/// The internal redirect of a response, if it has one. X-Accel-Redirect takes precedence over X-Sendfile.
 pub fn from_response(response: &HandlerResponse) -> Option<InternalRedirect> {
-    // A Location with a path only (RFC 3875 §6.2.2).
-    if let ResponseContent::Local(target) = &response.content {
+    // A Location with only a path (RFC 3875 §6.2.2).
+    if let ResponseContent::LocalRedirect(target) = &response.content {
         return Some(InternalRedirect::Local(target.clone()));
     }
     let field = |name: &str| Some(response.fields.values(name).next()?.to_vec());
-    let path = field(PATH_INSTEAD).map(InternalRedirect::Path);
-    path.or_else(|| field(FILE_INSTEAD).map(InternalRedirect::File))
+    let path = field(ACCEL_REDIRECT_FIELD).map(InternalRedirect::Path);
+    path.or_else(|| field(SENDFILE_FIELD).map(InternalRedirect::File))
 }
 
-/// Whether a field describes the program's own response or addresses this server, so that it is not sent with the
-/// target.
+/// Whether a field describes the program's own response or is meant for this server, and therefore is not sent together
+/// with the target.
 pub fn is_response_specific(name: &str) -> bool {
     const RESPONSE_SPECIFIC: [&str; 9] = [
-        PATH_INSTEAD,
-        FILE_INSTEAD,
+        ACCEL_REDIRECT_FIELD,
+        SENDFILE_FIELD,
         "Accept-Ranges",
         "Content-Encoding",
         "Content-Length",
@@ -45,7 +47,7 @@ pub fn is_response_specific(name: &str) -> bool {
         .any(|specific| name.eq_ignore_ascii_case(specific))
 }
 
-/// The fields of a redirecting response that are sent with the target.
+/// The fields of the redirecting response that are sent together with the target.
 pub fn carried_fields(fields: &ResponseFields) -> ResponseFields {
     let mut carried = ResponseFields::new();
     for (name, value) in fields
@@ -57,8 +59,8 @@ pub fn carried_fields(fields: &ResponseFields) -> ResponseFields {
     carried
 }
 
-/// Adds the fields of the redirecting response. They concern the requested path, so they replace fields of the same
-/// name; an error response gets the cookies only.
+/// Adds the fields of the redirecting response. They belong to the requested path, so they replace fields of the same
+/// name. An error response gets only the cookies.
 pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
     let is_error = response.status.code() >= 400;
     let fields = match is_error {
@@ -74,14 +76,14 @@ pub fn add_fields(first: &ResponseFields, response: &mut HandlerResponse) {
     response.fields = fields;
 }
 
-/// The fields of the first redirect, and those of the second with other names.
+/// The fields of the first response, and those of the second whose names the first lacks.
 pub fn join_fields(first: &ResponseFields, second: &ResponseFields) -> ResponseFields {
     let mut fields = ResponseFields::new();
     if let Some(date) = second.date() {
         fields.set_date(*date);
     }
     for (name, value) in second.iter() {
-        // Cookies and Vary accumulate; of other fields, the first response's count.
+        // Set-Cookie and Vary accumulate; of other fields, those of the first response are used.
         if accumulates(name) || first.values(name).next().is_none() {
             fields.push(name, value);
         }
@@ -92,7 +94,7 @@ pub fn join_fields(first: &ResponseFields, second: &ResponseFields) -> ResponseF
     fields
 }
 
-/// Whether fields of this name are added instead of replaced.
+/// Whether fields of this name are added to existing ones instead of replacing them.
 fn accumulates(name: &str) -> bool {
     name.eq_ignore_ascii_case("Set-Cookie") || name.eq_ignore_ascii_case("Vary")
 }

@@ -1,4 +1,4 @@
-//! Creates the handlers of a configuration, and owns the runtime on which they work.
+//! Creates the handlers of a configuration, and owns the runtime on which they run.
 
 use std::io;
 use std::sync::Arc;
@@ -23,18 +23,18 @@ use crate::handler_kinds::{
 use crate::lane_threads::LaneThreads;
 use crate::routes::{Route, RouteTable};
 
-/// The runtime of handlers.
+/// The runtime of all handlers.
 pub struct HandlerRuntime {
     lanes: LaneThreads,
     logger: ErrorLogger,
     workers: Vec<WorkerHandle>,
     kinds: Vec<Arc<dyn HandlerKind>>,
-    /// The account of spooled bodies, for all configurations.
+    /// The disk space used by spooled bodies of all configurations.
     account: Arc<SpoolAccount>,
     compression_counters: Arc<compression_handler::CompressionCounters>,
 }
 
-/// The handlers of one configuration.
+/// The handlers of a configuration.
 pub struct HandlerSet<'p> {
     handler_runtime: &'p HandlerRuntime,
     kinds: OpenedKinds,
@@ -42,7 +42,7 @@ pub struct HandlerSet<'p> {
     compressors: Arc<CompressionLimits>,
 }
 
-/// The kinds of handlers of a configuration in force.
+/// The opened handler kinds of the configuration in force.
 pub struct OpenedKinds(Vec<Box<dyn OpenedKind>>);
 
 impl OpenedKinds {
@@ -53,10 +53,10 @@ impl OpenedKinds {
 }
 
 impl HandlerRuntime {
-    /// Starts the threads on which handlers run, one for each of these workers.
+    /// Starts the threads on which handlers run, one for each worker.
     ///
     /// # Errors
-    /// A thread can't be started.
+    /// A thread cannot be started.
     pub fn start(logger: ErrorLogger, workers: Vec<WorkerHandle>) -> io::Result<HandlerRuntime> {
         let notice_logger = logger.clone();
         let notice: OperatorNotice =
@@ -71,32 +71,32 @@ impl HandlerRuntime {
         })
     }
 
-    /// The runtime for a worker's calls.
+    /// The runtime for calls of a worker.
     pub fn runtime(&self, worker: usize) -> Handle {
         self.lanes.handle(worker)
     }
 
-    /// Deletes stored pages from this store when their templates change, and reports that to `change_feed`.
+    /// Purges stored pages from `store` when their templates change, and reports that to `changes`.
     pub fn drop_changed(&self, store: &Arc<SharedStore>, changes: &Arc<ChangeFeed>) {
         let kinds = self.kinds.iter();
         kinds.for_each(|kind| kind.drop_changed(store, changes));
     }
 
-    /// Cancels all running calls.
+    /// Cancels all calls in progress.
     pub fn end(&mut self) {
-        // Before the lane threads, on which the workers' tasks may have started work.
+        // Before the lane threads are ended: tasks of the workers may have started work on these.
         self.workers.iter().for_each(|worker| worker.tasks.end());
         self.lanes.end();
         self.kinds.iter().for_each(|kind| kind.end());
     }
 
-    /// Creates the handlers that a configuration's routes name.
+    /// Creates the handlers to which the routes of a configuration refer.
     ///
     /// # Errors
-    /// A handler can't be created; the text gives the reason and the remedy.
+    /// A handler cannot be created; the text contains the reason and a remedy.
     pub fn open(&self, config: &config::Config) -> Result<HandlerSet<'_>, String> {
         let runtime = self.runtime(0);
-        // Handlers may create timers and sockets, which need a runtime.
+        // Handlers may create timers and sockets, which requires a runtime context.
         let _context = runtime.enter();
         let context = OpenContext {
             workers: self.workers.len(),
@@ -120,7 +120,7 @@ impl HandlerRuntime {
         })
     }
 
-    /// The servers of origins.
+    /// The state of all origin servers.
     pub fn origins(&self) -> UpstreamReport {
         let mut report = UpstreamReport::default();
         for kind in &self.kinds {
@@ -129,7 +129,7 @@ impl HandlerRuntime {
         report
     }
 
-    /// The counters by kind: WebAssembly modules, pages, spooled bodies and compression.
+    /// The counters of all kinds of handlers, of spooled bodies and of compression.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let spooled = self.account.list();
         let compression = self.compression_counters.list();
@@ -139,7 +139,7 @@ impl HandlerRuntime {
 }
 
 impl HandlerSet<'_> {
-    /// The routes of a site.
+    /// Creates the routes of a site.
     ///
     /// # Errors
     /// As for `HandlerRuntime::open`.
@@ -148,13 +148,13 @@ impl HandlerSet<'_> {
         let depends_on_reports = conditions::depend_on_reports(&site.routes);
         let routes = site.routes.iter().map(|rules| {
             let (label, mut handler) = self.handler(rules, site.symlinks)?;
-            // All routes of the site: a cache must know the fields that chose among them.
+            // On all routes of the site: a cache must know all fields on which the selection of the route depends.
             if let Some(vary) = vary.clone() {
                 let inner = handler;
                 handler = Arc::new(VaryingHandler { inner, vary });
             }
             let needs_length = matches!(rules.to, RouteTo::Cgi(_) | RouteTo::FastCgi(_));
-            // CGI needs CONTENT_LENGTH before the body (RFC 3875 §4.1.2), so a chunked body is buffered.
+            // CGI requires CONTENT_LENGTH before the body (RFC 3875 §4.1.2), so a chunked body is buffered.
             if !rules.request_buffering && needs_length {
                 handler = Arc::new(BufferingHandler::without_length(
                     handler,
@@ -168,7 +168,7 @@ impl HandlerSet<'_> {
                 CompressingHandler::wrap(handler, rules, &site.compress, &self.compressors);
             let spools = rules.response_buffering.then(|| self.spools.clone());
             let mut route = Route::new(rules, label, handler, spools);
-            // Reports of proxies are not part of any key.
+            // The reports of proxies are not part of any cache key.
             route.never_stores |= depends_on_reports;
             Ok(route)
         });
@@ -176,12 +176,12 @@ impl HandlerSet<'_> {
         Ok(RouteTable::new(routes, &site.routes))
     }
 
-    /// The kinds of handlers, once all routes are created.
+    /// The opened handler kinds; called after all routes were created.
     pub fn kinds(self) -> OpenedKinds {
         self.kinds
     }
 
-    /// A route's handler and its label.
+    /// Creates the handler of a route, and its label.
     fn handler(
         &self,
         rules: &config::RouteConfig,
@@ -199,8 +199,8 @@ impl HandlerSet<'_> {
     }
 }
 
-/// The maximum number of bodies in files: a quarter of the descriptors, since connections need most of them.
+/// The maximum number of bodies in files: a quarter of the descriptor limit.
 fn temp_files_max() -> u64 {
-    // Connections need the larger part of the descriptors.
+    // Most descriptors are needed for connections.
     getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX) / 4
 }

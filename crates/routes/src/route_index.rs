@@ -1,4 +1,4 @@
-//! The index of routes by pattern, method, field and cookie. Routes with one pattern are matched together, so routes
+//! The index of routes by pattern, method, field and cookie. Routes with the same pattern are matched together; routes
 //! for other paths or requests cost nothing.
 
 use std::collections::HashMap;
@@ -14,23 +14,23 @@ use super::conditions::{has_wildcard, request_cookies};
 #[derive(Default)]
 pub(crate) struct RouteIndex(Vec<PatternRoutes>);
 
-/// The routes of one pattern. All numbers are in ascending order.
+/// The routes of a pattern. All numbers are in ascending order.
 #[derive(Default)]
 struct PatternRoutes {
-    /// The first route for paths with and without a file.
+    /// The first route that applies whether or not the file exists.
     first: Option<usize>,
-    /// The first route for paths without a file.
+    /// The first route that applies only if the file is missing.
     first_missing: Option<usize>,
     unconditional: Vec<usize>,
     by_field: FieldMap<usize>,
-    /// Routes that require a cookie by its full name, but no field.
+    /// Routes that require a cookie with a complete name, but no field.
     by_cookie: FieldMap<usize>,
-    /// Routes that require neither field nor cookie, or a cookie with a wildcard in its name.
+    /// Routes with methods that require neither a field nor a cookie with a complete name.
     by_method: HashMap<String, Vec<usize>>,
 }
 
 impl RouteIndex {
-    /// Creates the index of routes in order.
+    /// Creates the index of routes, which are in the configured order.
     pub(crate) fn new(routes: &[config::RouteConfig]) -> RouteIndex {
         let patterns = DistinctPatterns::from_routes(routes);
         let mut index = RouteIndex::default();
@@ -43,14 +43,14 @@ impl RouteIndex {
                 true => &mut pattern_routes.first_missing,
                 false => &mut pattern_routes.first,
             };
-            // Routes are tried in order, so the first of a pattern stands for all.
+            // Routes are tried in order, so the first one represents the pattern.
             first.get_or_insert(number);
             pattern_routes.insert(number, &route.conditions);
         }
         index
     }
 
-    /// The first route by pattern for a path, regardless of its conditions.
+    /// The first route whose pattern matches a path, whatever its conditions.
     pub(crate) fn first(&self, matches: &PathMatches<'_>, is_missing: bool) -> Option<usize> {
         let found = self
             .find_patterns(matches)
@@ -61,7 +61,7 @@ impl RouteIndex {
         found.min()
     }
 
-    /// The first route by pattern for which `predicate` holds. Tests only candidates of the index.
+    /// The first route whose pattern matches and for which `predicate` holds. Only candidates of the index are tested.
     pub(crate) fn find(
         &self,
         matches: &PathMatches<'_>,
@@ -86,14 +86,14 @@ impl PatternRoutes {
             headers,
             cookies,
         } = conditions;
-        // A condition with a value excludes more requests than one without.
+        // A condition with a value is more selective than one without.
         let most_selective = |all: &[(String, Option<String>)]| {
-            // The index finds whole names only; the caller verifies the others.
+            // The index contains complete names only; the caller checks the others.
             let exact_names = || all.iter().filter(|(name, _)| !has_wildcard(name));
             let exact = exact_names().find(|(_, content)| content.is_some());
             exact.or(exact_names().next()).cloned()
         };
-        // Under one condition only, the most selective kind; the caller verifies all.
+        // Each route is indexed by its most selective condition only; the caller checks all conditions.
         if let Some((name, content)) = most_selective(headers) {
             self.by_field.insert(&name, content.as_deref(), number);
         } else if let Some((name, content)) = most_selective(cookies) {
@@ -147,7 +147,7 @@ mod tests {
     use super::*;
     use lowroad_site_rules::SitePatterns;
 
-    /// A site with routes of these keys.
+    /// A site with routes that have these keys.
     fn site(routes: impl IntoIterator<Item = String>) -> config::SiteConfig {
         let mut text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n".to_owned();
         for route in routes {
@@ -157,8 +157,8 @@ mod tests {
         config.expect("a configuration").sites.remove(0)
     }
 
-    /// The first route for a request for `/a` if that is a file, and the number of routes tested. Each pattern in
-    /// these tests matches the path.
+    /// The first route for a request for `/a` if `/a` is a file, and the number of routes tested. All patterns in these
+    /// tests match the path.
     fn find(site: &config::SiteConfig, request: &str) -> (Option<usize>, usize) {
         let head = parse(request.as_bytes(), &RequestLimits::default());
         let request = head.expect("a request").expect("a whole one").request;
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_route_that_fits_is_found() {
+    fn route_index_finds_first_matching_route() {
         let keys = [
             "pattern = \"/a\"\nheader = [\"X-Tier: gold\"]",
             "pattern = \"/**\"\nheader = [\"x-tier\"]\nmethods = [\"PUT\"]",
@@ -209,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn a_star_ends_the_name_of_a_cookie() {
+    fn cookie_condition_with_trailing_star_matches_prefix() {
         let keys = [
             "pattern = \"/a\"\ncookie = [\"session_*\", \"beta\"]",
             "pattern = \"/a\"\ncookie = \"session_*=1\"",
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn routes_for_other_requests_are_not_looked_at() {
+    fn route_index_skips_routes_with_other_conditions() {
         let request = "GET /a HTTP/1.1\r\nHost: h\r\nX-Tier: 7\r\nCookie: b=7\r\n\r\n";
         for condition in ["header = [\"X-Tier: N\"]", "cookie = [\"b=N\"]"] {
             let key = |at: usize| condition.replace('N', &at.to_string());

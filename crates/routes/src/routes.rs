@@ -1,4 +1,4 @@
-//! The routes of a site: the paths that belong to handlers.
+//! The routes of a site: the paths that handlers answer.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -24,52 +24,53 @@ use crate::failure_log::RouteFailures;
 use crate::response_redirect::{self, InternalRedirect};
 use crate::route_index::RouteIndex;
 
-/// A pattern and its handler.
+/// A route: a pattern and the handler of matching requests.
 pub struct Route {
     /// The name in logs and explanations: `fastcgi 127.0.0.1:9000`.
     pub label: String,
     /// The handler.
     pub handler: Arc<dyn Handler>,
-    /// Spool files for the rest of a shared response that a slow reader has not taken.
+    /// Spool files for the part of a shared response that a slow client has not read.
     pub spools: Option<Arc<SpoolLimits>>,
-    /// The handler is an origin: its responses are stored, reused and validated by RFC 9111.
+    /// Whether the handler is an origin, whose responses are stored, reused and validated by RFC 9111.
     pub is_origin: bool,
-    /// Its responses have Cache-Status (RFC 9211).
+    /// Whether responses contain Cache-Status (RFC 9211).
     pub sends_cache_status: bool,
-    /// The storage policy of its responses.
+    /// The storage policy for responses.
     pub policy: StoragePolicy,
-    /// No response is stored or shared.
+    /// Whether no response is stored or shared.
     pub never_stores: bool,
-    /// Requests that the handler always answers, regardless of stored responses.
+    /// Requests that the handler always answers, whatever is stored.
     bypass: Option<BypassRules>,
-    /// Only rewrites and internal redirects can reach it.
+    /// Whether only rewrites and internal redirects can reach the route.
     pub is_internal: bool,
-    /// Its responses may be internal redirects.
+    /// Whether responses may be internal redirects.
     allows_internal_redirects: bool,
-    /// Cache directives of requests are honoured.
+    /// Whether cache directives of requests are honoured.
     honours_request_directives: bool,
-    /// A response was stored, so a look-up in the store pays off.
+    /// Whether a response was ever stored, so that a look-up in the store can succeed.
     has_stored: Arc<AtomicBool>,
-    /// The last call answered at once, so that waiting for another call's response would not help.
+    /// Whether the last call was answered immediately, so that waiting for the call of another request is not
+    /// worthwhile.
     is_instant: AtomicBool,
-    /// The scope in which its requests are counted.
+    /// The metric scope of requests.
     pub metric_scope: MetricScope,
-    /// Counters of its requests.
+    /// The counters of the route.
     pub counts: RouteCounters,
-    /// Failures that are not logged yet.
+    /// Failures that have not been logged.
     pub faults: RouteFailures,
     pattern: PathPattern,
     missing: bool,
     conditions: RouteConditions,
-    /// Its paths may have encoded slashes and backslashes, which the handler interprets.
+    /// Whether paths may contain encoded slashes and backslashes, which the handler interprets.
     allows_encoded_slashes: bool,
-    /// It answers all requests, regardless of files.
+    /// Whether the route answers all requests, whether or not files exist.
     matches_all_requests: bool,
-    /// The index file of folders on the FastCGI server's machine (`script_root`).
+    /// The index file of folders on the machine of the FastCGI server (`script_root`).
     remote_index: Option<String>,
 }
 
-/// The routes of a site, in the order of their configuration.
+/// The routes of a site, in the configured order.
 #[derive(Default)]
 pub struct RouteTable {
     all: Vec<Arc<Route>>,
@@ -95,7 +96,7 @@ impl Route {
                 shared_only: rules.keep == ResponseStorage::Shared,
                 ..match is_origin {
                     true => policy(&rules.caching),
-                    false => StoragePolicy::PROGRAM,
+                    false => StoragePolicy::APPLICATION,
                 }
             },
             never_stores: rules.keep == ResponseStorage::Never,
@@ -123,10 +124,10 @@ impl Route {
         }
     }
 
-    /// The cache directives of a request, as far as this route honours them.
+    /// The cache directives of a request that this route honours.
     pub fn request_directives(&self, request: &Request<'_>) -> RequestDirectives {
         match self.is_origin {
-            // The common case: no field needs to be read.
+            // The common case, for which no field has to be read.
             true if !request.affects_caching() => RequestDirectives {
                 is_get: request.method == Method::Get,
                 ..RequestDirectives::GET
@@ -140,7 +141,7 @@ impl Route {
         }
     }
 
-    /// The internal redirect of a response, if the route permits them.
+    /// The internal redirect in a response, if the route allows them.
     pub fn internal_redirect(&self, response: &HandlerResponse) -> Option<InternalRedirect> {
         self.allows_internal_redirects
             .then(|| response_redirect::from_response(response))?
@@ -159,32 +160,32 @@ impl Route {
 
     /// Records that a response was stored.
     pub fn begin_storing(&self) {
-        // Stores only on a change: workers share the cache line.
+        // Written only on a change, since workers share the cache line.
         if !self.is_storing() {
             self.has_stored.store(true, Relaxed);
         }
     }
 
-    /// Whether the last call answered at once.
+    /// Whether the last call was answered immediately.
     pub fn is_instant(&self) -> bool {
         self.is_instant.load(Relaxed)
     }
 
-    /// Records whether a call answered at once.
+    /// Records whether a call was answered immediately.
     pub fn set_instant(&self, is_instant: bool) {
-        // The same for this flag.
+        // Written only on a change, as above.
         if self.is_instant() != is_instant {
             self.is_instant.store(is_instant, Relaxed);
         }
     }
 
-    /// Whether the handler may be called with this method. PURGE is not forwarded to an origin, which may trust this
-    /// server more than the client.
+    /// Whether the handler may be called with a method. PURGE is not forwarded to origins, which may trust this server
+    /// more than its clients.
     pub fn accepts_method(&self, method: Method) -> bool {
-        takes(method) && !(self.is_origin && method == Method::Purge)
+        is_for_handlers(method) && !(self.is_origin && method == Method::Purge)
     }
 
-    /// Its pattern and handler, as text.
+    /// The pattern, the conditions and the handler, as text.
     pub fn name(&self) -> String {
         let missing = if self.missing { " (missing)" } else { "" };
         let conditions = conditions::text(&self.conditions);
@@ -193,7 +194,7 @@ impl Route {
 }
 
 impl RouteTable {
-    /// Creates the table from routes in order and their configuration.
+    /// Creates the table from routes and their configuration, both in the configured order.
     pub fn new(routes: Vec<Route>, rules: &[config::RouteConfig]) -> RouteTable {
         RouteTable {
             index: RouteIndex::new(rules),
@@ -201,10 +202,11 @@ impl RouteTable {
         }
     }
 
-    /// Takes over whether routes store, for sites that continue with the same stored responses.
+    /// Shares the flags whether routes have stored responses with `previous`; for a site that continues with the stored
+    /// responses of another.
     pub fn with_storing_flags_of(mut self, previous: &RouteTable) -> RouteTable {
         for (route, previous_route) in self.all.iter_mut().zip(&previous.all) {
-            // The table is new, so nothing else refers to its routes.
+            // The table is new, so its routes have no other references.
             if let Some(route) = Arc::get_mut(route) {
                 route.has_stored = previous_route.has_stored.clone();
             }
@@ -212,10 +214,10 @@ impl RouteTable {
         self
     }
 
-    /// Gives each route the scope in which its requests are counted.
+    /// Sets the metric scope of each route.
     pub fn with_scopes(mut self, scope: impl Fn(&Route) -> MetricScope) -> RouteTable {
         for route in &mut self.all {
-            // The table is new, so nothing else refers to its routes.
+            // The table is new, so its routes have no other references.
             if let Some(route) = Arc::get_mut(route) {
                 route.metric_scope = scope(route);
             }
@@ -228,22 +230,22 @@ impl RouteTable {
         self.all.iter().map(|route| &**route)
     }
 
-    /// Whether there are none.
+    /// Whether there are no routes.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.all.is_empty()
     }
 
-    /// The route for a request with a path, regardless of files.
+    /// The route for a request and a path, whether or not a file exists.
     ///
     /// # Errors
-    /// A pattern matches but no condition does: a file of that name must not be served either.
+    /// A pattern matches, but the conditions do not: a file of that name must not be served either.
     pub fn find_route(
         &self,
         matches: &PathMatches<'_>,
         request: &Request<'_>,
     ) -> Result<Option<&Arc<Route>>, NoRoute> {
-        // The common case of a reverse proxy: no pattern is matched.
+        // The common case of a reverse proxy, in which no pattern has to be matched.
         if let Some(first) = self.all.first().filter(|route| route.matches_all_requests) {
             return Ok(Some(first));
         }
@@ -251,12 +253,12 @@ impl RouteTable {
             return Ok(None);
         }
         let found = self.find(matches, request, |route| !route.missing);
-        // A pattern matches, but no route's conditions do: a file must not answer in a route's place.
+        // The pattern of a route matches, but no conditions do: a file must not be sent instead.
         found.map(Some).ok_or(NoRoute)
     }
 
-    /// The route for a path with encoded slashes or backslashes: the first that matches, since no file can have the
-    /// path. Responses are stored under the path as the client sent it, so origins may interpret it freely.
+    /// The route for a path with encoded slashes or backslashes: the first that matches, since no file can have such a
+    /// path. Responses are stored with the path that the client sent, so origins may interpret the path freely.
     pub fn find_slash_route(
         &self,
         matches: &PathMatches<'_>,
@@ -266,7 +268,7 @@ impl RouteTable {
         first.filter(|route| route.allows_encoded_slashes)
     }
 
-    /// The path of the index file for a folder that only the FastCGI server's machine may have.
+    /// The path of the index file of a folder that may exist only on the machine of the FastCGI server.
     pub fn remote_index(&self, folder: &[u8]) -> Option<Vec<u8>> {
         let index = self.all.iter().find_map(|it| it.remote_index.as_ref())?;
         folder
@@ -284,12 +286,12 @@ impl RouteTable {
         (route.remote_index.is_some() && route.accepts_method(request.method)).then_some(route)
     }
 
-    /// A route for a path without a file, regardless of the route's other conditions.
+    /// The route for a path without a file, whatever its other conditions.
     pub fn find_missing_route(&self, matches: &PathMatches<'_>) -> Option<&Arc<Route>> {
         self.all.get(self.index.first(matches, true)?)
     }
 
-    /// The route for a request with a path that has no file.
+    /// The route for a request and a path without a file.
     pub fn find_missing_route_for(
         &self,
         matches: &PathMatches<'_>,
@@ -298,7 +300,7 @@ impl RouteTable {
         self.find(matches, request, |route| route.missing)
     }
 
-    /// The first route for a request with a path that is also `predicate`.
+    /// The first route that matches a request and a path, and for which `predicate` holds.
     fn find(
         &self,
         matches: &PathMatches<'_>,
@@ -318,11 +320,11 @@ fn remote_index(to: &RouteTo) -> Option<String> {
         return None;
     };
     let finds_scripts = fastcgi.script_root.is_some() && fastcgi.script.is_none();
-    // Without `script_root`, the scripts are on this machine and found as files.
+    // Without `script_root`, scripts are files of this machine and found as such.
     (finds_scripts && !fastcgi.index.is_empty()).then(|| fastcgi.index.clone())
 }
 
-/// A pattern matches, but the routes' conditions don't.
+/// A pattern matches, but the conditions of the routes do not.
 pub struct NoRoute;
 
 /// The storage policy for an origin's responses.
@@ -330,7 +332,7 @@ fn policy(caching: &CacheConfig) -> StoragePolicy {
     StoragePolicy {
         ttl_secs: caching.ttl_s,
         heuristic_secs_max: caching.guessed_s_max,
-        refusals: caching.refusals,
+        denial_statuses: caching.refusals,
         encoding_in_key: caching.encoding_in_key,
         stale_while_revalidate_secs: caching.stale_while_revalidate_s,
         stale_if_error_secs: caching.stale_if_error_s,
@@ -348,16 +350,16 @@ fn bypass(rules: &CacheBypass) -> BypassRules {
     BypassRules {
         cookies: rules.cookies,
         cache_control: rules.cache_control,
-        // An invalid path excludes all of them rather than none.
+        // If the paths are invalid, all are excluded rather than none.
         excluded: ExcludedPaths::read(&rules.paths).unwrap_or_else(|_| ExcludedPaths::all_paths()),
     }
 }
 
-/// Counts a request that waits for a handler, until it is dropped.
+/// Counts a waiting request until it is dropped.
 pub struct WaitCount(Arc<Route>);
 
 impl WaitCount {
-    /// Begins to count.
+    /// Begins to count a request that waits for the handler of a route.
     pub fn start(route: &Arc<Route>) -> WaitCount {
         increment(&route.counts.waiting);
         WaitCount(route.clone())
@@ -370,8 +372,8 @@ impl Drop for WaitCount {
     }
 }
 
-/// Whether handlers may be called with this method. TRACE would reveal fields that scripts must not see; CONNECT is for
-/// proxies.
-pub fn takes(method: Method) -> bool {
+/// Whether any handler may be called with a method. TRACE would reveal fields that scripts must not see; CONNECT is for
+/// forward proxies.
+pub fn is_for_handlers(method: Method) -> bool {
     !matches!(method, Method::Trace | Method::Connect)
 }

@@ -1,8 +1,8 @@
-//! The admin address: an HTTP/1.1 service for operators and their tools, on a Unix socket and, if configured, on TCP.
+//! The admin service: HTTP/1.1 for operators and their tools, on a Unix socket and, if configured, on TCP.
 //!
-//! [`operations`] lists what it offers and reads requests; [`service`] runs on an event loop of its own and answers
-//! them; [`access`] checks tokens; [`admin_socket`] opens the Unix socket. [`commands`] are the commands of the
-//! `lowroad` program that use it, over [`http_client`]. [`dashboard`] is a page for browsers, [`dashboard_relay`] the
+//! [`operations`] lists the operations and parses requests for them; [`service`] answers requests on its own event
+//! loop; [`access`] checks tokens; [`admin_socket`] opens the Unix socket. [`commands`] implements the commands of the
+//! `lowroad` program that use the service, with [`http_client`]. [`dashboard`] is a page for browsers, [`dashboard_relay`] the
 //! command that brings them to it.
 
 pub mod access;

@@ -146,7 +146,7 @@ pub enum ConfigCommand {
     },
 }
 
-/// `lowroad module_template`.
+/// `lowroad new`.
 #[derive(Subcommand)]
 pub enum NewArgs {
     /// A module: code that answers requests, with a test

@@ -1,5 +1,5 @@
-//! `lowroad check`: finds problems of a configuration on this machine, beyond its syntax. Each part of the server
-//! checks its own settings; this module checks users, logs, variables, libraries and address prefixes.
+//! `lowroad check`: finds problems of a configuration that depend on this machine. Each part of the server checks its
+//! own settings; this module checks users, logs, variables, libraries and address prefixes.
 
 use std::collections::{BTreeSet, HashMap};
 use std::fs::File;
@@ -19,7 +19,7 @@ use crate::admin::access::AdminAccess;
 use crate::admin::listeners;
 use crate::{cli, terminal_output};
 
-/// The result of a check of a configuration with which `run` would start.
+/// The result of a check without errors: `run` would start with this configuration.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CheckOutcome {
     /// No problems.
@@ -28,7 +28,7 @@ pub enum CheckOutcome {
     Warnings,
 }
 
-/// Exit code of `check` if there are only warnings.
+/// Exit code of `check` if there are warnings but no errors.
 pub const WARNINGS_CODE: u8 = 3;
 
 /// Prints the problems of a configuration file, or that there are none.
@@ -44,7 +44,8 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     ticket_keys(&config, &mut problems);
     #[cfg(feature = "programs")]
     origins(&config, &mut problems);
-    // Root's helper opens its log files after the change of user, so they are checked as root.
+    // If only root can change the path of a log file, the privileged helper opens it, also after root is given up; so
+    // such files are checked as root.
     let (as_root, as_user): (Vec<&Path>, Vec<&Path>) =
         log_files(&config).partition(|path| helper::is_roots(path));
     logs(&as_root, &mut problems);
@@ -56,16 +57,16 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     // The server opens certificates and keys before it gives up root, so they are checked as root.
     let (tls_problems, tls_warnings) = lowroad_tls_listener::check(&config);
     warnings.extend(tls_warnings);
-    // Changes to the server's user, as `run` does, so that the checks below meet the same permissions.
+    // Changes to the server's user, as `run` does, so that the checks below have the same permissions.
     if problems.is_empty()
         && let (Some(account), _) = account::account(&config)?
     {
         account.leave_root(Some(file))?;
         cli::load(file)?;
-        // After the start, changed certificates are read as the server's user.
+        // A running server rereads changed certificates as its user.
         let (current_problems, _) = lowroad_tls_listener::check(&config);
         let new = current_problems.iter().flat_map(|text| text.lines());
-        // Problems that also exist for root are reported once.
+        // Problems that were already found as root are not reported again.
         let new = new.filter(|line| !tls_problems.iter().any(|text| text.contains(line)));
         warnings.extend(new.map(|line| format!("after the start: {line}")));
     }
@@ -81,7 +82,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     libraries(&config, &mut problems);
     #[cfg(feature = "wasm")]
     problems.extend(lowroad_routes::modules::check(&config).err());
-    // Only for line numbers: without the text the problems are printed without them.
+    // Used only for line numbers: if the file can't be read again, the problems are printed without them.
     let text = std::fs::read_to_string(file).unwrap_or_default();
     if !problems.is_empty() {
         problems.extend(warnings);
@@ -102,7 +103,7 @@ pub fn check(file: &Path) -> Result<CheckOutcome, String> {
     Ok(CheckOutcome::Fine)
 }
 
-/// Deny rules that match a folder's name, but not its contents.
+/// Finds deny rules that match only a folder itself, not its contents.
 fn narrow_rules(config: &Config) -> Vec<String> {
     let mut warnings = Vec::new();
     for rule in config.sites.iter().flat_map(|site| &site.access) {
@@ -118,7 +119,7 @@ fn narrow_rules(config: &Config) -> Vec<String> {
     warnings
 }
 
-/// Prefixes with host bits: the operator may have meant that one address.
+/// Finds prefixes with host bits: the operator may have meant the single address.
 fn host_bits(config: &Config) -> Vec<String> {
     let mut lists: Vec<(&str, &[AddressPrefix])> = Vec::new();
     for site in &config.sites {
@@ -144,7 +145,7 @@ fn host_bits(config: &Config) -> Vec<String> {
     loose.map(warning).collect()
 }
 
-/// Prefixes each problem with the first line of the file that contains the problem's path, if there is one.
+/// Prefixes each problem with the number of the first line that contains the problem's path, if there is one.
 pub fn locate_problems(problems: &str, text: &str, file: &Path) -> Vec<String> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let lines = PathLines::new(text, folder);
@@ -155,7 +156,7 @@ pub fn locate_problems(problems: &str, text: &str, file: &Path) -> Vec<String> {
     problems.lines().map(locate).collect()
 }
 
-/// The first line of a configuration at which each path occurs.
+/// Maps each quoted path of a configuration to the first line that contains it.
 struct PathLines(HashMap<String, usize>);
 
 impl PathLines {
@@ -174,9 +175,10 @@ impl PathLines {
         PathLines(lines)
     }
 
-    /// The line of the longest path that occurs as a word of the problem.
+    /// The line number of the longest known path in the problem's text.
     fn find(&self, problem: &str) -> Option<usize> {
-        // A word may end at a colon, a space or a comma, and a path may contain them: all ends are tried.
+        // A path may end at a colon, space or comma, and may itself contain these characters, so all possible ends are
+        // tried.
         let starts = problem.match_indices(' ').map(|(at, _)| at + 1);
         let words = [0].into_iter().chain(starts).flat_map(|start| {
             let rest = &problem[start..];
@@ -184,7 +186,7 @@ impl PathLines {
             ends.chain([rest.len()]).map(|end| &rest[..end])
         });
         let matches = words.filter_map(|word| Some((word.len(), self.0.get(word)?)));
-        // The longest: a folder's path may begin that of a file in it.
+        // The longest path is the most specific: a folder's path is a prefix of the paths of its files.
         matches.max_by_key(|(len, _)| *len).map(|(_, line)| *line)
     }
 }
@@ -213,7 +215,7 @@ fn accounts(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Checks the ticket key file, which a server opens before it gives up root.
+/// Checks the ticket key file. `run` opens it before it gives up root.
 fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     let Some(path) = &config.server.ticket_keys else {
         return;
@@ -224,22 +226,22 @@ fn ticket_keys(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Checks the admin socket, which a server opens before it gives up root; it runs without one if that fails. The
-/// default path depends on how the server is started, so only a configured one is checked.
+/// Checks the configured admin socket. `run` opens it before it gives up root, and continues without it if that fails.
+/// The default path is not checked, since it depends on how the server is started.
 fn admin_socket(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.admin.as_deref();
     warnings.extend(path.and_then(|path| listeners::check(path).err()));
 }
 
-/// Checks the disk cache's folder, which a server takes before it gives up root; it runs without one if that fails. A
-/// folder in use is no problem: it may be a running server's.
+/// Checks the disk cache's folder. `run` locks it before it gives up root, and continues without it if that fails. A
+/// locked folder is no problem: a running server may use it.
 fn disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let path = config.server.disk_cache.as_deref();
     let failure = path.and_then(|path| DiskFolder::check(path).err());
     warnings.extend(failure.map(|error| disk_cache_warning(&error)));
 }
 
-/// Checks whether the server's user can reach the disk cache's folder, in which it opens files.
+/// Checks whether the server's user can reach the disk cache's folder, since files in it are opened as that user.
 fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
     let Some(path) = &config.server.disk_cache else {
         return;
@@ -249,7 +251,7 @@ fn reach_disk_cache(config: &Config, warnings: &mut Vec<String>) {
         .err()
         .filter(|it| it.kind() == io::ErrorKind::PermissionDenied);
     let warning = denied.map(|error| disk_cache_warning(&FolderError::System(path.clone(), error)));
-    // If the user has not changed, `disk_cache` has reported it already.
+    // If the process already ran as that user, `disk_cache` has reported the same warning.
     warnings.extend(warning.filter(|warning| !warnings.contains(warning)));
 }
 
@@ -294,7 +296,7 @@ fn logs(paths: &[&Path], problems: &mut Vec<String>) {
 fn can_write(path: &Path) -> io::Result<()> {
     let folder = path.parent();
     let folder = folder.filter(|folder| !folder.as_os_str().is_empty());
-    // An error here means that the folder can't be searched.
+    // An error means that the folder can't be searched.
     match path.try_exists()? {
         // access(2) would permit writing to a folder.
         true if path.is_dir() => Err(io::ErrorKind::IsADirectory.into()),
@@ -306,12 +308,12 @@ fn can_write(path: &Path) -> io::Result<()> {
     }
 }
 
-/// Checks that the served folders can be read.
+/// Checks that the document roots can be read.
 fn roots(config: &Config, problems: &mut Vec<String>) {
     for site in &config.sites {
         let root = match &site.root {
             SiteRoot::Folder(folder) => Some(folder),
-            // The hosts' folders are opened at their first requests.
+            // The folders of single hosts are opened at the first request for each.
             SiteRoot::PerHost { prefix, .. } => Some(prefix),
             SiteRoot::None => None,
         };
@@ -344,13 +346,13 @@ fn variables(config: &Config, problems: &mut Vec<String>) {
     }
 }
 
-/// Checks the ELF headers of native modules. They are not loaded, since loading runs their code.
+/// Checks the ELF headers of native modules. The modules are not loaded, since loading would run their code.
 fn libraries(config: &Config, problems: &mut Vec<String>) {
     for module in &config.modules {
         let ModuleCode::Library(path) = &module.code else {
             continue;
         };
-        // Up to and including `e_machine`.
+        // Covers `e_machine`, the last field that is checked.
         let mut header = [0; 20];
         let read = File::open(path).and_then(|mut file| file.read_exact(&mut header));
         if let Err(error) = read {
@@ -387,7 +389,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_with_host_bits_are_named() {
+    fn prefixes_with_host_bits_are_warnings() {
         let text = "[[site]]\nroot = \"/srv\"\ntrusted_proxies = [\"10.0.0.1/8\", \"10.0.0.1\", \"0.0.0.0/0\"]\n\
                     purge_from = [\"2001:db8::1/32\", \"2001:db8::/32\"]\n\
                     [[site.rule]]\nexcept = \"192.0.2.9/24\"\naddresses = \"192.0.2.9/32\"\ndeny = 403\n";
@@ -403,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn a_problem_has_the_line_of_its_path() {
+    fn problem_is_located_by_its_path() {
         let text = "root = \"/srv\"\n# a\ncertificate = [\"x.pem\", \"/srv/x.pem\"]\nkey = \"x.key\" # \"x.key\"\n";
         let lines = PathLines::new(text, Path::new("/etc/lowroad"));
         for (problem, want) in [

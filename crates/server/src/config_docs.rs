@@ -1,4 +1,4 @@
-//! `lowroad config docs`: the reference of the configuration as Markdown pages.
+//! `lowroad config docs`: writes the configuration reference as Markdown pages.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Events for the main thread.
+//! The events that the main thread handles.
 
 use std::sync::mpsc::Sender;
 
@@ -6,8 +6,8 @@ use std::sync::mpsc::Sender;
 pub enum MainEvent {
     /// A signal was received.
     Signal(i32),
-    /// Read the configuration again, and report the result.
+    /// Reload the configuration file, and send the result to this channel.
     Reload(Sender<Result<String, String>>),
-    /// A worker has drained.
+    /// A worker's drain is complete.
     WorkerEnded,
 }

@@ -36,10 +36,10 @@ pub fn built_in() -> Vec<&'static str> {
     built.map(|(name, _)| name).collect()
 }
 
-/// Refuses a command or setting if its feature is not in this build.
+/// Returns an error if the feature that `subject` needs is not in this build.
 ///
 /// # Errors
-/// The given text, and the name of the feature.
+/// A message that names the subject and the feature.
 pub fn need(feature: BuildFeature, subject: &str) -> Result<(), String> {
     match LACKING.contains(&feature) {
         true => Err(format!("{subject}: {}", MissingFeature(feature))),

@@ -1,7 +1,7 @@
-//! Init process for containers. As process 1, or as a child subreaper, the server would become the parent of every
-//! orphan in its container, left by CGI programs, hooks and applications. So this process starts the server proper as
-//! a child, passes signals on to it, reaps all processes, and exits with the server's status. The server waits for its
-//! own children only, so that their exit states are not taken by another wait.
+//! An init process for containers. As process 1, or as a child subreaper, the server would become the parent of all
+//! orphans in its container, left by CGI programs, hooks and applications. Therefore an init process starts the actual
+//! server as its child, forwards signals to it, reaps all processes, and exits with the server's status. The server
+//! waits only for its own children, so it can't collect a status that other code waits for.
 
 use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Child, Command, ExitCode, ExitStatus};
@@ -17,9 +17,9 @@ use signal_hook::iterator::Signals;
 
 use crate::terminal_output;
 
-/// Environment variable of the server proper, so that it does not become an init process, too.
+/// Set in the environment of the actual server, so that it does not start another init process.
 const VARIABLE: &str = "LOWROAD_UNDER_INIT";
-/// Signals for the server.
+/// The signals that are forwarded to the server.
 const FORWARDED: [(i32, Signal); 6] = [
     (SIGHUP, Signal::HUP),
     (SIGINT, Signal::INT),
@@ -28,17 +28,17 @@ const FORWARDED: [(i32, Signal); 6] = [
     (SIGUSR1, Signal::USR1),
     (SIGUSR2, Signal::USR2),
 ];
-/// Exit codes for processes ended by a signal begin here, as in a shell.
+/// Exit codes of processes that were ended by a signal begin here, as in a shell.
 const SIGNALLED: i32 = 128;
 
-/// Runs the server below an init process if this process would have to reap orphans. Returns the server's exit code, or
-/// `None` in the server proper and where no init process is needed.
+/// If orphans would become children of this process, runs the server below an init process. Returns the server's exit
+/// code; `None` in the actual server, and if no init process is needed.
 pub fn run() -> Option<ExitCode> {
     if std::env::var_os(VARIABLE).is_some() {
         end_with_init();
         return None;
     }
-    // On a machine with a normal init process there are no orphans to reap.
+    // On a machine with its own init process, orphans do not become children of this one.
     if !reaps_orphans() {
         return None;
     }
@@ -64,8 +64,8 @@ fn reaps_orphans() -> bool {
     getpid() == Pid::INIT || child_subreaper().is_ok_and(|is_subreaper| is_subreaper.is_some())
 }
 
-/// Ends the server with a subreaper: the end of process 1 ends the whole container, that of a subreaper does not. A
-/// later change of the user clears this setting (prctl(2), `PR_SET_PDEATHSIG`).
+/// Makes the kernel send SIGTERM to the server when this process ends. The end of process 1 ends the whole container,
+/// but that of a subreaper does not. A later change of the user clears this setting (prctl(2), `PR_SET_PDEATHSIG`).
 fn end_with_init() {
     let _ = set_parent_process_death_signal(Some(Signal::TERM));
 }
@@ -80,16 +80,16 @@ fn start() -> std::io::Result<(Child, Signals)> {
     )?;
     let mut arguments = std::env::args_os();
     let name = arguments.next().unwrap_or_default();
-    // Without /proc the first argument may still lead to the program.
+    // If /proc is not mounted, the first argument may still be the program's path.
     let program = std::env::current_exe().unwrap_or_else(|_| name.clone().into());
     let mut command = Command::new(program);
     command.arg0(name).args(arguments).env(VARIABLE, "1");
-    // A terminal signals a whole process group; in a separate one the server gets each signal once.
+    // The terminal signals a whole process group. In a separate group the server gets each signal only once, from here.
     command.process_group(0);
     Ok((command.spawn()?, signals))
 }
 
-/// Passes signals on and reaps, until the server has ended.
+/// Forwards signals and reaps processes until the server has ended.
 fn reap(server: Child, mut signals: Signals) -> ExitCode {
     // The environment may hold secrets.
     if let Err(error) = hide_process() {
@@ -100,7 +100,7 @@ fn reap(server: Child, mut signals: Signals) -> ExitCode {
         for number in signals.wait() {
             let forwarded = FORWARDED.iter().find(|(listed, _)| *listed == number);
             if let Some((_, signal)) = forwarded {
-                // The server isn't reaped yet, so its process number can't have been reused.
+                // The server is not reaped yet, so its process number can't belong to another process.
                 let _ = kill_process(server, *signal);
             }
         }
@@ -135,7 +135,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_ends_the_container_as_it_ends() {
+    fn exit_code_is_that_of_the_server() {
         for (raw, want) in [(0, 0), (1 << 8, 1), (15, 143), (9, 137)] {
             let code = exit_code(ExitStatus::from_raw(raw));
             assert_eq!(code, ExitCode::from(want), "{raw}");

@@ -1,5 +1,6 @@
-//! The softirq level as the server process sees it: in front of this server, or with it in front of another. A build
-//! may lack the level, so both are traits.
+//! The server process's interface to the softirq level; it consists of traits, because a build may lack the level. A
+//! server with a level in front of it uses [`LevelProcesses`] and [`LevelHealth`]. The server of `lowroad attach
+//! --worker` uses [`ConnectionInterceptor`], because it intercepts the connections of another server.
 
 use std::io;
 use std::sync::mpsc::Sender;
@@ -10,16 +11,17 @@ use lowroad_site::listeners::{ListenerSet, NewSockets};
 use crate::events::MainEvent;
 use crate::running_server::RunningServer;
 
-/// Describes the level for `lowroad status` and for metrics.
+/// Describes the state of the softirq level for `lowroad status` and for metrics.
 pub trait LevelHealth: Send + Sync {
     /// The level's state in words.
     fn text(&self) -> String;
 
-    /// The latest numbers of the level's process; empty before the first report.
+    /// The numbers that the level's daemon reported last; empty before its first report.
     fn report(&self) -> LevelReport;
 }
 
-/// Numbers of the level: counters by reason, and gauges. Names have a prefix for their kind, as `answer_hit`.
+/// Counters and gauges of the level. A name begins with its group: `answer_hit` counts a kind of answer, `up_miss` a
+/// kind of punt.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LevelReport {
     /// Names and values.
@@ -27,7 +29,7 @@ pub struct LevelReport {
 }
 
 impl LevelReport {
-    /// The numbers in one line.
+    /// Formats the numbers as one line of `NAME=VALUE` words.
     pub fn to_line(&self) -> String {
         let words = self.numbers.iter();
         let words: Vec<String> = words
@@ -36,7 +38,7 @@ impl LevelReport {
         words.join(" ")
     }
 
-    /// Reads such a line. Words that are no numbers are skipped.
+    /// Parses a line of [`LevelReport::to_line`]. Words without a valid number are skipped.
     pub fn from_line(line: &str) -> LevelReport {
         let numbers = line.split_whitespace().filter_map(|word| {
             let (name, value) = word.split_once('=')?;
@@ -48,33 +50,34 @@ impl LevelReport {
     }
 }
 
-/// The server's softirq level.
+/// The softirq level in front of this server.
 #[derive(Default)]
 pub struct ManagedLevel {
-    /// The level's processes, if they were started.
-    pub keeper: Option<Box<dyn LevelKeeper>>,
-    /// Describes the level's state, if it is configured.
+    /// The level's supervisor and daemon, if they were started.
+    pub processes: Option<Box<dyn LevelProcesses>>,
+    /// The level's state, if the level is configured.
     pub health: Option<Arc<dyn LevelHealth>>,
-    /// A message for the log.
-    pub note: Option<String>,
+    /// A warning for the error log at the start.
+    pub startup_warning: Option<String>,
 }
 
-/// The supervised processes of the level in front of this server.
-pub trait LevelKeeper {
-    /// Answers the level's requests from now on.
+/// The child processes of the level in front of this server: a supervisor and the daemon.
+pub trait LevelProcesses {
+    /// Starts a thread that answers the daemon's requests for responses.
     ///
     /// # Errors
     /// When no thread can be started.
     fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> io::Result<()>;
 
-    /// Ends the level. The kernel gets its connections with their next segments, so the server must still accept.
+    /// Ends the level and waits for its processes. The programs migrate each open connection to a kernel socket at its
+    /// next segment, so the server's listeners must still be open.
     fn end(self: Box<Self>);
 }
 
-/// A server that intercepts the connections of another one.
-pub trait FrontServer {
-    /// Intercepts connections from now on; they wait for the workers. The listeners' addresses become the addresses
-    /// that clients connect to.
+/// Intercepts the connections of another server.
+pub trait ConnectionInterceptor {
+    /// Starts the interception: new connections to the other server are queued until this server's workers accept them.
+    /// In `listeners`, the workers' listen addresses are replaced by the addresses that clients connect to.
     ///
     /// # Errors
     /// A message for the user.
@@ -84,13 +87,14 @@ pub trait FrontServer {
         new_sockets: &NewSockets,
     ) -> Result<(), String>;
 
-    /// Reports readiness, and sends SIGTERM as an event when the supervising process has ended.
+    /// Tells the supervisor that this server is ready. When the supervisor ends, sends the event of a SIGTERM to
+    /// `events`.
     ///
     /// # Errors
     /// When no thread or descriptor is available.
     fn report_ready(&self, events: Sender<MainEvent>) -> io::Result<()>;
 
-    /// Ends the interception: new connections go to the other server.
+    /// Ends the interception: the kernel gives new connections to the other server again.
     fn end_interception(&mut self);
 }
 
@@ -99,12 +103,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_survive_a_line() {
+    fn report_line_parses_to_the_same_numbers() {
         let report = LevelReport {
             numbers: vec![("answer_hit".into(), 7), ("up_miss".into(), u64::MAX)],
         };
         assert_eq!(LevelReport::from_line(&report.to_line()), report);
-        // A line of a killed process may be cut.
+        // A killed process may leave an incomplete line.
         let cut = LevelReport::from_line("answer_hit=7 up_mi");
         assert_eq!(cut.numbers.len(), 1);
         assert!(LevelReport::from_line("").numbers.is_empty());

@@ -1,4 +1,4 @@
-//! Converts the configuration's limits to the engine's settings, within the limits of the machine.
+//! Converts configured limits to the engine's settings, bounded by the limits of the system.
 
 use lowroad_child_processes::descriptors;
 use lowroad_config::{AcceptLimit, AddressPrefix, Config};
@@ -7,28 +7,28 @@ use lowroad_engine::settings::WorkerSettings;
 use lowroad_site::listeners::ListenerSet;
 use rustix::process::{Resource, Rlimit, setrlimit};
 
-/// Descriptors reserved for other uses than connections: files being sent, listeners, logs.
+/// Descriptors reserved for purposes other than connections: files being sent, listeners, logs.
 const RESERVED: u64 = 512;
-/// Connections that are always allowed, even if descriptors may run out.
+/// Minimum connection limit, even if descriptors may run out.
 const CONNECTIONS_MIN: usize = 16;
-/// Bound of `accept = "all"`: a flood of new connections must not keep a worker from its other work. The rest is
-/// accepted in the next turn of the event loop, which follows at once.
+/// Maximum connections that `accept = "all"` accepts in one turn of the event loop, so that a flood of connections does
+/// not stop a worker's other work. The next turn, which follows immediately, accepts more.
 const ACCEPT_ALL_MAX: u32 = 1024;
-/// Upper bound for HTTP/2 header sections, also with a longer limit for HTTP/1: a few bytes of HPACK can expand to as
-/// much.
+/// Maximum header section over HTTP/2, even if the limit for HTTP/1 is higher: a few bytes of HPACK can expand to this
+/// size.
 const SECTION_LEN_MAX: usize = 64 << 10;
-/// Upper bound of the automatic descriptor limit.
+/// Maximum descriptor limit that is chosen automatically.
 const FD_LIMIT_MAX: u64 = 1 << 20;
 
-/// Raises the limit of descriptors. Returns the limit and a warning, if it is too low.
+/// Raises the limit of descriptors. Returns the new limit, and a warning if it is lower than needed.
 pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
-    let current_limit = descriptors::remember();
+    let current_limit = descriptors::record_limit();
     let (soft, hard) = (
         current_limit.current.unwrap_or(u64::MAX),
         current_limit.maximum.unwrap_or(u64::MAX),
     );
     let needed = config.limits.connections_max as u64 + RESERVED;
-    // Only root can exceed the hard limit, and only a configured number asks for that.
+    // Only root can exceed the hard limit, and only a configured limit requires it.
     let requested = match config.server.fd_limit {
         0 => hard.min(FD_LIMIT_MAX),
         requested => requested,
@@ -40,7 +40,8 @@ pub fn raise_fd_limit(config: &Config) -> (u64, Option<String>) {
         };
         setrlimit(Resource::Nofile, new).ok().map(|()| to)
     };
-    // Without the privilege the kernel refuses to raise the hard limit: then as far as it allows.
+    // Without the privilege, the kernel does not raise the hard limit; then the soft limit is raised up to the hard
+    // one.
     let reached = raise(requested)
         .or_else(|| raise(requested.min(hard)))
         .unwrap_or(soft);
@@ -102,7 +103,7 @@ pub fn settings(config: &Config, listeners: &ListenerSet, fd_limit: u64) -> Work
     }
 }
 
-/// Maximum header section of HTTP/2, where each field counts 32 bytes more than its text (RFC 9113 §6.5.2).
+/// The maximum header section over HTTP/2, where each field counts 32 bytes more than its text (RFC 9113 §6.5.2).
 fn section_len_max(limits: &lowroad_config::LimitsConfig) -> usize {
     // A head that HTTP/1 accepts must be accepted over HTTP/2.
     (limits.head_len_max + 32 * limits.fields_max).min(SECTION_LEN_MAX)

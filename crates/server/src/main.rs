@@ -1,6 +1,6 @@
 //! The `lowroad` program: a web server that answers each request at the lowest level of the machine that can.
 //!
-//! This file dispatches the commands. `process` runs the server, `lowroad_site` decides about requests.
+//! This file runs the commands. `process` runs the server; `lowroad_site` decides how requests are answered.
 //! ARCHITECTURE.md follows a request through all levels.
 
 #![forbid(unsafe_code)]
@@ -58,28 +58,28 @@ use lowroad_handler::memory::CountingAllocator;
 
 use cli::{CliCommand, CommandLine, ConfigCommand};
 
-/// Counts allocations, since pages have a memory limit. mimalloc, because a request to a handler makes about a dozen
+/// Counts allocations, because SQL pages have a memory limit. Uses mimalloc: a request to a handler makes about a dozen
 /// allocations, which are slow with the C library's allocator (docs/performance.md).
 #[global_allocator]
 static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(MimallocAllocator);
 
-/// Aborts the process after a panic on a vital thread: a worker, or the main thread. The supervisor restarts the
-/// process, so a crashed worker never leaves half a server. A panic in a program's call, on a worker or beside it,
-/// ends that call only, and the server's other threads continue with their next piece of work
-/// (`lowroad_engine::panic_policy`). In processes that are no servers every panic aborts.
+/// Aborts the process after a panic on a vital thread: a worker, or the main thread. The supervisor restarts the whole
+/// process, so a server never runs without one of its workers. A panic in handler code ends only that call, and other
+/// threads continue with their next piece of work (`lowroad_engine::panic_policy`). In processes that are not servers,
+/// every panic aborts.
 fn end_on_panic(is_server: bool) {
     let previous_hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         previous_hook(panic);
-        let is_contained = is_server && (!panic_policy::is_vital() || tasks::polls());
+        let is_contained = is_server && (!panic_policy::is_vital() || tasks::is_polling());
         if !is_contained {
             std::process::abort();
         }
     }));
 }
 
-/// Renames a process that the kernel calls `exe`, because the server started it from `/proc/self/exe`. Operators look
-/// for `lowroad`.
+/// Sets the process name to `lowroad`, for which operators search: the kernel names a process `exe` if it was started
+/// from `/proc/self/exe`.
 fn name_process() {
     if rustix::thread::name().is_ok_and(|name| name.as_c_str() == c"exe") {
         let _ = rustix::thread::set_name(c"lowroad");
@@ -88,7 +88,7 @@ fn name_process() {
 
 fn main() -> ExitCode {
     name_process();
-    // Once for the process, before any TLS client or server exists.
+    // Must run once, before the first TLS client or server is created.
     lowroad_tls_listener::install();
     let command = CommandLine::parse().command;
     let is_server = matches!(
@@ -97,7 +97,7 @@ fn main() -> ExitCode {
     );
     if is_server && let Some(code) = init::run() {
         return code;
-        // Before any thread starts: the init process starts the server as its child.
+        // Must run before any thread starts: the init process starts the server as its child.
     }
     end_on_panic(is_server);
     panic_policy::vital(|| run(command))

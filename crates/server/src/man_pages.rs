@@ -1,4 +1,4 @@
-//! Man pages and shell completions, generated from the command line's definition and the reference of the configuration.
+//! Man pages and shell completions, generated from the definition of the command line and the configuration reference.
 
 mod sections;
 
@@ -40,7 +40,7 @@ fn write_pages(folder: &Path) -> std::io::Result<()> {
     fs::create_dir_all(&commands)?;
     fs::create_dir_all(&files)?;
     clap_mangen::generate_to(CommandLine::command(), &commands)?;
-    // clap knows options and subcommands only.
+    // clap generates only options and subcommands.
     for entry in fs::read_dir(&commands)? {
         let path = entry?.path();
         let name = path.file_stem().unwrap_or_default().to_string_lossy();

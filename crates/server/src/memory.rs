@@ -1,13 +1,14 @@
-//! The memory that is available to this process: the machine's, or its control group's limit. It sizes the cache.
+//! Determines the memory that is available to this process: the system's, or the limit of its control group. The
+//! default cache size depends on it.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::ProcessConfig;
 
-/// Limits a cache of default size to a quarter of the memory. The kernel can't reclaim it, unlike its page cache.
+/// Limits a cache of default size to a quarter of the memory: unlike the page cache, the kernel can't reclaim it.
 pub fn fit_cache(server: &mut ProcessConfig) {
-    // A configured size stays, even if it exceeds the memory.
+    // A configured size is kept, even if it exceeds the memory.
     if server.is_cache_chosen {
         return;
     }
@@ -38,8 +39,8 @@ fn total(meminfo: &str) -> Option<u64> {
     kib.checked_mul(1024)
 }
 
-/// The smallest memory limit of the process's control groups and their ancestors, in hierarchies of both versions
-/// (cgroups(7)), which may exist side by side.
+/// The smallest memory limit of the process's control groups and their ancestors. Hierarchies of both versions are
+/// searched, since both may be mounted (cgroups(7)).
 fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
     let hierarchies = mounts.lines().filter_map(CgroupHierarchy::read);
     hierarchies
@@ -51,13 +52,13 @@ fn group_limit(mounts: &str, groups: &str) -> Option<u64> {
 struct CgroupHierarchy<'m> {
     /// The mount point.
     mount: &'m Path,
-    /// The control group at the mount point: in a container often the container's group.
+    /// The control group that appears at the mount point: in a container often the container's own group.
     root: &'m Path,
     is_v1: bool,
 }
 
 impl<'m> CgroupHierarchy<'m> {
-    /// Reads a line of proc_pid_mountinfo(5).
+    /// Parses a line of proc_pid_mountinfo(5).
     fn read(line: &'m str) -> Option<CgroupHierarchy<'m>> {
         let (mount, kind) = line.split_once(" - ")?;
         // Fields 4 and 5 are the root and the mount point.
@@ -79,7 +80,7 @@ impl<'m> CgroupHierarchy<'m> {
         })
     }
 
-    /// The smallest limit of this hierarchy for a process in these groups (`/proc/self/cgroup`).
+    /// The smallest limit of this hierarchy that applies to a process with these groups (`/proc/self/cgroup`).
     fn limit(&self, groups: &str) -> Option<u64> {
         let mut lines = groups.lines().map(|line| line.splitn(3, ':'));
         let group = lines.find_map(|mut parts| {
@@ -91,7 +92,7 @@ impl<'m> CgroupHierarchy<'m> {
             };
             applies.then_some(Path::new(path))
         })?;
-        // In a container, the path may be the host's, beyond the mount: then the mount is the only known group.
+        // In a container, the path may be the host's and lie outside the mount; then only the mounted group is known.
         let relative = group.strip_prefix(self.root).unwrap_or(Path::new(""));
         let group_folder: PathBuf = self.mount.join(relative);
         let name = if self.is_v1 {
@@ -101,7 +102,7 @@ impl<'m> CgroupHierarchy<'m> {
         };
         let limit = |folder: &Path| {
             let text = fs::read_to_string(folder.join(name)).ok()?;
-            // "max" in version 2 means no limit.
+            // Version 2 writes "max" for no limit, which is not a number.
             text.trim().parse().ok()
         };
         // A parent's limit applies to all its descendants.
@@ -122,14 +123,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_total_is_read_of_meminfo() {
+    fn total_is_parsed_from_meminfo() {
         let text = "MemTotal:         497152 kB\nMemFree:          300000 kB\n";
         assert_eq!(total(text), Some(497_152 << 10));
         assert_eq!(total("MemTotal: much\n"), None);
     }
 
     #[test]
-    fn the_least_limit_of_the_groups_counts() {
+    fn smallest_limit_of_a_group_and_its_ancestors_applies() {
         let folder = lowroad_testkit::TempFolder::new();
         let inner = folder.path().join("system.slice/lowroad.service");
         fs::create_dir_all(&inner).expect("folders");
@@ -147,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_version_1_count_too() {
+    fn limits_of_cgroup_version_1_apply() {
         const UNLIMITED: &str = "9223372036854771712\n";
         let folder = lowroad_testkit::TempFolder::new();
         let file = |name: &str, text: &str| drop(folder.file(name, text));
@@ -164,14 +165,14 @@ mod tests {
         file("memory/docker/abc/memory.limit_in_bytes", "67108864\n");
         file("cpu/memory.limit_in_bytes", "1\n");
         assert_eq!(group_limit(&mounts("/"), groups), Some(64 << 20));
-        // A container's mount shows its own group as the top.
+        // A container's mount shows the container's own group as the root.
         file("memory/memory.limit_in_bytes", "33554432\n");
         assert_eq!(group_limit(&mounts("/docker/abc"), groups), Some(32 << 20));
         assert_eq!(group_limit(&mounts("/elsewhere"), groups), Some(32 << 20));
     }
 
     #[test]
-    fn what_was_chosen_stays() {
+    fn configured_cache_size_is_kept() {
         let fitted = |is_cache_chosen| {
             let mut server = ProcessConfig {
                 cache_len_max: 1 << 50,

@@ -1,4 +1,4 @@
-//! The metrics of the running server: adds up what its threads have recorded, when a scrape or a dashboard asks.
+//! Collects the metrics of the running server from its threads when a scrape or a dashboard requests them.
 //!
 //! Each part of the server has a file that turns its state into metric families. Names follow the conventions of
 //! Prometheus: the prefix `lowroad_`, base units, `_total` for counters (added by the exposition).
@@ -22,7 +22,7 @@ use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
 use crate::features;
 use crate::running_server::{RunningServer, lock};
 
-/// All metrics at this moment. `admin_refused`: requests of operators that were refused for their token.
+/// Collects all metrics. `admin_refused` is the number of requests that the admin service refused for their token.
 pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSnapshot {
     let mut snapshot = MetricSnapshot::default();
     let out = &mut snapshot;
@@ -49,7 +49,7 @@ pub fn snapshot(running: &Mutex<RunningServer>, admin_refused: u64) -> MetricSna
         "Requests to the admin service that were refused for their token.",
         admin_refused,
     );
-    // Files of the kernel, read without the lock.
+    // Reads files of the kernel, for which the lock is not needed.
     process::add(out);
     snapshot
 }

@@ -1,8 +1,8 @@
-//! `lowroad new module NAME`: the files of a working module with its test. Pure: returns names and contents, and writes
-//! nothing.
+//! `lowroad new module NAME`: the files of a working module and its test. Pure: returns paths and contents; `scaffold`
+//! writes them.
 //!
-//! The skeletons in `module_template/` contain the placeholders `NAME` and `CRATE`. The module API is included, so that a build
-//! downloads nothing.
+//! The skeletons in `module_template/` contain the placeholders `NAME` and `CRATE`. The module API is included in the
+//! new module, so that building it downloads nothing.
 
 /// The language of a new module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
@@ -19,7 +19,7 @@ pub type ScaffoldFile = (String, String);
 /// Maximum length of a name.
 const NAME_LEN_MAX: usize = 64;
 
-/// Names that cargo or Rust reserves, or that the included API uses.
+/// Names reserved by cargo or Rust, or used by the included API.
 const RESERVED: [&str; 8] = [
     "core",
     "crate",
@@ -31,10 +31,10 @@ const RESERVED: [&str; 8] = [
     "lowroad-module",
 ];
 
-/// The files of a new module.
+/// Returns the files of a new module.
 ///
 /// # Errors
-/// The rules for names, if this one breaks them.
+/// The name is invalid: the rules for names.
 pub fn module(name: &str, language: ModuleLanguage) -> Result<Vec<ScaffoldFile>, String> {
     if !is_name(name) {
         return Err(format!(
@@ -46,7 +46,7 @@ pub fn module(name: &str, language: ModuleLanguage) -> Result<Vec<ScaffoldFile>,
         ModuleLanguage::Rust => RUST,
         ModuleLanguage::C => C,
     };
-    // `CRATE` is the name in Rust code, where `-` becomes `_`.
+    // `CRATE` becomes the crate's name in Rust code, where `-` is `_`.
     let fill = |text: &str| {
         text.replace("CRATE", &name.replace('-', "_"))
             .replace("NAME", name)
@@ -153,7 +153,7 @@ mod tests {
     use super::{ModuleLanguage, module};
 
     #[test]
-    fn names_that_are_none_are_refused() {
+    fn invalid_module_names_are_refused() {
         for name in [
             "",
             "A",
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn no_place_is_left_unfilled() {
+    fn all_placeholders_are_replaced() {
         for language in [ModuleLanguage::Rust, ModuleLanguage::C] {
             for (path, text) in module("my-page", language).expect("a name") {
                 assert!(!path.contains("NAME"), "{path}");

@@ -1,7 +1,8 @@
-//! The life of a server process: start, reload and graceful shutdown.
+//! The lifecycle of a server process: start, reload and graceful shutdown.
 //!
-//! The start first does all that needs root, then gives up root, then starts threads. The main thread then waits for
-//! signals and events; requests are handled by workers (`decision`), blocking work by helper threads (`file_loader`).
+//! The start first performs all steps that need root, then gives up root, then starts threads. Afterwards the main
+//! thread waits for signals and events; workers handle requests (`decision`), and helper threads perform blocking work
+//! (`file_loader`).
 
 use std::cell::RefCell;
 use std::io::Write;
@@ -51,7 +52,7 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 
 use crate::admin::listeners::AdminListeners;
 use crate::events::MainEvent;
-use crate::level::{FrontServer, LevelKeeper};
+use crate::level::{ConnectionInterceptor, LevelProcesses};
 use crate::log_writers::LogWriters;
 use crate::memory;
 use crate::reload;
@@ -59,9 +60,9 @@ use crate::running_server::{RunningServer, WorkerBox, lock, update_applications}
 use crate::site_files::SiteFollower;
 use crate::{limits, softirq};
 
-/// Interval between checks for changed error pages, certificates and roots.
+/// Interval between checks for changed error pages, certificates and document roots.
 const SITES_INTERVAL: Duration = Duration::from_millis(500);
-/// Time beyond the drain timeout that workers get to end.
+/// Additional time after the drain timeout in which workers must end.
 const EXIT_GRACE_MS: u64 = 2_000;
 
 /// Runs a server until it ends. A reload reads `source` again. With a `front`, the server intercepts the connections of
@@ -72,18 +73,18 @@ const EXIT_GRACE_MS: u64 = 2_000;
 pub fn run(
     mut config: Config,
     source: Option<PathBuf>,
-    mut front: Option<Box<dyn FrontServer>>,
+    mut front: Option<Box<dyn ConnectionInterceptor>>,
 ) -> Result<(), String> {
     // The default cache size must fit into a container's memory limit.
     memory::fit_cache(&mut config.server);
     // Removes secrets from the environment, which is safe only in a single-threaded process.
     secrets::take(&config);
     let (account, user_note) = account::account(&config)?;
-    // With root's rights, which a later reopen gets from the privileged helper.
+    // Opened with root's rights; later the privileged helper reopens them.
     let logs = LogWriters::open(&config, account.as_ref())?;
     let logger = logs.logger();
     // Marks inherited descriptors close-on-exec, so that CGI programs do not get them.
-    if let Err(error) = lowroad_engine::keep_descriptors() {
+    if let Err(error) = lowroad_engine::set_descriptors_cloexec() {
         logger.warn(format_args!(
             "programs inherit the descriptors that this server was started with: {error}"
         ));
@@ -91,19 +92,19 @@ pub fn run(
     let (fd_limit, fd_note) = limits::raise_fd_limit(&config);
     // Ports below 1024 need root or CAP_NET_BIND_SERVICE (ip(7)).
     let mut listeners = ListenerSet::default();
-    // One socket for each worker and listener.
+    // Each worker has its own socket for each listener.
     let new_sockets = listeners.open(&config, worker_count(&config))?;
     if let Some(front) = &mut front {
         front.intercept(&mut listeners, &new_sockets)?;
     }
-    // Before root is given up: usually only root can read private keys.
+    // Before root is given up, because usually only root can read private keys.
     let tls = TlsListeners::start(&config, &logger, account.as_ref())?;
     let mut admin = AdminListeners::open(&config)?;
     if let Some(warning) = admin.warning() {
         logger.warn(format_args!("{warning}"));
     }
     let changes = Arc::<ChangeFeed>::default();
-    // Before `drop_root` changes the owner of the folder's files.
+    // Before `drop_root` changes the owner of the files in the folder.
     let disk_cache = take_disk_cache(&config, &logger)?;
     let managed_level =
         softirq::managed_level::start(&config, logs.access_sink(), &logger, &changes)?;
@@ -111,30 +112,35 @@ pub fn run(
         Some(account) => account.drop_root(&config, source.as_deref())?,
         None => None,
     };
-    // Programs that the server starts would inherit ambient capabilities (capabilities(7)).
+    // Otherwise child processes would inherit ambient capabilities (capabilities(7)).
     account::forget_ambient_capabilities();
-    // Otherwise programs of the same user could read secrets of this process in /proc.
+    // Otherwise other processes of the same user could read this process's secrets in /proc.
     hide_process()?;
-    for note in [fd_note, managed_level.note, user_note, helper_note]
-        .into_iter()
-        .flatten()
+    for note in [
+        fd_note,
+        managed_level.startup_warning,
+        user_note,
+        helper_note,
+    ]
+    .into_iter()
+    .flatten()
     {
         logger.info(format_args!("{note}"));
     }
 
     let text = |error: std::io::Error| format!("can't start: {error}");
-    // The first threads: credentials and environment are final by now.
+    // No threads before this point: credentials and environment must be final.
     let helpers = HelperPool::start(config.server.helpers).map_err(text)?;
     let drivers: Vec<EpollDriver> = new_sockets
         .iter()
         .map(|_| EpollDriver::new(helpers.clone()))
         .collect::<Result<_, _>>()
         .map_err(text)?;
-    let worker_handles = drivers.iter().map(|driver| driver.local().clone());
+    let worker_handles = drivers.iter().map(|driver| driver.worker_handle().clone());
     let handler_runtime =
         HandlerRuntime::start(logger.clone(), worker_handles.collect()).map_err(text)?;
     let (tier, purge_waiters) = open_tier(&config, disk_cache, &helpers, &logger).unzip();
-    // After root is given up: handlers open their files as the server's user.
+    // After root is given up, so that handlers open their files as the server's user.
     let mut running = prepare(ServerParts {
         config,
         listeners,
@@ -162,7 +168,7 @@ pub fn run(
     ));
     for (number, driver) in drivers.into_iter().enumerate() {
         let (settings, log) = (settings.clone(), logs.access_sink());
-        let parameters = WorkerPlace {
+        let parameters = WorkerParameters {
             number,
             settings,
             log,
@@ -177,22 +183,22 @@ pub fn run(
         let logger = lock(&running).logger.clone();
         logger.info(format_args!("metrics and commands at http://{address}/"));
     }
-    // Requests of the level's daemon need workers, so they are answered only now.
-    if let Some(keeper) = &managed_level.keeper {
-        keeper.start_answering(running.clone()).map_err(text)?;
+    // Only workers can answer the requests of the level's daemon, so they must be running.
+    if let Some(processes) = &managed_level.processes {
+        processes.start_answering(running.clone()).map_err(text)?;
     }
     start_site_follower(running.clone()).map_err(text)?;
     let is_ending = || end_requested.load(Ordering::Relaxed);
     let applications = lock(&running).config.applications.clone();
     update_applications(&running, &applications, is_ending)?;
-    // Only now: with few descriptors the first clients would take those that the start needs.
+    // Clients are accepted last: if descriptors are few, early clients would use up those that the start needs.
     listen(&lock(&running), new_sockets);
     warn_about_unserved(&lock(&running));
     announce(&lock(&running));
     if let Some(front) = &front {
         front.report_ready(sender).map_err(text)?;
     }
-    // Without a supervisor there is no socket to notify, and the call fails.
+    // The call fails without a supervisor, because there is no socket to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 
     let logger = lock(&running).logger.clone();
@@ -200,22 +206,23 @@ pub fn run(
         source: source.as_deref(),
         is_ending: &is_ending,
         reopen_logs: &|| logs.reopen(&logger),
-        keeper: managed_level.keeper,
+        level_processes: managed_level.processes,
         front,
     };
     run_main_loop(&running, &events, environment);
     lock(&running).handler_runtime.end();
     lock(&running).applications.end();
     if let Some(tier) = lock(&running).store.tier() {
-        tier.end();
+        tier.finish_pending();
     }
-    // Removes the admin socket's file.
+    // Dropping it removes the admin socket's file.
     drop(admin);
     logs.close();
     Ok(())
 }
 
-/// Takes the disk cache's folder, if one is configured. Without a usable folder the server runs without a disk cache.
+/// Locks the disk cache's folder, if one is configured. If the folder can't be used, the server runs without a disk
+/// cache.
 ///
 /// # Errors
 /// When another server uses the folder.
@@ -225,7 +232,7 @@ fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskF
     };
     match DiskFolder::take(path) {
         Ok(folder) => Ok(Some(folder)),
-        Err(error @ FolderError::Taken(_)) => Err(format!("disk_cache: {error}")),
+        Err(error @ FolderError::InUse(_)) => Err(format!("disk_cache: {error}")),
         Err(error) => {
             disable_disk_cache(path, &error, logger);
             Ok(None)
@@ -233,11 +240,10 @@ fn take_disk_cache(config: &Config, logger: &ErrorLogger) -> Result<Option<DiskF
     }
 }
 
-/// Logs the reason why the disk cache is off, and invalidates the folder's contents: purges from now on are not
-/// recorded there.
+/// Logs why the disk cache is off. Invalidates the folder's contents, because later purges are not recorded there.
 fn disable_disk_cache(path: &Path, reason: &dyn std::fmt::Display, logger: &ErrorLogger) {
     logger.error(format_args!("continues without disk_cache: {reason}"));
-    if disk_cache::give_up(path).is_err() && path.is_dir() {
+    if disk_cache::invalidate_folder(path).is_err() && path.is_dir() {
         logger.error(format_args!(
             "disk_cache: responses that are purged now may reappear when {} is usable again",
             path.display()
@@ -262,7 +268,7 @@ fn open_tier(
     result.inspect_err(report).ok()
 }
 
-/// The parts of which the running server consists, opened or started before it.
+/// The parts of the running server that are opened or started before it.
 struct ServerParts<'a> {
     config: Config,
     listeners: ListenerSet,
@@ -274,7 +280,7 @@ struct ServerParts<'a> {
     changes: Arc<ChangeFeed>,
 }
 
-/// Creates the state that the threads share, before there are workers.
+/// Creates the state that all threads share. The workers start later.
 fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
     let ServerParts {
         config,
@@ -325,7 +331,7 @@ fn prepare(parts: ServerParts<'_>) -> Result<RunningServer, String> {
 }
 
 /// The parameters that differ between workers.
-struct WorkerPlace {
+struct WorkerParameters {
     number: usize,
     settings: Arc<WorkerSettings>,
     log: Option<(LineSink, AccessLogFormat)>,
@@ -333,7 +339,7 @@ struct WorkerPlace {
 
 fn start_worker(
     running: &mut RunningServer,
-    parameters: WorkerPlace,
+    parameters: WorkerParameters,
     driver: EpollDriver,
     events: Sender<MainEvent>,
 ) -> std::io::Result<()> {
@@ -353,13 +359,13 @@ fn start_worker(
     let calls = HandlerCalls {
         worker: parameters.number,
         runtime: runtime.clone(),
-        worker_handle: driver.local().clone(),
+        worker_handle: driver.worker_handle().clone(),
         post,
         post_interim,
         store: running.store.clone(),
         fetcher: running.fetcher.clone(),
         changes: running.changes.clone(),
-        last: RefCell::default(),
+        last_site: RefCell::default(),
     };
     let web = SiteService::new(running.sites.clone(), calls, running.logger.clone(), log);
     let (counters, cache_counters) = (Arc::new(WorkerCounters::default()), web.cache_counters());
@@ -387,7 +393,7 @@ fn start_worker(
             }
             // Futures that start on this worker are spawned on its runtime.
             let _lane = runtime.enter();
-            // A panic here ends the process: the other workers would be half a server.
+            // A panic here ends the process: the server must not continue without one of its workers.
             panic_policy::vital(|| worker.run());
             // The main thread may have stopped waiting after the drain timeout.
             let _ = events.send(MainEvent::WorkerEnded);
@@ -395,7 +401,7 @@ fn start_worker(
     Ok(())
 }
 
-/// Gives each worker its listening sockets.
+/// Passes its listening sockets to each worker.
 fn listen(running: &RunningServer, new_sockets: Vec<Vec<(ListenerId, ListenSocket)>>) {
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
         for (id, listener) in sockets {
@@ -404,17 +410,17 @@ fn listen(running: &RunningServer, new_sockets: Vec<Vec<(ListenerId, ListenSocke
     }
 }
 
-/// The objects beyond the workers that the main loop uses.
+/// The objects that the main loop uses in addition to the running server.
 struct ProcessEnvironment<'a> {
     /// The configuration file.
     source: Option<&'a std::path::Path>,
-    /// Whether a signal has requested the end.
+    /// Whether a signal has requested a shutdown.
     is_ending: &'a dyn Fn() -> bool,
     reopen_logs: &'a dyn Fn(),
     /// The processes of the softirq level, if it runs.
-    keeper: Option<Box<dyn LevelKeeper>>,
+    level_processes: Option<Box<dyn LevelProcesses>>,
     /// Intercepts another server's connections.
-    front: Option<Box<dyn FrontServer>>,
+    front: Option<Box<dyn ConnectionInterceptor>>,
 }
 
 /// Handles signals and events until all workers have drained, or the drain timeout has passed.
@@ -445,7 +451,7 @@ fn run_main_loop(
                 let _ = reply.send(result);
             }
             Ok(MainEvent::Signal(SIGUSR1)) => (environment.reopen_logs)(),
-            // A second end signal ends the process without a drain.
+            // A second signal ends the process without waiting for the drain.
             Ok(MainEvent::Signal(_)) if drain_end.is_some() => {
                 lock(running)
                     .logger
@@ -453,9 +459,10 @@ fn run_main_loop(
                 return;
             }
             Ok(MainEvent::Signal(_)) => {
-                // First, while the listeners are still open: the kernel gives them the level's connections.
-                if let Some(keeper) = environment.keeper.take() {
-                    keeper.end();
+                // The level ends first, while the listeners are still open, because the kernel passes its connections
+                // to them.
+                if let Some(processes) = environment.level_processes.take() {
+                    processes.end();
                 }
                 if let Some(front) = &mut environment.front {
                     front.end_interception();
@@ -474,12 +481,12 @@ fn drain(running: &RunningServer) -> Instant {
     running.logger.info(format_args!(
         "draining: {open} connections, at most {timeout_ms} ms"
     ));
-    // No supervisor listens when it fails; draining does not depend on it.
+    // Fails if there is no supervisor; the drain does not depend on it.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Stopping]);
     for worker in &running.workers {
         worker.post(MailboxMessage::Drain { timeout_ms });
     }
-    // The workers enforce the timeout; the main thread gives up on them a little later.
+    // The workers enforce the timeout; the main thread stops waiting for them somewhat later.
     Instant::now() + Duration::from_millis(timeout_ms + EXIT_GRACE_MS)
 }
 
@@ -490,7 +497,7 @@ fn listen_for_signals(events: Sender<MainEvent>) -> std::io::Result<()> {
         .name("signals".into())
         .spawn(move || {
             for signal in signals.forever() {
-                // The main thread has ended.
+                // The send fails if the main thread has ended.
                 if events.send(MainEvent::Signal(signal)).is_err() {
                     return;
                 }
@@ -499,7 +506,7 @@ fn listen_for_signals(events: Sender<MainEvent>) -> std::io::Result<()> {
     Ok(())
 }
 
-/// Returns a flag that is true after an end signal, for code that runs while the main thread does not read events.
+/// Returns a flag that a signal to end sets, for code that runs while the main thread does not read events.
 fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     let end_requested = Arc::<AtomicBool>::default();
     for signal in [SIGTERM, SIGINT, SIGQUIT] {
@@ -508,7 +515,7 @@ fn end_signals() -> std::io::Result<Arc<AtomicBool>> {
     Ok(end_requested)
 }
 
-/// Follows the files that sites refer to: error pages, certificates and roots.
+/// Starts a thread that follows the files to which sites refer: error pages, certificates and document roots.
 fn start_site_follower(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
     panic_policy::start("sites", move || {
         let mut follower = SiteFollower::default();
@@ -520,9 +527,9 @@ fn start_site_follower(running: Arc<Mutex<RunningServer>>) -> std::io::Result<()
     })
 }
 
-/// Logs how many program failures repeated one that is already in the log.
+/// Logs how often logged program failures were repeated.
 fn log_repeated_faults(running: &Mutex<RunningServer>) {
-    // The lock ends here, so that reports do not delay a reload.
+    // The lock is released here, so that the reports below do not delay a reload.
     let (sites, logger) = {
         let running = lock(running);
         (running.sites.clone(), running.logger.clone())
@@ -544,7 +551,7 @@ fn log_repeated_faults(running: &Mutex<RunningServer>) {
     }
 }
 
-/// Warns of sites that serve nothing at `/`, and of sockets that serve no site.
+/// Warns about sites that serve nothing at `/`, and about inherited sockets that no site uses.
 fn warn_about_unserved(running: &RunningServer) {
     for fault in running
         .listeners
@@ -601,7 +608,7 @@ fn announce(running: &RunningServer) {
     };
     lines.push_str(&format!("{workers}, {cache_mb} MiB cache; Ctrl-C ends\n"));
     let mut out = std::io::stdout();
-    // The server also runs with a closed standard output.
+    // The server also runs if standard output is closed.
     let _ = out.write_all(lines.as_bytes()).and_then(|()| out.flush());
 }
 
@@ -624,7 +631,7 @@ fn urls(
     listener_addresses.for_site(site).iter().map(url).collect()
 }
 
-/// An address at which this machine reaches a listener; for the unspecified address, loopback.
+/// An address at which this machine can reach a listener: the loopback address instead of the unspecified one.
 fn reachable(listener: SocketAddr) -> SocketAddr {
     match listener.ip() {
         // A listener at [::] accepts IPv4, too.

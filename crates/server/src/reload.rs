@@ -1,7 +1,7 @@
-//! Reload: replaces the configuration of a running server, completely or, if it is wrong, not at all.
+//! Reload: replaces the configuration of a running server. An invalid configuration changes nothing.
 //!
-//! Connections stay open; the next request on each is answered by the new configuration. Settings that apply only at
-//! the start (workers, cache, user, logs) need a restart, and the log warns about them.
+//! Connections stay open, and the next request on each is answered by the new configuration. Settings that apply only
+//! at the start (workers, cache, user, logs) need a restart; the log warns if they have changed.
 
 use std::convert::Infallible;
 use std::path::Path;
@@ -25,11 +25,12 @@ use crate::limits;
 use crate::memory;
 use crate::running_server::{RunningServer, lock, update_applications};
 
-/// Maximum wait until workers take the new sites. A worker never blocks for long; a late one switches later.
+/// Maximum wait until all workers have the new sites. A worker never blocks for long; a late one switches after the
+/// timeout.
 const SWITCH_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Reads the configuration again and puts it in force once its applications accept connections or `is_ending` returns
-/// true. Returns the log's message.
+/// Reads the configuration file again. Puts the configuration in force as soon as its applications accept connections,
+/// or `is_ending` returns true. Returns the log's message.
 ///
 /// # Errors
 /// When the old configuration stays in force: the reasons.
@@ -46,13 +47,13 @@ pub fn reload(
     };
     // RELOADING=1 must be followed by READY=1, also after a failure (sd_notify(3)).
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Reloading]);
-    // The number makes each message unique: the log suppresses repeated messages.
+    // The number makes each message unique, because the log suppresses repeated messages.
     let number = {
         let mut running = lock(running);
         running.reloads += 1;
         running.reloads
     };
-    // The server has given up root by now: its helper reads files that only root can read.
+    // The server has given up root by now, so the privileged helper reads files that only root can read.
     let loaded = lowroad_config::load_with(source, features::LACKING, helper::read)
         .map_err(|problems| problems.iter().map(ToString::to_string).collect());
     let applied: Result<PreviousConfig, Vec<String>> = loaded.and_then(|mut config| {
@@ -64,7 +65,7 @@ pub fn reload(
         Ok(previous) => {
             let text = format!("reload {number}: {} is in force", source.display());
             logger.info(format_args!("{text}"));
-            // Reported first, since this waits for requests in progress.
+            // The result is reported before this wait for requests in progress.
             previous.end(is_ending);
             Ok(text)
         }
@@ -83,7 +84,7 @@ pub fn reload(
     result
 }
 
-/// Reopens the folders of `changed` sites that were replaced on the disk. Holds no lock while it reads the disk.
+/// Reopens the document roots of `changed` sites whose folders were replaced. Reads the disk without the lock.
 pub fn reopen_moved_folders(
     running: &Mutex<RunningServer>,
     sites: &Arc<SiteTable>,
@@ -97,9 +98,9 @@ pub fn reopen_moved_folders(
         return;
     };
     let running = &mut lock(running);
-    // A reload in the meantime has opened the folders itself.
+    // A reload in the meantime has already opened the folders.
     if Arc::ptr_eq(&running.sites, sites) {
-        // A late worker serves files of a moment ago, so this does not wait.
+        // Does not wait: until it switches, a late worker serves files from the old folder, which is acceptable.
         let _ = serve(running, Arc::new(new_sites));
         running
             .logger
@@ -107,15 +108,16 @@ pub fn reopen_moved_folders(
     }
 }
 
-/// Waits for workers that may still answer from the previous sites. Each holds a sender of this channel.
+/// Waits for workers that still use the previous sites. Each of them holds a sender of this channel.
 #[must_use]
 struct DrainingWorkers(Receiver<Infallible>);
 
 impl DrainingWorkers {
-    /// Waits until all workers have the new sites; every later request is answered from them. Blocks, so the caller
-    /// must hold no lock.
+    /// Waits until all workers have the new sites, so that every later request is answered from these. Blocks, so the
+    /// caller must not hold the lock.
     fn wait(self, logger: &ErrorLogger) {
-        // No value is ever sent: the channel disconnects when the last worker drops its message.
+        // No value is ever sent: the channel disconnects when the last worker drops its message, and with it the
+        // sender.
         if let Err(RecvTimeoutError::Timeout) = self.0.recv_timeout(SWITCH_TIMEOUT) {
             logger.warn(format_args!(
                 "a worker has not received the new configuration yet, and uses the old one until then"
@@ -124,29 +126,29 @@ impl DrainingWorkers {
     }
 }
 
-/// Posts new sites to all workers. Each answers from them as soon as it takes the message.
+/// Posts new sites to all workers. Each worker uses them once it has read the message.
 fn serve(running: &mut RunningServer, sites: Arc<SiteTable>) -> DrainingWorkers {
     let (done_sender, done_receiver) = channel();
     for worker in &running.workers {
         let command = WorkerCommand::Sites(sites.clone(), done_sender.clone());
         worker.post(MailboxMessage::Command(command));
     }
-    // Frees responses of sites that no longer exist. Late workers, helper threads and calls in progress may still add
-    // some; they are never requested, and the cache evicts them.
+    // Frees stored responses of sites that no longer exist. Late workers, helper threads and calls in progress may
+    // still store some; these are never requested, and the cache evicts them.
     running.store.retain(sites.key_filter());
     running.sites = sites;
     running.changes.notify();
     DrainingWorkers(done_receiver)
 }
 
-/// The previous configuration's sites and applications, which serve the requests that are in progress.
+/// The previous configuration's sites and applications, which are still needed by requests in progress.
 struct PreviousConfig {
     sites: Arc<SiteTable>,
     application_changes: ApplicationChanges,
 }
 
 impl PreviousConfig {
-    /// Ends applications that the new configuration does not have, after their requests are answered.
+    /// Ends the applications that the new configuration does not contain, after their requests are answered.
     fn end(self, is_ending: &dyn Fn() -> bool) {
         let sites = self.sites;
         let can_stop = || is_ending() || !sites.has_requests_in_progress();
@@ -154,7 +156,7 @@ impl PreviousConfig {
     }
 }
 
-/// A configuration that was checked completely and can be put in force.
+/// A completely checked configuration that can be put in force.
 struct PreparedConfig {
     config: Config,
     new_sockets: NewSockets,
@@ -170,10 +172,10 @@ fn apply(
 ) -> Result<PreviousConfig, String> {
     let prepared = prepare(&mut lock(running), config)?;
     let applications = &prepared.config.applications;
-    // Without the lock: applications may start slowly, and admin requests must be answered in the meantime.
+    // Without the lock: applications may start slowly, and the admin service must answer in the meantime.
     let application_changes =
         update_applications(running, applications, is_ending).inspect_err(|_| {
-            // The applications failed, so the sockets that only the new configuration has are closed again.
+            // An application failed, so the sockets that only the new configuration uses are closed again.
             let running = &mut *lock(running);
             running.listeners.close_unused(&running.config);
         })?;
@@ -183,7 +185,7 @@ fn apply(
         let draining = activate(running, prepared);
         (draining, sites, running.logger.clone())
     };
-    // Drained workers do not read their mailboxes any more.
+    // Drained workers no longer read their mailboxes.
     if !is_ending() {
         draining.wait(&logger);
     }
@@ -193,9 +195,9 @@ fn apply(
     })
 }
 
-/// Opens sockets, handlers, certificates and sites: all fallible steps come before the first visible change.
+/// Opens sockets, handlers, certificates and sites. All steps that may fail are done before the first visible change.
 fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig, String> {
-    // Sockets first: they fail most often, for example on a port in use.
+    // Sockets first, because they fail most often, for example if a port is in use.
     let new_sockets = running.listeners.open(&config, running.workers.len())?;
     let sites = running
         .handler_runtime
@@ -210,7 +212,7 @@ fn prepare(running: &mut RunningServer, config: Config) -> Result<PreparedConfig
                 Some(&running.sites),
             );
             let sites = sites.map_err(|error| error.to_string())?;
-            // Warnings do not keep the configuration from being used.
+            // Warnings do not prevent the configuration from being used.
             for fault in sites.faults() {
                 running.logger.warn(format_args!("{fault}"));
             }
@@ -238,18 +240,18 @@ fn activate(running: &mut RunningServer, prepared: PreparedConfig) -> DrainingWo
     } = prepared;
     let settings = limits::settings(&config, &running.listeners, running.fd_limit);
     let settings = Arc::new(settings);
-    // Only now: a failed reload keeps all its sockets.
+    // Closed only now, because a failed reload keeps all its sockets.
     let unused = running.listeners.close_unused(&config);
-    // The sites go first: the old sites do not know the new listeners.
+    // New sites before new listeners: the old sites do not know the new listeners.
     let draining = serve(running, Arc::new(sites));
     running.tls = tls;
-    // On failure the previous certificate jobs go on.
+    // On failure, the jobs that obtain and renew certificates continue with the previous configuration.
     if let Err(error) = running.tls.keep(&config, &running.logger) {
         running.logger.error(format_args!("{error}"));
     }
     running.handlers = handlers;
     for (worker, sockets) in running.workers.iter().zip(new_sockets) {
-        // Before the listeners: the settings name those that expect a PROXY header.
+        // Before the listeners, because the settings name those that expect a PROXY header.
         worker.post(MailboxMessage::Settings(settings.clone()));
         for (id, listener) in sockets {
             worker.post(MailboxMessage::Listen(id, listener));

@@ -1,4 +1,4 @@
-//! The shared state of a running server: the admin socket reads it, a reload changes it.
+//! The shared state of a running server: admin operations read it, a reload changes it.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Instant;
@@ -28,7 +28,7 @@ use crate::level::LevelHealth;
 /// The mailbox of one worker.
 pub type WorkerBox = WorkerMailbox<WorkerMessage<EpollDriver, SiteService>>;
 
-/// Maximum bytes of an idle connection: ten thousand of them are usual.
+/// Maximum memory of an idle connection in bytes: ten thousand of them are common.
 const CONNECTION_LEN_MAX: usize = 128;
 const _: () = assert!(Worker::<EpollDriver, SiteService>::CONNECTION_LEN <= CONNECTION_LEN_MAX);
 
@@ -72,14 +72,14 @@ pub struct RunningServer {
     pub sinks: Vec<LineSink>,
     /// Number of reloads.
     pub reloads: u64,
-    /// Describes the softirq level's state, if it is configured.
+    /// The state of the softirq level, if the level is configured.
     pub softirq: Option<Arc<dyn LevelHealth>>,
     /// Time of the start.
     pub started: Instant,
 }
 
-/// Starts and ends applications until exactly the wanted ones run, and waits until they accept connections or `is_ending`
-/// returns true. Blocks only its caller, the main thread: the shared state is locked for moments.
+/// Starts and ends applications until exactly the wanted ones run. Waits until they accept connections, or `is_ending`
+/// returns true. Blocks only the main thread, its caller; locks the shared state only briefly.
 ///
 /// # Errors
 /// As [`ApplicationSet::update`].
@@ -88,7 +88,7 @@ pub fn update_applications(
     configs: &[ApplicationConfig],
     is_ending: impl Fn() -> bool,
 ) -> Result<ApplicationChanges, String> {
-    // Taken out of the shared state, so that starting processes does not hold the lock.
+    // Taken out of the shared state, so that the lock is not held while processes start.
     let (mut applications, logger) = {
         let mut running = lock(running);
         let applications = std::mem::take(&mut running.applications);
@@ -101,8 +101,8 @@ pub fn update_applications(
     Ok(changes)
 }
 
-/// Locks the shared state. A poisoned lock is valid: a background thread that panicked has left the state consistent,
-/// since a reload changes it only when everything is ready.
+/// Locks the shared state. A poisoned lock is usable: a background thread that panicked leaves the state consistent,
+/// and a reload changes it only after all steps that may fail.
 pub fn lock(running: &Mutex<RunningServer>) -> MutexGuard<'_, RunningServer> {
     running.lock().unwrap_or_else(PoisonError::into_inner)
 }

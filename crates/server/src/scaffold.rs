@@ -1,4 +1,4 @@
-//! `lowroad module_template`: writes the files of a module template into a new folder.
+//! `lowroad new`: writes the files of a module template into a new folder.
 
 use std::path::Path;
 
@@ -9,12 +9,12 @@ use crate::terminal_output;
 /// Writes the files of the requested template.
 ///
 /// # Errors
-/// The obstacle, and a remedy.
+/// The reason, and a remedy.
 pub fn write(template: &NewArgs) -> Result<(), String> {
     let NewArgs::Module { name, language } = template;
     let files = module_template::module(name, *language)?;
     let folder = Path::new(name);
-    // Never overwrites: the folder may hold the user's own work.
+    // Never overwrites files: the folder may contain the user's own work.
     if folder.exists() {
         return Err(format!(
             "{name} exists already; choose another name or another folder"

@@ -1,4 +1,5 @@
-//! Signals as bytes on a socket (self-pipe), for processes that poll them together with other descriptors.
+//! Receives signals as bytes on a socket (the self-pipe technique), for processes that poll signals together with other
+//! descriptors.
 
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -29,14 +30,14 @@ pub fn receive_end_signals() -> Result<UnixStream, String> {
     receive(&[SIGINT, SIGTERM])
 }
 
-/// Ignores these signals by a handler, which children do not inherit, unlike `SIG_IGN`.
+/// Ignores these signals by a handler, because children would inherit `SIG_IGN`.
 ///
 /// # Errors
 /// The kernel refuses: a message for the operator.
 pub fn discard(signals: &[i32]) -> Result<(), String> {
     let mut signals = signals.iter();
     let result = signals.try_for_each(|signal| {
-        // A handler, unlike SIG_IGN, is reset by execve(2), so children have the default action.
+        // execve(2) resets a handler, so children have the default action.
         let flag = Arc::new(AtomicBool::new(false));
         signal_hook::flag::register(*signal, flag).map(drop)
     });

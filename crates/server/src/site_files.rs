@@ -1,8 +1,9 @@
-//! Follows the files that the configuration's sites refer to: folders, error pages, certificates and keys.
+//! Follows the files to which the configuration's sites refer: document roots, error pages, certificates and keys.
 //!
-//! inotify watches the folders on the way to each file, so that an idle server checks no site, however many it has. A
-//! site is checked after a change in one of these folders, on every call if they can't be watched, and once in
-//! [`FULL_INTERVAL`], since inotify does not report mounts and changes through other hard links.
+//! inotify watches the folders on the path of each file, so that an idle server checks no files, however many sites it
+//! has. A site is checked after a change in one of these folders. If the folders can't be watched, it is checked on
+//! every call. All sites are checked once in [`FULL_INTERVAL`], since inotify does not report mounts, nor changes
+//! through other hard links.
 
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, Weak};
@@ -18,15 +19,15 @@ use crate::running_server::{RunningServer, lock};
 /// Interval between checks of all sites.
 const FULL_INTERVAL: Duration = Duration::from_secs(60);
 
-/// Follows the files of the sites that are served.
+/// Follows the files of the current sites.
 pub struct SiteFollower {
     /// `None` without inotify.
     watcher: Option<Arc<FolderWatcher>>,
     /// The sites that `watches` belong to.
     sites: Weak<SiteTable>,
-    /// Indexed by site. `None`: the site is checked on the next call.
+    /// Indexed by site. `None`: the site must be checked on the next call.
     watches: Vec<Option<PathWatch>>,
-    /// The watcher's mark when no site needed a check.
+    /// The watcher's position when no site needed a check.
     settled: Option<u64>,
     last_full: Instant,
 }
@@ -34,7 +35,7 @@ pub struct SiteFollower {
 impl Default for SiteFollower {
     fn default() -> SiteFollower {
         SiteFollower {
-            // A separate watcher: that of served files has a limited number of folders.
+            // Not shared with served files, whose watcher has a limited number of folders.
             watcher: FolderWatcher::start(Arc::default()),
             sites: Weak::new(),
             watches: Vec::new(),
@@ -47,7 +48,7 @@ impl Default for SiteFollower {
 impl SiteFollower {
     /// Reloads the files that may have changed since the last call. Blocks on the disk.
     pub fn follow(&mut self, running: &Mutex<RunningServer>) {
-        // The lock ends here: reading files may block on the disk.
+        // The lock is released here, because reading files may block on the disk.
         let (sites, tls, logger) = {
             let running = lock(running);
             (
@@ -56,7 +57,7 @@ impl SiteFollower {
                 running.logger.clone(),
             )
         };
-        // inotify does not report mounts and changes through other hard links.
+        // inotify does not report mounts, nor changes through other hard links.
         let is_full = self.last_full.elapsed() >= FULL_INTERVAL;
         if is_full {
             self.last_full = Instant::now();
@@ -65,7 +66,7 @@ impl SiteFollower {
         let refreshed = changed
             .iter()
             .filter(|number| sites.all[**number].pages.refresh());
-        // Listeners, like the softirq level, must drop responses with an old error page.
+        // Subscribers such as the softirq level must drop responses with an outdated error page.
         if refreshed.count() > 0 {
             lock(running).changes.notify();
         }
@@ -75,16 +76,16 @@ impl SiteFollower {
         tls.follow(self.watcher.as_deref().filter(|_| !is_full), &logger);
     }
 
-    /// Returns the indices of sites with possibly changed files, in order, and watches them for later changes.
+    /// Returns the indices of sites whose files may have changed, in order, and watches these files for later changes.
     fn take_changed(&mut self, sites: &Arc<SiteTable>, is_full: bool) -> Vec<usize> {
-        // A reload has other sites, so indices have another meaning.
+        // A reload has replaced the sites, so the indices of `watches` have another meaning.
         if is_full || self.sites.as_ptr() != Arc::as_ptr(sites) {
             self.sites = Arc::downgrade(sites);
             self.watches.clear();
             self.watches.resize_with(sites.all.len(), || None);
             self.settled = None;
         }
-        // The mark is read before the watches: a change in between is reported by the next call.
+        // The mark is read before the folders are watched, so that the next call reports a change in between.
         let mark = self.watcher.as_ref().map(|watcher| watcher.mark());
         if mark.is_some() && mark == self.settled {
             return Vec::new();
@@ -99,7 +100,7 @@ impl SiteFollower {
             number
         });
         let changed: Vec<usize> = changed.collect();
-        // Settled only if no site needed a check: otherwise the next call looks again.
+        // Settled only if no site needed a check; otherwise the next call checks again.
         self.settled = mark.filter(|_| changed.is_empty());
         changed
     }

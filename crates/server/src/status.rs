@@ -1,4 +1,4 @@
-//! `lowroad status`: the server's counters as text.
+//! Formats the server's counters for `lowroad status`.
 
 use lowroad_site::explain::line;
 
@@ -85,7 +85,7 @@ pub fn status(running: &RunningServer) -> String {
     out
 }
 
-/// Prints the sums of the workers' counters. All lists have the same order.
+/// Prints the sums of the workers' counters. The workers' lists have the same counters in the same order.
 fn add_up(
     out: &mut String,
     lists: impl Iterator<Item = impl IntoIterator<Item = (&'static str, u64)>>,
@@ -93,7 +93,7 @@ fn add_up(
     let mut sums: Vec<(&str, u64)> = Vec::new();
     for (worker, list) in lists.enumerate() {
         for (index, (name, value)) in list.into_iter().enumerate() {
-            // The first worker's list gives the names and the order.
+            // Names and order come from the first worker's list.
             if worker == 0 {
                 sums.push((name, value));
             } else {

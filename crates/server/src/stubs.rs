@@ -1,8 +1,8 @@
-//! Stubs for features that a build lacks: modules with the same names; their functions report the missing feature.
+//! Stubs for features that a build lacks: modules of the same names whose functions report the missing feature.
 //!
-//! The files in this folder replace modules (`#[cfg_attr(not(feature = …), path = …)]`), so that their callers need no
-//! conditions. The configuration's reader has already refused settings of a missing feature, with line and key
-//! (`lowroad_config::Feature`), so these functions are reached by commands only.
+//! The files in this folder replace modules (`#[cfg_attr(not(feature = …), path = …)]`), so that callers need no
+//! conditional compilation. The configuration parser already rejects settings of a missing feature, with line and key
+//! (`lowroad_config::BuildFeature`), so only commands call these functions.
 
 use std::ffi::OsString;
 

@@ -1,4 +1,4 @@
-//! Output of commands. A closed pipe (`| head -1`) is no error: the rest of the output is dropped.
+//! Output of commands. A closed pipe (`| head -1`) is not an error: the remaining output is dropped.
 
 use std::fmt::Display;
 use std::io::{self, ErrorKind, Write, stderr, stdout};
@@ -9,13 +9,13 @@ use std::io::{self, ErrorKind, Write, stderr, stdout};
 /// A write error other than a closed pipe: a message for the user.
 pub fn out(text: impl Display) -> Result<(), String> {
     let mut stdout = stdout().lock();
-    // Flushed here, since an error at the process's exit would be lost.
+    // Flushed explicitly, because an error while the process exits would be lost.
     check_written(write!(stdout, "{text}").and_then(|()| stdout.flush()))
 }
 
 /// Prints a line for the operator to standard error.
 pub fn note(text: impl Display) {
-    // An error of standard error can't be reported.
+    // If writing to standard error fails, the error can't be reported.
     let _ = writeln!(stderr(), "lowroad: {text}");
 }
 
@@ -33,7 +33,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_a_reader_that_went_away_is_no_error() {
+    fn only_a_closed_pipe_is_not_an_error() {
         assert_eq!(check_written(Err(ErrorKind::BrokenPipe.into())), Ok(()));
         let full = check_written(Err(ErrorKind::StorageFull.into())).expect_err("it is full");
         assert!(full.starts_with("standard output: "), "{full}");

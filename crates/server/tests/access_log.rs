@@ -1,4 +1,4 @@
-//! The access log: one line for each request, in the order of the responses, with the bytes sent.
+//! The access log has one line for each request, in the order of the responses, with the bytes that were sent.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -25,7 +25,7 @@ fn logged(format: &str) -> (TempFolder, TestServer) {
     (folder, server)
 }
 
-/// Requests, and their status and bytes in the log.
+/// Requests, with the status and bytes that the log must have.
 const REQUESTS: [(&str, &str, u16, u64); 12] = [
     ("GET /small HTTP/1.1", "", 200, 5),
     (
@@ -56,7 +56,7 @@ const REQUESTS: [(&str, &str, u16, u64); 12] = [
     ("GET /small HTTP/1.1", "Connection: close\r\n", 200, 5),
 ];
 
-/// Sends all of [`REQUESTS`] on one connection and receives the answers.
+/// Sends all of [`REQUESTS`] on one connection, and receives the responses.
 fn ask_all(server: &TestServer, at_once: bool) {
     let mut client = server.connect();
     let text = |(line, fields, ..): &(&str, &str, u16, u64)| {
@@ -79,7 +79,7 @@ fn ask_all(server: &TestServer, at_once: bool) {
     assert!(client.wait_for_close());
 }
 
-/// The log's lines once the server has ended.
+/// Stops the server, and returns the lines of its log.
 fn lines(folder: &TempFolder, server: &mut TestServer) -> Vec<String> {
     server.signal("TERM");
     assert!(server.wait_for_end().success());
@@ -87,13 +87,13 @@ fn lines(folder: &TempFolder, server: &mut TestServer) -> Vec<String> {
     log.lines().map(str::to_string).collect()
 }
 
-/// The text of a request line in a log that escapes special characters with `escape`.
+/// A request line as the log contains it, with special characters escaped.
 fn escaped(line: &str, quote: &str) -> String {
     line.replace('"', quote)
 }
 
 #[test]
-fn combined_has_one_line_for_each_request() {
+fn combined_log_has_one_line_for_each_request() {
     for at_once in [false, true] {
         let (folder, mut server) = logged("combined");
         ask_all(&server, at_once);
@@ -114,7 +114,7 @@ fn combined_has_one_line_for_each_request() {
 }
 
 #[test]
-fn json_has_one_object_for_each_request() {
+fn json_log_has_one_object_for_each_request() {
     for at_once in [false, true] {
         let (folder, mut server) = logged("json");
         ask_all(&server, at_once);
@@ -153,13 +153,13 @@ fn number_of(line: &str, name: &str) -> u64 {
 }
 
 #[test]
-fn json_has_times_and_durations_of_a_real_clock() {
+fn json_log_has_times_and_durations() {
     let (folder, mut server) = logged("json");
     for _ in 0..8 {
         ask_all(&server, false);
     }
     let lines = lines(&folder, &mut server);
-    // Fractions of a second follow the only dot of the time.
+    // The fraction of a second follows the only dot in the time.
     let millis = |line: &String| number_of(line, ".");
     let all_even = |numbers: &[u64], step: u64| numbers.iter().all(|number| number % step == 0);
     let millis: Vec<u64> = lines.iter().map(millis).collect();
@@ -172,7 +172,7 @@ fn json_has_times_and_durations_of_a_real_clock() {
 }
 
 #[test]
-fn what_was_no_request_and_what_was_cut_is_logged_too() {
+fn malformed_requests_and_incomplete_responses_are_logged() {
     let (folder, mut server) = logged("json");
     let mut client = server.connect();
     client.send("GET /small\x01 HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -198,7 +198,7 @@ fn what_was_no_request_and_what_was_cut_is_logged_too() {
 }
 
 #[test]
-fn a_rotated_log_is_left_in_peace() {
+fn rotated_log_is_not_written_after_reopen() {
     let (folder, server) = logged("combined");
     let path = |name: &str| folder.path().join(name);
     let content = |name: &str| fs::read_to_string(path(name)).unwrap_or_default();
@@ -220,7 +220,7 @@ fn a_rotated_log_is_left_in_peace() {
 }
 
 #[test]
-fn rotation_loses_and_tears_no_line() {
+fn rotation_keeps_all_lines_complete() {
     let (folder, mut server) = logged("combined");
     let path = |name: &str| folder.path().join(name);
     let (rotations, requests) = (20, 30);
@@ -256,7 +256,7 @@ fn rotation_loses_and_tears_no_line() {
 }
 
 #[test]
-fn serve_logs_only_when_asked_to() {
+fn serve_logs_only_with_the_option() {
     let folder = TempFolder::new();
     folder.file("a", "hello");
     let server = TestServer::serve(PROGRAM, &folder, &["--log"]);

@@ -8,7 +8,7 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Runs a command of the program. Returns its success, output and error messages.
+/// Runs the program. Returns whether it succeeded, its output, and its error messages.
 fn command(arguments: &[&str]) -> (bool, String, String) {
     let output = Command::new(PROGRAM)
         .args(arguments)
@@ -20,7 +20,7 @@ fn command(arguments: &[&str]) -> (bool, String, String) {
     (code == Some(0), text(&output.stdout), text(&output.stderr))
 }
 
-/// A server with an admin socket, and the options to reach it.
+/// Starts a server with an admin socket. Also returns the folder, and the socket's path.
 fn asked() -> (TempFolder, TestServer, String) {
     let folder = TempFolder::new();
     folder.file("root/small.txt", "hello");
@@ -38,7 +38,7 @@ fn asked() -> (TempFolder, TestServer, String) {
     (folder, server, admin)
 }
 
-/// The lines of an output: name and value.
+/// Splits the lines of an output into names and values.
 fn account(text: &str) -> Vec<(String, String)> {
     let lines = text.lines().filter_map(|line| line.strip_prefix("  "));
     lines
@@ -50,7 +50,7 @@ fn account(text: &str) -> Vec<(String, String)> {
 }
 
 #[test]
-fn explain_says_what_would_be_answered_and_leaves_no_trace() {
+fn explain_shows_the_decision_without_side_effects() {
     let (folder, server, admin) = asked();
     let port = server.address().port();
     let ask = |path: &str, options: &[&str]| {
@@ -133,14 +133,14 @@ fn explain_says_what_would_be_answered_and_leaves_no_trace() {
         is(&ask(path, &[]), "answer", answer);
     }
     assert_eq!(watched(), 1);
-    // The server's address selects no site.
+    // No site has the server's address as its name.
     let url = format!("http://127.0.0.1:{port}/");
     let (_, said, _) = command(&["explain", "--admin", &admin, &url]);
     is(&account(&said), "answer", "421 Misdirected Request");
 }
 
 #[test]
-fn explain_says_why_it_can_not() {
+fn explain_reports_why_it_failed() {
     let (folder, server, admin) = asked();
     let url = format!("http://a.example:{}/", server.address().port());
     let (done, _, complaint) = command(&["explain", "--admin", &admin, &url, "-H", "nonsense"]);
@@ -167,7 +167,7 @@ fn explain_says_why_it_can_not() {
 }
 
 #[test]
-fn status_counts() {
+fn status_shows_counters() {
     let (_folder, server, admin) = asked();
     let status = || {
         let (done, said, complaint) = command(&["status", "--admin", &admin]);
@@ -213,7 +213,7 @@ fn status_counts() {
 }
 
 #[test]
-fn check_says_what_is_wrong_and_where() {
+fn check_reports_problems_with_their_lines() {
     let folder = TempFolder::new();
     fs::create_dir(folder.path().join("root")).expect("a folder");
     let check = |config: &str| {

@@ -1,6 +1,7 @@
-//! Bodies that are too large, unwanted or ignored: the responses, and that no request hidden in them is ever answered.
+//! Bodies that are too large, unwanted or ignored: the responses to them, and that no request hidden in a body is
+//! answered.
 //!
-//! The table for readers is docs/bad-input.md. See RFC 9110 §6.5, §10.1.1 and §15.5.14, RFC 9112 §8 and §9.6.
+//! docs/bad-input.md has the table for operators. See RFC 9110 §6.5, §10.1.1 and §15.5.14, RFC 9112 §8 and §9.6.
 
 use lowroad_testkit::hostile::{GOOD, HIDDEN, HostileSite, chunked, get, responses_to_end};
 
@@ -14,7 +15,7 @@ fn all_kept(cases: &[(&str, String)]) {
 }
 
 #[test]
-fn bodies_up_to_their_limit() {
+fn bodies_above_the_limit_are_413() {
     const MIB: usize = 1 << 20;
     let body = "x".repeat(MIB);
     all_kept(&[
@@ -47,7 +48,7 @@ fn bodies_up_to_their_limit() {
 }
 
 #[test]
-fn bodies_that_are_read_and_not_used() {
+fn unused_bodies_are_read_and_connection_is_kept() {
     let hidden_len = HIDDEN.len();
     all_kept(&[
         ("none, by a length", get("Content-Length: 0\r\n", "")),
@@ -90,7 +91,7 @@ fn bodies_that_are_read_and_not_used() {
 }
 
 #[test]
-fn a_body_of_no_bytes_is_not_waited_for() {
+fn content_length_0_does_not_delay_the_response() {
     let site = HostileSite::new(LOWROAD);
     for framing in [
         "Content-Length: 0\r\n\r\n",
@@ -103,7 +104,7 @@ fn a_body_of_no_bytes_is_not_waited_for() {
 }
 
 #[test]
-fn a_body_that_is_not_wanted_is_not_read() {
+fn body_of_refused_request_is_not_read() {
     let site = HostileSite::new(LOWROAD);
     let says = "This page can only be read (GET, HEAD).";
     for (what, sent) in [
@@ -132,7 +133,7 @@ fn a_body_that_is_not_wanted_is_not_read() {
 }
 
 #[test]
-fn a_refusal_arrives_although_the_client_goes_on_sending() {
+fn refusal_arrives_while_client_sends_its_body() {
     let site = HostileSite::new(LOWROAD);
     for _ in 0..5 {
         let mut client = site.server.connect();
@@ -146,7 +147,7 @@ fn a_refusal_arrives_although_the_client_goes_on_sending() {
 }
 
 #[test]
-fn who_asks_whether_to_send_a_body_is_told() {
+fn expect_100_continue_gets_100_or_final_status() {
     let site = HostileSite::new(LOWROAD);
     let mut client = site.server.connect();
     client.send(get("Content-Length: 5\r\nExpect: 100-continue\r\n", ""));
@@ -202,7 +203,7 @@ fn who_asks_whether_to_send_a_body_is_told() {
 }
 
 #[test]
-fn a_body_that_ends_early_is_answered_with_the_end() {
+fn incomplete_body_ends_the_connection() {
     let site = HostileSite::new(LOWROAD);
     for sent in [
         get("Content-Length: 5\r\n", "hell"),

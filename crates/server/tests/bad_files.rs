@@ -1,7 +1,7 @@
-//! Names without a readable file: links, devices, pipes, files that the server's user may not read, and names of
-//! arbitrary bytes. No file outside of the root is served.
+//! Paths that lead to no readable file: links, devices, pipes, files that the server's user may not read, and names of
+//! arbitrary bytes. No file outside of the document root is sent.
 //!
-//! The table for readers is docs/bad-input.md. See openat2(2), RFC 8615.
+//! docs/bad-input.md has the table for operators. See openat2(2), RFC 8615.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,7 +17,7 @@ const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const NOT_FOUND: &str = "No page was found at this address.";
 const NOT_FOR_READING: &str = "Access is not permitted.";
 
-/// Links that stay in the site, and links that leave it.
+/// Creates links within the document root, and links that leave it.
 fn links(folder: &TempFolder) {
     let root = folder.path().join("site");
     folder.file("secret.txt", "secret\n");
@@ -43,7 +43,7 @@ fn links(folder: &TempFolder) {
 }
 
 #[test]
-fn links_beneath_the_root_are_followed_and_others_are_not() {
+fn only_links_within_the_root_are_followed() {
     let site = HostileSite::with(LOWROAD, "", links);
     site.accepts_targets(200, GOOD.1, &["/inside.txt"]);
     site.accepts_targets(200, "inner", &["/folder/inner.txt"]);
@@ -69,7 +69,7 @@ fn links_beneath_the_root_are_followed_and_others_are_not() {
 }
 
 #[test]
-fn links_are_followed_as_configured() {
+fn follow_links_setting_applies() {
     let site = HostileSite::with(LOWROAD, "symlinks = \"none\"", links);
     let all = [
         "/inside.txt",
@@ -94,7 +94,7 @@ fn links_are_followed_as_configured() {
 }
 
 #[test]
-fn what_is_no_file_is_not_opened() {
+fn devices_pipes_and_unreadable_files_are_not_opened() {
     let mut listener = None;
     let site = HostileSite::with(LOWROAD, "", |folder| {
         let root = folder.path().join("site");
@@ -168,7 +168,7 @@ fn what_is_no_file_is_not_opened() {
 }
 
 #[test]
-fn names_of_any_bytes() {
+fn file_names_of_arbitrary_bytes() {
     let long = "n".repeat(255);
     let site = HostileSite::with(LOWROAD, "", |folder| {
         folder.file(

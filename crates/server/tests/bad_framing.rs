@@ -1,6 +1,6 @@
-//! Bodies with ambiguous lengths: the responses, and that no request hidden in or after them is ever answered.
+//! Bodies with ambiguous lengths: the responses to them, and that no request hidden in or after a body is answered.
 //!
-//! The table for readers is docs/bad-input.md. See RFC 9112 §6, §7.1 and §11.2.
+//! docs/bad-input.md has the table for operators. See RFC 9112 §6, §7.1 and §11.2.
 
 use lowroad_testkit::hostile::{HIDDEN, HostileSite, chunked, get};
 
@@ -10,7 +10,7 @@ fn all_refused(status: u16, says: &str, cases: &[(&str, String)]) {
 }
 
 #[test]
-fn lengths_that_are_none() {
+fn malformed_content_length_is_refused() {
     let length = |value: &str| get(&format!("Content-Length: {value}\r\n"), "hello");
     all_refused(
         400,
@@ -23,7 +23,7 @@ fn lengths_that_are_none() {
             ("a fraction", length("5.0")),
             ("two words", length("5 5")),
             ("a word", length("five")),
-            // Does not fit into 64 bits, where a careless parser would wrap to 0.
+            // Exceeds 64 bits: a parser without overflow checks would read 0.
             ("2^64", length("18446744073709551616")),
         ],
     );
@@ -32,7 +32,8 @@ fn lengths_that_are_none() {
         "Content-Length is repeated",
         &[
             ("a list of different ones", length("5, 6")),
-            // RFC 9112 §6.3 permits equal values; refusing them leaves no doubt.
+            // RFC 9112 §6.3 permits a list of equal values, but other parsers may read it differently, so it is
+            // refused.
             ("a list of equal ones", length("5,5")),
             (
                 "different lines",
@@ -47,7 +48,7 @@ fn lengths_that_are_none() {
 }
 
 #[test]
-fn codings_that_are_not_chunked() {
+fn transfer_coding_other_than_chunked_is_refused() {
     let coded = |value: &str| get(&format!("Transfer-Encoding: {value}\r\n"), "0\r\n\r\n");
     all_refused(
         501,
@@ -87,7 +88,7 @@ fn codings_that_are_not_chunked() {
 }
 
 #[test]
-fn two_lengths_at_once() {
+fn content_length_with_transfer_encoding_is_refused() {
     all_refused(
         400,
         "both Content-Length and Transfer-Encoding",
@@ -122,7 +123,7 @@ fn two_lengths_at_once() {
 }
 
 #[test]
-fn chunks_that_are_none() {
+fn malformed_chunks_are_refused() {
     all_refused(
         400,
         "a chunk size is malformed",
@@ -189,7 +190,7 @@ fn chunks_that_are_none() {
 }
 
 #[test]
-fn trailers_that_are_none() {
+fn malformed_trailers_are_refused() {
     let trailed = |trailers: &str| chunked(&format!("5\r\nhello\r\n0\r\n{trailers}\r\n"));
     all_refused(
         400,

@@ -1,9 +1,9 @@
 //! Lines, fields and hosts that two parsers could read differently: each gets 400, and no later request on its
 //! connection is answered.
 //!
-//! The table for readers is docs/bad-input.md. Versions, methods and sizes are in `bad_requests`, bodies in
-//! `bad_framing` and `bad_bodies`, paths in `bad_targets` and `bad_files`, time and number in `slow_and_many` and
-//! `crowd`. See RFC 9112 §2 to §5.
+//! docs/bad-input.md has the table for operators. Versions, methods and sizes are tested in `bad_requests`, bodies in
+//! `bad_framing` and `bad_bodies`, paths in `bad_targets` and `bad_files`, timing and numbers of connections in
+//! `slow_and_many` and `crowd`. See RFC 9112 §2 to §5.
 
 use lowroad_testkit::hostile::HostileSite;
 
@@ -19,7 +19,7 @@ fn get(fields: &str) -> Vec<u8> {
 }
 
 #[test]
-fn a_line_that_is_no_request_line() {
+fn malformed_request_line_is_refused() {
     all_refused(
         "the request line is malformed",
         &[
@@ -90,7 +90,7 @@ fn a_line_that_is_no_request_line() {
 }
 
 #[test]
-fn line_ends_that_others_read_differently() {
+fn bare_cr_and_lf_are_refused() {
     all_refused(
         "a line feed without a carriage return",
         &[
@@ -167,7 +167,7 @@ fn line_ends_that_others_read_differently() {
 }
 
 #[test]
-fn field_lines_that_others_read_differently() {
+fn ambiguous_field_lines_are_refused() {
     all_refused(
         "a folded field line",
         &[
@@ -224,7 +224,7 @@ fn field_lines_that_others_read_differently() {
 }
 
 #[test]
-fn hosts() {
+fn missing_duplicate_and_malformed_host_is_refused() {
     all_refused(
         "the Host field is missing",
         &[

@@ -1,7 +1,7 @@
-//! Unsupported versions and methods, requests at and beyond their size limits, and unusual but valid ones: the
-//! responses, and whether the connection is kept.
+//! Unsupported versions and methods, requests at and beyond the size limits, and unusual but valid requests: the
+//! responses to them, and whether the connection stays open.
 //!
-//! The table for readers is docs/bad-input.md. See RFC 9110 §2.5, §9.1 and §15.5, RFC 6585 §5.
+//! docs/bad-input.md has the table for operators. See RFC 9110 §2.5, §9.1 and §15.5, RFC 6585 §5.
 
 use lowroad_testkit::hostile::{GOOD, HostileSite};
 
@@ -21,7 +21,7 @@ fn get(fields: &str) -> Vec<u8> {
 }
 
 #[test]
-fn versions_and_methods_that_are_not_spoken() {
+fn unsupported_versions_and_methods_are_refused() {
     all_refused(
         505,
         "the HTTP version is not supported",
@@ -48,7 +48,7 @@ fn versions_and_methods_that_are_not_spoken() {
 }
 
 #[test]
-fn methods_that_are_not_allowed_are_told_which_are() {
+fn status_405_has_allow() {
     let site = HostileSite::new(LOWROAD);
     for method in [
         "POST", "PUT", "DELETE", "PATCH", "TRACE", "PROPFIND", "M-SEARCH", "BREW", "brew",
@@ -67,7 +67,7 @@ fn methods_that_are_not_allowed_are_told_which_are() {
 }
 
 #[test]
-fn odd_but_allowed() {
+fn unusual_valid_requests_are_answered() {
     all_kept(
         200,
         GOOD.1,
@@ -99,7 +99,7 @@ fn odd_but_allowed() {
 }
 
 #[test]
-fn heads_up_to_their_limits() {
+fn heads_above_their_limits_are_refused() {
     let long = |len: usize| {
         format!(
             "GET /{} HTTP/1.1\r\nHost: test\r\n\r\n",
@@ -156,7 +156,7 @@ fn heads_up_to_their_limits() {
 }
 
 #[test]
-fn a_refused_head_gets_no_content() {
+fn refusal_of_head_request_has_no_content() {
     let site = HostileSite::new(LOWROAD);
     let long = "a".repeat(20_000);
     for (status, sent) in [

@@ -1,7 +1,7 @@
-//! Targets that are no paths, and paths that would leave the site: the responses. No request reaches a file outside of
-//! the root.
+//! Targets that are not paths, and paths that would leave the document root: the responses to them. No file outside of
+//! the root is sent.
 //!
-//! The table for readers is docs/bad-input.md; file system objects are in `bad_files`. See RFC 9112 §3.2, RFC 3986
+//! docs/bad-input.md has the table for operators; `bad_files` tests file system objects. See RFC 9112 §3.2, RFC 3986
 //! §2.1 and §3.3.
 
 use lowroad_testkit::hostile::{GOOD, HostileSite};
@@ -12,7 +12,7 @@ const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const NOT_FOUND: &str = "No page was found at this address.";
 
 #[test]
-fn forms_of_a_target() {
+fn request_target_forms() {
     let site = HostileSite::new(LOWROAD);
     site.accepts_targets(
         200,
@@ -38,7 +38,7 @@ fn forms_of_a_target() {
             "ftp://test/good.txt",
             "http:/good.txt",
             "file:///etc/passwd",
-            // A fragment is never sent (RFC 9112 §3.2).
+            // A fragment must not be sent (RFC 9112 §3.2).
             "/good.txt#top",
             "/good\u{e4}.txt",
         ],
@@ -71,7 +71,7 @@ fn forms_of_a_target() {
 }
 
 #[test]
-fn the_host_in_the_target_goes_before_the_field() {
+fn host_of_absolute_target_precedes_host_field() {
     let folder = TempFolder::new();
     folder.file("a/x.txt", "site a\n");
     folder.file("b/x.txt", "site b\n");
@@ -91,7 +91,7 @@ fn the_host_in_the_target_goes_before_the_field() {
 }
 
 #[test]
-fn escapes_that_are_none_or_hide_something() {
+fn malformed_and_encoded_special_escapes_are_refused() {
     let site = HostileSite::new(LOWROAD);
     site.refuses_targets(
         "a percent escape in the path is malformed",
@@ -144,7 +144,7 @@ fn escapes_that_are_none_or_hide_something() {
 }
 
 #[test]
-fn dots_in_every_disguise() {
+fn dot_segments_in_all_encodings_do_not_leave_the_root() {
     let site = HostileSite::with(LOWROAD, "", |folder| {
         folder.file("secret.txt", "secret\n");
         folder.file("site/sub/inner.txt", "inner\n");
@@ -179,7 +179,7 @@ fn dots_in_every_disguise() {
         404,
         NOT_FOUND,
         &[
-            // Decoded once only, and never as UTF-8 variants of a dot.
+            // Escapes are decoded only once, and overlong UTF-8 forms of a dot are not decoded.
             "/%252e%252e/secret.txt",
             "/%25%32%65%25%32%65/secret.txt",
             "/%c0%ae%c0%ae/secret.txt",
@@ -213,7 +213,7 @@ fn dots_in_every_disguise() {
 }
 
 #[test]
-fn all_that_is_malformed_is_counted() {
+fn malformed_requests_are_counted() {
     let folder = TempFolder::new();
     folder.file("root/x.txt", "x");
     let admin = folder.path().join("admin");

@@ -1,7 +1,7 @@
-//! Long files that change while they are sent: a download is cut if its remaining bytes may have changed, and only
-//! then.
+//! Long files that change while they are sent: the download ends early if its remaining bytes may have changed, and
+//! only then.
 //!
-//! On file systems that do not report writes (see inotify(7)), a `touch` may cut a download, too.
+//! On file systems that do not report writes (see inotify(7)), `touch` may also end a download.
 
 use std::fs::{self, File, FileTimes};
 use std::io::{Seek, SeekFrom, Write};
@@ -12,20 +12,20 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use lowroad_testkit::{TempFolder, TestClient, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-/// Much more than sockets and the first digests take.
+/// Far more than the socket buffers and the first digests cover.
 const LEN: usize = 80 << 20;
-/// The bytes that a client has when the file changes.
+/// Number of bytes that the client has received when the file changes.
 const START_LEN: usize = 1 << 20;
-/// Longer files have no digests, and neither have files that have not changed for an hour.
+/// The server computes no digests of longer files, nor of files that have not changed for an hour.
 const DIGESTED_LEN_MAX: u64 = 16 << 30;
 
-/// Bytes in which no eight bytes repeat.
+/// Bytes in which no sequence of eight bytes repeats.
 fn content() -> Vec<u8> {
     let numbers = 0..LEN as u64 / 8;
     numbers.flat_map(|number| number.to_le_bytes()).collect()
 }
 
-/// The server's proof that a file is unchanged.
+/// How the server proves that a file has not changed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Proof {
     Digests,
@@ -46,7 +46,8 @@ impl Proof {
     }
 }
 
-/// Requests the content, makes the change in the middle, and receives the rest; a shorter body was cut.
+/// Requests the content, changes the file in the middle of the response, and receives the rest. If the result is
+/// shorter than the file, the download ended early.
 fn download(server: &TestServer, change: impl FnOnce()) -> Vec<u8> {
     let mut client: TestClient = server.connect();
     client.send(format!(
@@ -124,7 +125,7 @@ const METADATA_CHANGES: [(&str, Change); 7] = [
 ];
 
 #[test]
-fn changed_metadata_cuts_nothing() {
+fn changed_metadata_does_not_end_the_download() {
     let content = content();
     for proof in [Proof::Digests, Proof::Watch] {
         let folder = TempFolder::new();
@@ -141,9 +142,9 @@ fn changed_metadata_cuts_nothing() {
     }
 }
 
-/// A write that follows a touch, precedes one, or hides its modification time.
+/// The write follows a touch, precedes one, or is hidden by a reset modification time.
 #[test]
-fn a_changed_byte_cuts_whatever_the_metadata_is() {
+fn changed_byte_ends_the_download_despite_equal_metadata() {
     let content = content();
     type Write = fn(&Path, usize);
     let writes: [(&str, Write); 3] = [
@@ -179,7 +180,7 @@ fn a_changed_byte_cuts_whatever_the_metadata_is() {
 }
 
 #[test]
-fn an_append_to_a_fresh_file_cuts_nothing() {
+fn append_to_new_file_does_not_end_the_download() {
     let content = content();
     let folder = TempFolder::new();
     Proof::Digests.write_file(&folder, &content);

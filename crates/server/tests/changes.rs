@@ -1,6 +1,7 @@
-//! Changed files are noticed, for every kind of change. `mixtures` tests that responses stay whole while files change.
+//! The server notices changes of files, of every kind. `mixtures` tests that a response is never a mixture of two
+//! versions.
 //!
-//! Each test first has the old response stored, and then waits for the new one, in vain if the change is not noticed.
+//! Each test first makes the server store the old response, and then waits for the new one.
 
 use std::fs;
 use std::os::unix::fs::{FileExt, PermissionsExt, symlink};
@@ -10,7 +11,7 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A server, a client of it, and the folder that it serves.
+/// A server with one client, and the folder that it serves.
 struct Site {
     folder: TempFolder,
     client: TestClient,
@@ -38,7 +39,7 @@ impl Site {
         self.folder.path().join("root").join(name)
     }
 
-    /// The response to a path: the body of a 200, or the status.
+    /// The response to a path: the body if the status is 200, otherwise the status.
     fn says(&mut self, path: &str) -> String {
         let got = self.client.get(path, "");
         match got.status {
@@ -47,7 +48,7 @@ impl Site {
         }
     }
 
-    /// Repeats a request until this response is stored.
+    /// Repeats a request until the expected response is stored.
     fn stores(&mut self, path: &str, answer: &str) {
         for _ in 0..3 {
             assert_eq!(self.says(path), answer, "{path} before the change");
@@ -60,14 +61,14 @@ impl Site {
     }
 }
 
-/// Writes in place: the same file with the same length.
+/// Overwrites a file in place with content of the same length.
 fn overwrite(path: &Path, content: &str) {
     let file = fs::File::options().write(true).open(path).expect("a file");
     file.write_all_at(content.as_bytes(), 0).expect("written");
 }
 
 #[test]
-fn rewritten_in_place() {
+fn rewrite_in_place_is_noticed() {
     let mut site = Site::new(&[("same", "one"), ("longer", "one"), ("sub/empty", "one")]);
     for path in ["/same", "/longer", "/sub/empty"] {
         site.stores(path, "one");
@@ -84,10 +85,10 @@ fn rewritten_in_place() {
 }
 
 #[test]
-fn replaced_by_rename() {
+fn replacement_by_rename_is_noticed() {
     let mut site = Site::new(&[("a", "one")]);
     site.stores("/a", "one");
-    // Of the same length and date, from a folder without a watch.
+    // The new file has the same length and date, and comes from a folder that is not watched.
     let modified = fs::metadata(site.root("a")).and_then(|meta| meta.modified());
     let new = site
         .folder
@@ -97,7 +98,7 @@ fn replaced_by_rename() {
 }
 
 #[test]
-fn deleted_and_created() {
+fn deletion_and_creation_are_noticed() {
     let mut site = Site::new(&[("a", "one"), ("sub/a", "one")]);
     for path in ["/a", "/sub/a"] {
         site.stores(path, "one");
@@ -117,7 +118,7 @@ fn deleted_and_created() {
 }
 
 #[test]
-fn folders_renamed() {
+fn renamed_folders_are_noticed() {
     let mut site = Site::new(&[("a/b/c/file", "one"), ("x/b/c/file", "two")]);
     site.stores("/a/b/c/file", "one");
     site.stores("/x/b/c/file", "two");
@@ -136,7 +137,7 @@ fn folders_renamed() {
 }
 
 #[test]
-fn a_file_becomes_a_folder_and_back() {
+fn change_between_file_and_folder_is_noticed() {
     let mut site = Site::new(&[("a", "one")]);
     site.stores("/a", "one");
     fs::remove_file(site.root("a")).expect("removed");
@@ -157,7 +158,7 @@ fn retarget(link: &Path, target: &str) {
 }
 
 #[test]
-fn symbolic_links_retargeted() {
+fn retargeted_symbolic_links_are_noticed() {
     let mut site = Site::new(&[("one/file", "one"), ("two/file", "two")]);
     symlink("one", site.root("folder")).expect("a link");
     symlink("one/file", site.root("link")).expect("a link");
@@ -169,7 +170,7 @@ fn symbolic_links_retargeted() {
     for path in ["/folder/file", "/link"] {
         site.notices(path, "two");
     }
-    // The link's target changes.
+    // The file that the link refers to changes.
     overwrite(&site.root("two/file"), "six");
     for path in ["/folder/file", "/link"] {
         site.notices(path, "six");
@@ -177,7 +178,7 @@ fn symbolic_links_retargeted() {
 }
 
 #[test]
-fn the_root_is_a_link_and_is_retargeted() {
+fn retargeted_link_to_root_is_noticed() {
     let folder = TempFolder::new();
     for version in ["one", "two"] {
         folder.file(format!("releases/{version}/file"), version);
@@ -203,7 +204,7 @@ fn the_root_is_a_link_and_is_retargeted() {
         let page = client.get("/missing", "").text();
         (client.get("/file", "").text() == "two" && page == "no page in two").then_some(())
     });
-    // While the link dangles, the old release stays.
+    // As long as the link dangles, the previous release is served.
     retarget(&current, "releases/three");
     fs::write(folder.path().join("releases/two/file"), "six").expect("written");
     wait_until("a change in the release", || {
@@ -212,7 +213,7 @@ fn the_root_is_a_link_and_is_retargeted() {
 }
 
 #[test]
-fn a_hard_link_is_written_through_its_other_name() {
+fn write_through_another_hard_link_is_noticed() {
     let mut site = Site::new(&[("near", "one"), ("far", "one"), ("sub/a.bin", "plain")]);
     let outside = site.folder.file("outside/file", "x");
     let packed = site.folder.file("outside/packed", "packed one");
@@ -235,7 +236,7 @@ fn a_hard_link_is_written_through_its_other_name() {
 }
 
 #[test]
-fn prepared_siblings_come_change_and_go() {
+fn precompressed_siblings_are_followed() {
     let mut site = Site::new(&[("a.bin", "plain"), ("index.html", "home")]);
     site.stores("/a.bin", "plain");
     site.stores("/", "home");
@@ -256,13 +257,13 @@ fn prepared_siblings_come_change_and_go() {
     wait_for(&mut site, "/a.bin", "packed again");
     fs::remove_file(site.root("a.bin.br")).expect("removed");
     wait_for(&mut site, "/a.bin", "plain");
-    // The compressed sibling is older than its original from now on.
+    // From now on, the compressed sibling is older than its original.
     fs::write(site.root("index.html"), "new home").expect("written");
     wait_for(&mut site, "/", "new home");
 }
 
 #[test]
-fn what_was_compressed_follows_its_original() {
+fn compressed_response_changes_with_its_file() {
     let text = |word: &str| format!("{word} goes the low road\n").repeat(100);
     let mut site = Site::new(&[("a.txt", &text("one"))]);
     let mut get = |encoding: &str| {
@@ -282,7 +283,7 @@ fn what_was_compressed_follows_its_original() {
 }
 
 #[test]
-fn lists_and_index_files_follow() {
+fn folder_lists_and_index_files_are_followed() {
     let mut site = Site::new(&[("sub/a", "x")]);
     assert!(!site.says("/sub/").contains("./b\""));
     assert!(!site.says("/sub/").contains("./b\""));
@@ -303,7 +304,7 @@ fn lists_and_index_files_follow() {
 }
 
 #[test]
-fn permissions_and_dates_count() {
+fn changed_permissions_and_dates_are_noticed() {
     let mut site = Site::new(&[("a", "one"), ("b", "one")]);
     site.stores("/a", "one");
     site.stores("/b", "one");

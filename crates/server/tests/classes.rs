@@ -1,4 +1,4 @@
-//! Traffic classes over real sockets, in front of an origin that answers when a test permits.
+//! Traffic classes over real sockets. The origin answers only as many requests as the test permits.
 
 use std::sync::{Arc, Condvar, Mutex};
 
@@ -8,7 +8,7 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// The number of requests that the origin may answer.
+/// Counts the requests that the origin may still answer.
 #[derive(Default)]
 struct Gate {
     open: Mutex<usize>,
@@ -31,7 +31,7 @@ impl Gate {
     }
 }
 
-/// A server with classes, and its origin behind a gate.
+/// A server with traffic classes, and its origin behind a gate.
 struct Front {
     folder: TempFolder,
     server: TestServer,
@@ -40,13 +40,13 @@ struct Front {
 }
 
 impl Front {
-    /// Starts it with these tables before the site.
+    /// Starts a server with these tables before the site.
     fn of(classes: &str) -> Front {
         let gate = Arc::new(Gate::default());
         let at_origin = gate.clone();
-        let origin = TestOrigin::with_response(move |asked: &OriginRequest| {
+        let origin = TestOrigin::with_response(move |request: &OriginRequest| {
             at_origin.pass();
-            let body = &asked.target;
+            let body = &request.target;
             let caching = match body.contains("stored") {
                 true => "max-age=1, stale-if-error=600",
                 false => "no-store",
@@ -74,7 +74,7 @@ impl Front {
         client
     }
 
-    /// Sends a request, and waits until this many of a class wait.
+    /// Sends a request, and waits until `waiting` requests of the class are queued.
     fn wait(&self, path: &str, class: &str, waiting: u64) -> TestClient {
         let client = self.ask(path);
         self.is(class, "waiting", waiting);
@@ -109,7 +109,8 @@ fn config(folder: &TempFolder, classes: &str, origin: &TestOrigin) -> String {
     )
 }
 
-/// These bounds, and a class by path with three times the weight of the rest.
+/// The configuration of these limits and of a class `gold`, selected by path, with three times the weight of the
+/// others.
 fn gold_and_bronze(calls_max: usize, calls_waiting_max: usize) -> String {
     format!(
         "[limits]\ncalls_max = {calls_max}\ncalls_waiting_max = {calls_waiting_max}\n\
@@ -125,7 +126,7 @@ fn assert_shed(client: &mut TestClient) {
 }
 
 #[test]
-fn shares_are_held_under_load() {
+fn requests_are_started_in_proportion_to_weights() {
     let front = Front::of(&gold_and_bronze(4, 1000));
     let mut clients: Vec<TestClient> = Vec::new();
     for number in 0..64 {
@@ -139,13 +140,15 @@ fn shares_are_held_under_load() {
     wait_until("all to wait", || (now("waiting") == 124).then_some(()));
     assert_eq!(now("under_way"), 4);
     front.is_asked(4);
-    // Each end starts another request, of a class in proportion to the weights.
+    // When a request ends, a queued one starts, of a class selected in proportion to the weights.
     for begun in 1..=60 {
         front.gate.open(1);
         front.is_asked(4 + begun);
-        let asked = front.origin.requests();
-        let later = &asked[4..];
-        let gold = later.iter().filter(|asked| asked.target.contains("gold"));
+        let requests = front.origin.requests();
+        let later = &requests[4..];
+        let gold = later
+            .iter()
+            .filter(|request| request.target.contains("gold"));
         let (gold, due) = (gold.count() as f64, begun as f64 * 0.75);
         assert!((gold - due).abs() <= 2.0, "{gold} of {begun}");
     }
@@ -160,7 +163,7 @@ fn shares_are_held_under_load() {
 }
 
 #[test]
-fn the_lowest_class_is_shed_first() {
+fn lowest_class_is_shed_first() {
     let front = Front::of(&gold_and_bronze(1, 4));
     let mut first = front.ask("/app/bronze/0");
     front.is_asked(1);
@@ -174,7 +177,7 @@ fn the_lowest_class_is_shed_first() {
         assert_shed(&mut bronze.pop().expect("four wait"));
         front.is("bronze", "shed", number);
     }
-    // Both have their shares: every further request is shed.
+    // Both classes have used their shares, so every further request is shed.
     assert_shed(&mut front.ask("/app/gold/4"));
     assert_shed(&mut front.ask("/app/bronze/5"));
     front.gate.open(1000);
@@ -185,17 +188,17 @@ fn the_lowest_class_is_shed_first() {
 }
 
 #[test]
-fn a_queue_has_a_deadline() {
+fn queued_request_is_shed_at_its_timeout() {
     let front = Front::of(
         "[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 1\ndeadline = \"300ms\"\nroutes = \"/app/a/**\"\n",
     );
     let mut first = front.ask("/app/a/0");
     front.is_asked(1);
-    // It waits until its timeout.
+    // The request is queued until its timeout.
     assert_shed(&mut front.ask("/app/a/1"));
     front.is("a", "too_late", 1);
     front.is("a", "waiting", 0);
-    // It does not hold up other classes.
+    // The queued request does not block other classes.
     let mut other = front.ask("/app/b");
     front.is_asked(2);
     front.is("others", "under_way", 1);
@@ -206,7 +209,7 @@ fn a_queue_has_a_deadline() {
 }
 
 #[test]
-fn a_full_queue_sheds_at_once() {
+fn request_to_full_queue_is_shed_immediately() {
     let front =
         Front::of("[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 1\ndeadline = \"1h\"\n");
     let mut first = front.ask("/app/0");
@@ -221,7 +224,7 @@ fn a_full_queue_sheds_at_once() {
 }
 
 #[test]
-fn what_is_stored_stands_in_for_a_call_that_is_shed() {
+fn stale_response_answers_a_shed_request() {
     let front = Front::of("[[class]]\nname = \"a\"\nconcurrency = 1\nqueue = 0\n");
     front.gate.open(1);
     assert_eq!(front.ask("/app/stored").response().status, 200);
@@ -239,7 +242,7 @@ fn what_is_stored_stands_in_for_a_call_that_is_shed() {
 }
 
 #[test]
-fn who_goes_away_gives_back_what_it_had() {
+fn disconnected_client_releases_its_permit() {
     let front = Front::of(&gold_and_bronze(1, 9));
     let first = front.ask("/app/gold/0");
     front.is_asked(1);
@@ -248,7 +251,7 @@ fn who_goes_away_gives_back_what_it_had() {
     second.reset();
     front.is("gold", "waiting", 1);
     first.reset();
-    // The request in progress ends with its client, and the third begins.
+    // The disconnected client's request ends, so the third request starts.
     front.is_asked(2);
     front.gate.open(2);
     assert_eq!(third.response().text(), "/app/gold/2");
@@ -256,7 +259,7 @@ fn who_goes_away_gives_back_what_it_had() {
 }
 
 #[test]
-fn a_rate_is_for_all_that_is_asked() {
+fn class_rate_limits_all_requests() {
     let front = Front::of(
         "[[class]]\nname = \"slow\"\nrate = \"2/h\"\nburst = 3\nheaders = \"X-Slow: yes\"\n\
          [[class]]\nname = \"rest\"\n",
@@ -282,7 +285,7 @@ fn a_rate_is_for_all_that_is_asked() {
 }
 
 #[test]
-fn an_explanation_names_the_class_and_counts_nothing() {
+fn explain_shows_the_class_without_counting() {
     let front =
         Front::of("[[class]]\nname = \"api\"\nweight = 7\nrate = \"1/h\"\nroutes = \"/app/**\"\n");
     let admin = front.folder.path().join("admin.sock");
@@ -313,7 +316,7 @@ fn an_explanation_names_the_class_and_counts_nothing() {
 }
 
 #[test]
-fn a_reload_without_other_classes_keeps_them() {
+fn reload_keeps_unchanged_classes() {
     let classes = gold_and_bronze(1, 9);
     let front = Front::of(&classes);
     let mut first = front.ask("/app/gold/0");
@@ -328,7 +331,7 @@ fn a_reload_without_other_classes_keeps_them() {
     front.is("gold", "under_way", 1);
     reload(&classes.replace("weight = 30", "weight = 40"));
     front.is("gold", "under_way", 0);
-    // Requests that began under the old classes end under them.
+    // Requests that started with the previous classes end with them.
     front.gate.open(9);
     assert_eq!(first.response().status, 200);
     assert_eq!(front.ask("/app/gold/1").response().status, 200);

@@ -1,4 +1,4 @@
-//! Properties of containers: no init process, unresolvable names, read-only folders.
+//! Conditions of containers: no init process, names that can't be resolved, read-only folders.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -22,7 +22,7 @@ fn can_unshare(test: &str) -> bool {
     is_able
 }
 
-/// A program of a CGI route.
+/// Creates a CGI program with this script.
 fn cgi(folder: &TempFolder, name: &str, script: &str) {
     let file = folder.file(
         PathBuf::from("cgi").join(name),
@@ -35,14 +35,14 @@ fn cgi(folder: &TempFolder, name: &str, script: &str) {
 fn body(server: &TestServer, path: &str) -> String {
     let mut client = server.connect();
     client.send(format!("GET {path} HTTP/1.0\r\nHost: h\r\n\r\n"));
-    // A program's response of unknown length ends with the connection.
+    // The end of the connection delimits the body, because the program sends no length.
     client.wait_for_close();
     let received = String::from_utf8_lossy(&client.received).into_owned();
     let end = received.find("\r\n\r\n").expect("a head");
     received[end + 4..].to_owned()
 }
 
-/// The one child of a process.
+/// The only child of a process.
 fn child_of(pid: u32) -> u32 {
     let found = Command::new("pgrep")
         .args(["-P", &pid.to_string()])
@@ -52,14 +52,14 @@ fn child_of(pid: u32) -> u32 {
 }
 
 #[test]
-fn process_1_reaps_what_programs_leave_behind() {
-    if !can_unshare("process_1_reaps_what_programs_leave_behind") {
+fn process_1_reaps_orphans_of_programs() {
+    if !can_unshare("process_1_reaps_orphans_of_programs") {
         return;
     }
     const ORPHANS: usize = 10;
     let folder = TempFolder::new();
     let ended = folder.file("ended", "");
-    // Programs of a server that root started run as nobody.
+    // If root started the server, its programs run as nobody.
     let set_mode = |path: &Path, mode| {
         fs::set_permissions(path, fs::Permissions::from_mode(mode)).expect("its mode");
     };
@@ -103,7 +103,7 @@ fn process_1_reaps_what_programs_leave_behind() {
     wait_until("no zombies", || {
         (body(&server, "/c/zombies") == "0\n").then_some(())
     });
-    // The server still gets its children's exit states.
+    // The server itself still collects the exit states of its children.
     assert_eq!(server.get("/c/fail").status, 200);
     let init = child_of(server.pid());
     let signal = |name: &str| {
@@ -121,8 +121,8 @@ fn process_1_reaps_what_programs_leave_behind() {
 }
 
 #[test]
-fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
-    if !can_unshare("an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start") {
+fn server_starts_if_an_origin_name_can_not_be_resolved() {
+    if !can_unshare("server_starts_if_an_origin_name_can_not_be_resolved") {
         return;
     }
     let folder = TempFolder::new();
@@ -169,7 +169,7 @@ fn an_origin_whose_name_is_unknown_keeps_nothing_else_from_its_start() {
 }
 
 #[test]
-fn without_an_admin_socket_the_log_says_why() {
+fn missing_admin_socket_is_logged() {
     let folder = TempFolder::new();
     folder.file("www/a.txt", "a");
     let config = format!(

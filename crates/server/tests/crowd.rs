@@ -1,5 +1,5 @@
-//! Ten thousand idle connections, a hundred slow ones, and fewer descriptors than clients: other clients are served as
-//! usual, and the server survives.
+//! Ten thousand idle connections, a hundred slow ones, and fewer descriptors than clients: other clients are served
+//! normally, and the server does not fail.
 //!
 //! `cargo test --release -p lowroad --test crowd -- --ignored --nocapture` prints the memory of an idle connection. See
 //! setrlimit(2).
@@ -11,7 +11,7 @@ use std::thread::{self, sleep};
 use std::time::Duration;
 
 use lowroad_testkit::hostile::{GOOD, responses_to_end};
-use lowroad_testkit::process::{PrivateMemory, enough_descriptors};
+use lowroad_testkit::process::{PrivateMemory, raise_descriptor_limit};
 use lowroad_testkit::status::StatusClient;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 use rustix::process::{Pid, Resource, Rlimit, getrlimit, prlimit};
@@ -24,7 +24,7 @@ const SLOW: usize = 50;
 /// reserves 512).
 const DESCRIPTORS: u64 = IDLE as u64 + 1_000;
 
-/// A server with one worker and an admin socket. It keeps the user of the test, which may then read its /proc files
+/// A server with one worker and an admin socket. It runs as the test's user, so that the test can read its /proc files
 /// and change its limits.
 struct Crowded {
     folder: TempFolder,
@@ -62,7 +62,7 @@ fn idle(server: &TestServer, count: usize) -> Vec<TestClient> {
     (0..count).map(connect).collect()
 }
 
-/// Sends an endless head to each connection, a byte at a time, and ends it when stopped.
+/// Sends an endless head on each connection, one byte at a time. Completes the heads when stopped.
 fn send_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
     let head = format!("{}\r\nX-Slow: ", GET.trim_end());
     for (at, byte) in head.bytes().chain(std::iter::repeat(b'x')).enumerate() {
@@ -79,7 +79,7 @@ fn send_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
     }
 }
 
-/// Reads a byte a second from each connection until stopped.
+/// Reads one byte per second from each connection until stopped.
 fn read_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
     let mut count = 0;
     while !stop.load(Relaxed) {
@@ -95,8 +95,8 @@ fn read_slowly(mut clients: Vec<TestClient>, stop: &AtomicBool) {
 }
 
 #[test]
-fn ten_thousand_idle_and_a_hundred_slow_clients_do_not_hurt_the_others() {
-    if !enough_descriptors(DESCRIPTORS) {
+fn idle_and_slow_clients_do_not_affect_others() {
+    if !raise_descriptor_limit(DESCRIPTORS) {
         return;
     }
     let crowded = crowded();
@@ -143,8 +143,8 @@ fn descriptors(pid: u32) -> usize {
     folder.expect("a process of ours").count()
 }
 
-/// The number of a process's open descriptors below `limit`. Inherited descriptors may have higher numbers; the limit
-/// applies to numbers.
+/// The number of a process's open descriptors with numbers below `limit`. The kernel limits the numbers of descriptors,
+/// and inherited ones may have higher numbers.
 fn descriptors_below(pid: u32, limit: usize) -> usize {
     let folder = std::fs::read_dir(format!("/proc/{pid}/fd")).expect("a process of ours");
     let number = |name: String| name.parse::<usize>().expect("a number");
@@ -153,7 +153,7 @@ fn descriptors_below(pid: u32, limit: usize) -> usize {
 }
 
 #[test]
-fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
+fn server_recovers_from_lack_of_descriptors() {
     let mut crowded = crowded();
     let server = &crowded.server;
     let mut inside = server.connect();
@@ -171,7 +171,7 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
     let mut clients: Vec<TestClient> = (0..40).map(|_| server.connect()).collect();
     clients.iter_mut().for_each(|client| client.send(GET));
     wait_until("the last descriptor to be taken", || {
-        // All but the one that the admin thread's accept reserves, which is not visible.
+        // One descriptor is missing: the admin thread's accept reserves it, but /proc does not show it.
         (descriptors_below(server.pid(), limit) >= limit - 1).then_some(())
     });
     assert_served(&mut inside);
@@ -196,8 +196,8 @@ fn a_server_out_of_descriptors_goes_on_when_they_come_back() {
 }
 
 #[test]
-fn a_server_with_few_descriptors_serves_some_and_answers_all() {
-    // A server with one worker has 26 open before the first client, and accepts 16 connections.
+fn server_with_few_descriptors_answers_all_clients() {
+    // A server with one worker opens 26 descriptors before the first client, and always accepts 16 connections.
     for limit in [33, 53] {
         let folder = TempFolder::new();
         folder.file(GOOD.0, GOOD.1);
@@ -216,7 +216,7 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
             assert!([200, 503].contains(&response.status), "{}", response.head);
             served += usize::from(response.status == 200);
         }
-        // With 33, the connections may take the descriptors for opening the file.
+        // With a limit of 33, the connections may use all descriptors, so that no file can be opened.
         assert!(served > 0 || limit == 33, "with {limit}");
         wait_until("a place", || {
             (server.get("/good.txt").status == 200).then_some(())
@@ -226,7 +226,7 @@ fn a_server_with_few_descriptors_serves_some_and_answers_all() {
 }
 
 #[test]
-fn connections_that_come_and_go_leave_nothing_behind() {
+fn closed_connections_release_their_resources() {
     let crowded = crowded();
     let server = &crowded.server;
     let mut one = idle(server, 1);
@@ -254,12 +254,12 @@ fn connections_that_come_and_go_leave_nothing_behind() {
 #[test]
 #[ignore = "a measurement: prints what an idle connection costs"]
 fn memory_of_an_idle_connection() {
-    if !enough_descriptors(DESCRIPTORS) {
+    if !raise_descriptor_limit(DESCRIPTORS) {
         return;
     }
     let crowded = crowded();
     let pid = crowded.server.pid();
-    // Warm-up: memory that only the first requests need does not count.
+    // Warm-up: memory that only the first requests allocate is not counted.
     drop(idle(&crowded.server, 100));
     crowded.status.wait_for("open", 0);
     let before = PrivateMemory::of_process(pid);

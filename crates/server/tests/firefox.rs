@@ -1,6 +1,8 @@
-//! Firefox loads a page of a hundred objects over TLS: it trusts the authority, and all objects arrive over HTTP/2.
+//! Firefox loads a page with a hundred objects over TLS. It trusts the local authority, and all objects arrive over
+//! HTTP/2.
 //!
-//! Without Firefox and the program that adds an authority to its profile, the test is skipped with a message.
+//! The test is skipped with a message if Firefox, or the program that adds an authority to its profile, is not
+//! installed.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -15,7 +17,7 @@ const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const FIREFOX: &str = "/usr/bin/firefox-esr";
 const CERTUTIL: &str = "/usr/bin/certutil";
 const DOT: &str = "<svg xmlns='http://www.w3.org/2000/svg' width='9' height='9'><circle r='4' cx='4' cy='4'/></svg>";
-/// Settings of a new profile, which keep it from contacting other servers.
+/// Settings of a new profile that prevent connections to other servers.
 const SETTINGS: &str = r#"user_pref("datareporting.policy.dataSubmissionEnabled", false);
 user_pref("network.captive-portal-service.enabled", false);
 user_pref("network.connectivity-service.enabled", false);
@@ -42,7 +44,7 @@ fn profile(folder: &TempFolder, authority: &Path) -> String {
 }
 
 #[test]
-fn firefox_gets_a_hundred_objects_over_http_2() {
+fn firefox_loads_a_hundred_objects_over_http2() {
     for program in [FIREFOX, CERTUTIL] {
         if !Path::new(program).exists() {
             let why = format!("{program} is not installed");

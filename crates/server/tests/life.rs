@@ -1,5 +1,5 @@
-//! The end of a server: requests in progress are answered, later ones refused, and no request is lost between both.
-//! The start is in `start`, new configurations are in `reload`.
+//! Graceful shutdown: requests in progress are answered, new connections are refused, and no request in between is
+//! lost. `start` tests the start, `reload` tests new configurations.
 
 use std::fs::{self, Permissions};
 use std::net::{SocketAddr, TcpStream};
@@ -9,7 +9,9 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{ClientResponse, PATIENCE, TempFolder, TestClient, TestServer, wait_until};
+use lowroad_testkit::{
+    ClientResponse, TEST_TIMEOUT, TempFolder, TestClient, TestServer, wait_until,
+};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const LARGE: usize = 48 << 20;
@@ -22,7 +24,7 @@ fn site() -> TempFolder {
     folder
 }
 
-/// A server of the folder with these lines in `[server]`.
+/// Starts a server for the folder, with these lines in `[server]`.
 fn run(folder: &TempFolder, server: &str) -> TestServer {
     let root = folder.path().display();
     let config =
@@ -30,17 +32,17 @@ fn run(folder: &TempFolder, server: &str) -> TestServer {
     TestServer::run(PROGRAM, folder, &config)
 }
 
-/// A client that sends one request after another until no server listens.
+/// A client that sends requests one after another until no server listens.
 struct ClosedLoop {
     address: SocketAddr,
     keep_alive: bool,
 }
 
-/// The results of a closed loop.
+/// The results of all closed loops.
 #[derive(Default)]
 struct Tally {
     answered: AtomicUsize,
-    /// Requests on an open connection without a complete response.
+    /// Requests on open connections that got no complete response.
     lost: AtomicUsize,
 }
 
@@ -48,13 +50,13 @@ impl ClosedLoop {
     fn run(&self, tally: &Tally) {
         let start = Instant::now();
         while let Ok(stream) = TcpStream::connect(self.address) {
-            assert!(start.elapsed() < PATIENCE, "the server does not end");
+            assert!(start.elapsed() < TEST_TIMEOUT, "the server does not end");
             let mut client = TestClient::new(stream);
             while self.one(&mut client, tally) {}
         }
     }
 
-    /// Sends one request; returns whether the connection may be used again.
+    /// Sends one request. Returns whether the connection can be reused.
     fn one(&self, client: &mut TestClient, tally: &Tally) -> bool {
         let paths = [
             ("small", 5),
@@ -85,7 +87,7 @@ impl ClosedLoop {
 }
 
 #[test]
-fn no_request_is_lost_when_the_server_ends_under_load() {
+fn drain_under_load_loses_no_request() {
     let folder = site();
     let mut server = run(&folder, "workers = 2");
     let tally = Tally::default();
@@ -94,14 +96,14 @@ fn no_request_is_lost_when_the_server_ends_under_load() {
         for number in 0..8 {
             let client = ClosedLoop {
                 address,
-                // A kept connection tests responses in progress, a new one the closing listeners.
+                // Persistent connections test responses in progress, new connections test the closing of the listeners.
                 keep_alive: number % 2 == 0,
             };
             let tally = &tally;
             scope.spawn(move || client.run(tally));
         }
         wait_until("some load", || {
-            // Enough that requests of all kinds are in progress at the signal.
+            // Enough requests that all kinds are in progress when the signal arrives.
             (tally.answered.load(Relaxed) > 200).then_some(())
         });
         server.signal("TERM");
@@ -120,14 +122,14 @@ fn expect_last(client: &mut TestClient, len: usize) -> ClientResponse {
 }
 
 #[test]
-fn what_is_under_way_is_finished() {
+fn drain_completes_requests_in_progress() {
     let folder = site();
     folder.zeros("huge", LARGE as u64);
     let mut server = run(&folder, "workers = 1");
     let mut idle = server.connect();
     assert_eq!(idle.get("/small", "").text(), "hello");
     let mut halfway = server.connect();
-    // An incomplete head: the request has begun, so it is answered.
+    // The request has begun with an incomplete head, so it is answered.
     halfway.send("GET /small HTTP/1.1\r\nHost: a");
     let mut body = server.connect();
     // An incomplete body.
@@ -141,14 +143,15 @@ fn what_is_under_way_is_finished() {
 
     server.signal("TERM");
     server.wait_for_error_line("draining");
-    // A connection with a response gets a last request, which may have been sent before the end.
+    // A connection that already had a response gets one more, because the client may have sent a request before the
+    // drain.
     idle.send("GET /large HTTP/1.1\r\nHost: a\r\n\r\n");
     expect_last(&mut idle, 2 << 20);
     halfway.send("\r\n\r\n");
     expect_last(&mut halfway, 5);
     body.send("cde\r\n0\r\n\r\n");
     expect_last(&mut body, 100_000);
-    // Its head was sent before the drain.
+    // The head of this response was sent before the drain, so it has no `Connection: close`.
     let got = slow.response();
     assert!(got.body.len() == LARGE && got.body.iter().all(|b| *b == 0));
     // One of the later responses has `Connection: close`.
@@ -160,13 +163,13 @@ fn what_is_under_way_is_finished() {
 }
 
 #[test]
-fn idle_connections_end_soon() {
+fn drain_closes_idle_connections_immediately() {
     let folder = site();
     let mut server = run(&folder, "drain_timeout = \"1h\"");
     let mut used = server.connect();
     assert_eq!(used.get("/small", "").status, 200);
     server.signal("INT");
-    // Despite the long drain timeout: an idle connection has no request in progress.
+    // Idle connections have no request in progress, so they do not wait for the long drain timeout.
     assert!(used.wait_for_close() && used.received.is_empty());
     assert!(server.wait_for_end().success());
 }
@@ -183,18 +186,18 @@ fn stuck(server: &str) -> (TempFolder, TestServer, TestClient) {
 }
 
 #[test]
-fn the_wait_is_bounded() {
+fn drain_timeout_ends_stuck_connections() {
     let (_folder, mut server, mut client) = stuck("drain_timeout = \"300ms\"");
     let start = Instant::now();
     server.signal("TERM");
     assert!(server.wait_for_end().success());
-    // Not earlier: the client could still have read the response.
+    // Not earlier than the timeout: until then, the client could still have read the response.
     assert!(start.elapsed() >= Duration::from_millis(300));
     assert_eq!(client.whole_response(), None);
 }
 
 #[test]
-fn a_second_signal_ends_at_once() {
+fn second_signal_ends_server_without_drain() {
     let (_folder, mut server, mut client) = stuck("drain_timeout = \"1h\"");
     server.signal("TERM");
     server.wait_for_error_line("draining: 1 connections, at most 3600000 ms");
@@ -220,7 +223,7 @@ fn children(server: &TestServer) -> Vec<PathBuf> {
 
 /// A supervisor kills processes that outlive the server, and reports them.
 #[test]
-fn no_process_outlives_the_server() {
+fn child_processes_end_with_the_server() {
     let folder = TempFolder::new();
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
     let script = folder.file(

@@ -1,5 +1,5 @@
-//! No mixtures: a complete response is of one version of a file, also if the file changes while it is sent. A response
-//! from a file may be cut instead; one from memory is not.
+//! A complete response contains a single version of a file, even if the file changes while it is sent. A response from
+//! a file may end early instead; a response from memory never does.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -10,11 +10,11 @@ use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer};
+use lowroad_testkit::{TEST_TIMEOUT, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-/// The server takes a file that did not change for 20 ms as settled. A writer that the scheduler holds up for longer
-/// in the middle of its work leaves a file that is itself a mixture.
+/// The server regards a file as settled if it has not changed for 20 ms. If the scheduler delays the writer for longer
+/// in the middle of a write, the file itself is a mixture.
 const HELD_UP: Duration = Duration::from_millis(10);
 /// Complete responses that each client waits for.
 const ANSWERS: usize = 12;
@@ -22,16 +22,16 @@ const ANSWERS: usize = 12;
 /// Rewrites a file in place until stopped.
 struct Writer {
     path: PathBuf,
-    /// The lengths of a version of As and of one of Bs.
+    /// The lengths of the two versions, one of As and one of Bs.
     lens: [usize; 2],
-    /// Long periods in which the file was a mixture. Locked during a rewrite.
+    /// Periods in which the file was a mixture for too long. Locked during a rewrite.
     held_up: Mutex<Vec<(Instant, Instant)>>,
     stop: AtomicBool,
 }
 
 impl Writer {
     fn work(&self) {
-        // From never settled to settled long enough to send a large file.
+        // The shortest pause lets the file never settle, the longest is enough to send a large file.
         let pauses_ms = [0, 1, 30, 0, 15, 60, 3, 200];
         for round in 0.. {
             if self.stop.load(Relaxed) {
@@ -40,7 +40,7 @@ impl Writer {
             let mut held_up = self.held_up.lock().expect("no panic");
             let start = Instant::now();
             self.rewrite(b"AB"[round % 2], self.lens[round % 2], round / 2 % 3);
-            // The scheduler held up this thread, so the server may have taken a mixture as settled.
+            // The scheduler delayed this thread, so the server may have regarded a mixture as settled.
             if start.elapsed() > HELD_UP {
                 held_up.push((start, Instant::now()));
             }
@@ -51,7 +51,7 @@ impl Writer {
         }
     }
 
-    /// Rewrites in one write, in several with pauses, or after a truncation.
+    /// Rewrites the file in one write, in several writes with pauses, or after a truncation.
     fn rewrite(&self, byte: u8, len: usize, way: usize) {
         let file = File::options().write(true).open(&self.path).expect("open");
         if way == 2 {
@@ -68,13 +68,13 @@ impl Writer {
         file.set_len(len as u64).expect("cut");
     }
 
-    /// Whether the file itself may have been a mixture for long since then.
+    /// Whether the file may itself have been a mixture for too long since then.
     fn excuses(&self, since: Instant) -> bool {
         let held_up = self.held_up.lock().expect("no panic");
         held_up.iter().any(|(_, end)| *end >= since)
     }
 
-    /// The version of a body; 2 for the empty one in between.
+    /// The version of a body; 2 for an empty file after a truncation.
     fn version(&self, body: &[u8]) -> Option<usize> {
         let is = |byte: u8, len: usize| body.len() == len && body.iter().all(|b| *b == byte);
         match body {
@@ -89,7 +89,7 @@ impl Writer {
 /// The file's versions, and the requests.
 struct Case {
     lens: [usize; 2],
-    /// Whether a response may be cut, because it comes from the file.
+    /// Whether a response may end early, because it is sent from the file.
     cut: bool,
     options: &'static [&'static str],
     file: &'static str,
@@ -116,7 +116,7 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
     let mut client = TestClient::connect(server);
     let (mut seen, mut whole) = ([0; 3], 0);
     while whole < ANSWERS || seen[0] == 0 || seen[1] == 0 {
-        assert!(start.elapsed() < PATIENCE, "seen only {seen:?}");
+        assert!(start.elapsed() < TEST_TIMEOUT, "seen only {seen:?}");
         let asked = Instant::now();
         let path = case.path;
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
@@ -124,23 +124,23 @@ fn fetch(server: SocketAddr, writer: &Writer, case: &Case, fields: &str) {
             Some(got) if got.status == case.status => {
                 match writer.version(&got.body) {
                     Some(version) => seen[version] += 1,
-                    // Only a mixture of the file itself excuses a mixed response.
+                    // A mixed response is excused only if the file itself was a mixture.
                     None => assert!(writer.excuses(asked), "a mixture: {}", got.head),
                 }
                 whole += 1;
             }
-            // The file did not settle during the server's attempts.
+            // The file did not settle while the server waited for it.
             Some(got) => assert_eq!(got.status, 503),
             None => {
                 assert!(case.cut, "an answer from memory was cut");
-                // A cut response ends its connection.
+                // An incomplete response ends the connection.
                 client = TestClient::connect(server);
             }
         }
     }
 }
 
-fn never_a_mixture(case: Case) {
+fn assert_no_mixed_responses(case: Case) {
     let folder = TempFolder::in_memory();
     let lens = case.lens;
     let path = folder.file(case.file, vec![b'A'; lens[0]]);
@@ -162,7 +162,7 @@ fn never_a_mixture(case: Case) {
         .into_iter()
         .map(|fields| scope.spawn(move || fetch(address, writer, case, fields)))
         .collect();
-        // Panics are passed on after the writer has stopped, or the scope would never end.
+        // A panic is propagated only after the writer has stopped, otherwise the scope would never end.
         let done: Vec<_> = fetching.into_iter().map(|client| client.join()).collect();
         writer.stop.store(true, Relaxed);
         writing.join().expect("the writer");
@@ -171,46 +171,46 @@ fn never_a_mixture(case: Case) {
 }
 
 #[test]
-fn small_of_one_length() {
-    never_a_mixture(Case::file([2_000, 2_000], false));
+fn small_file_of_constant_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([2_000, 2_000], false));
 }
 
 #[test]
-fn small_of_two_lengths() {
-    never_a_mixture(Case::file([2_000, 1_500], false));
+fn small_file_of_changing_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([2_000, 1_500], false));
 }
 
 #[test]
-fn medium_of_one_length() {
-    never_a_mixture(Case::file([100_000, 100_000], false));
+fn medium_file_of_constant_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([100_000, 100_000], false));
 }
 
 #[test]
-fn medium_of_two_lengths() {
-    never_a_mixture(Case::file([100_000, 70_000], false));
+fn medium_file_of_changing_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([100_000, 70_000], false));
 }
 
 #[test]
-fn large_of_one_length() {
-    never_a_mixture(Case::file([3 << 20, 3 << 20], true));
+fn large_file_of_constant_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([3 << 20, 3 << 20], true));
 }
 
 #[test]
-fn large_of_two_lengths() {
-    never_a_mixture(Case::file([3 << 20, 2 << 20], true));
+fn large_file_of_changing_length_is_not_mixed() {
+    assert_no_mixed_responses(Case::file([3 << 20, 2 << 20], true));
 }
 
 #[test]
-fn without_a_cache() {
-    never_a_mixture(Case {
+fn file_without_cache_is_not_mixed() {
+    assert_no_mixed_responses(Case {
         options: &["--cache", "0"],
         ..Case::file([100_000, 70_000], true)
     });
 }
 
 #[test]
-fn error_pages() {
-    never_a_mixture(Case {
+fn error_page_is_not_mixed() {
+    assert_no_mixed_responses(Case {
         file: "404.html",
         path: "/missing",
         status: 404,
@@ -218,10 +218,10 @@ fn error_pages() {
     });
 }
 
-/// More than sockets hold between a server and a client that does not read.
+/// More than the socket buffers between a server and a client that does not read.
 const LARGE: usize = 48 << 20;
 
-/// A server, and a client that has received the start of a large response and stops reading.
+/// A server, and a client that has received the start of a large response and has stopped reading.
 fn half_sent() -> (TempFolder, PathBuf, TestServer, TestClient) {
     let folder = TempFolder::new();
     let path = folder.zeros("file.bin", LARGE as u64);
@@ -232,7 +232,7 @@ fn half_sent() -> (TempFolder, PathBuf, TestServer, TestClient) {
     (folder, path, server, client)
 }
 
-/// The response is cut, and the server still works.
+/// Asserts that the response ends early and the server still works.
 fn expect_cut(server: &TestServer, client: &mut TestClient, new: &[u8]) {
     assert_eq!(client.whole_response(), None);
     let head = String::from_utf8_lossy(&client.received[..300]).into_owned();
@@ -245,7 +245,7 @@ fn expect_cut(server: &TestServer, client: &mut TestClient, new: &[u8]) {
 }
 
 #[test]
-fn a_file_that_shrinks_is_cut() {
+fn shrinking_file_ends_the_response() {
     let (_folder, path, server, mut client) = half_sent();
     let file = File::options().write(true).open(path).expect("open");
     file.set_len(1 << 20).expect("cut");
@@ -253,10 +253,10 @@ fn a_file_that_shrinks_is_cut() {
 }
 
 #[test]
-fn a_file_that_is_rewritten_in_place_is_cut() {
+fn rewrite_in_place_ends_the_response() {
     let (_folder, path, server, mut client) = half_sent();
     let file = File::options().write(true).open(path).expect("open");
-    // The last byte, which the client has not received yet.
+    // Changes the last byte, which the client has not received yet.
     file.write_all_at(b"B", LARGE as u64 - 1).expect("written");
     let mut new = vec![0; LARGE];
     new[LARGE - 1] = b'B';
@@ -267,7 +267,7 @@ fn a_file_that_is_rewritten_in_place_is_cut() {
 type Change = fn(&std::path::Path);
 
 #[test]
-fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
+fn response_completes_if_its_bytes_do_not_change() {
     let changes: [(&str, Change); 5] = [
         ("append", |path| {
             let file = File::options().append(true).open(path).expect("open");
@@ -291,7 +291,7 @@ fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
     ];
     for (what, change) in changes {
         let (_folder, path, _server, mut client) = half_sent();
-        // By then the digest of the whole file is known.
+        // By then the server knows the digest of the whole file.
         while client.received.len() < 2 << 20 {
             assert!(client.receive_once(), "{what}");
         }
@@ -305,7 +305,7 @@ fn a_file_whose_promised_bytes_stay_is_sent_to_its_end() {
 }
 
 #[test]
-fn a_file_that_grows_all_the_time_is_served_up_to_its_length() {
+fn growing_file_is_sent_up_to_its_announced_length() {
     let folder = TempFolder::in_memory();
     for len in [0, 20_000, 3 << 20] {
         let path = folder.file("app.log", vec![b'x'; len]);
@@ -341,7 +341,7 @@ fn a_file_that_grows_all_the_time_is_served_up_to_its_length() {
 }
 
 #[test]
-fn a_file_that_is_replaced_or_removed_is_sent_to_its_end() {
+fn replaced_or_removed_file_is_sent_completely() {
     for replaced in [true, false] {
         let (folder, path, server, mut client) = half_sent();
         if replaced {
@@ -363,18 +363,18 @@ fn a_file_that_is_replaced_or_removed_is_sent_to_its_end() {
 }
 
 #[test]
-fn answers_from_memory_outlive_their_file() {
+fn responses_from_memory_complete_after_file_change() {
     const COUNT: usize = 400;
     let folder = TempFolder::new();
     let path = folder.file("file.bin", vec![b'A'; 100_000]);
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     assert_eq!(server.get("/file.bin").status, 200);
     let mut client = server.connect();
-    // More responses than sockets hold, so that the change happens among them.
+    // More responses than the socket buffers hold, so that the file changes between two of them.
     client.send("GET /file.bin HTTP/1.1\r\nHost: a\r\n\r\n".repeat(COUNT));
     assert!(client.receive_once());
     fs::write(path, vec![b'B'; 50_000]).expect("written");
-    // Other clients get the new version while the old one is still being sent.
+    // Other clients get the new version while the old one is still sent to the first client.
     lowroad_testkit::wait_until("the new version", || {
         (server.get("/file.bin").body == [b'B'; 50_000]).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Modules get the files of their site, but never the sources of its programs.
+//! Modules can read the files of their site, but not the sources of its programs.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use lowroad_testkit::{TempFolder, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A module that fetches the path in its query from the site, by the way that the query names.
+/// A module that reads a file of the site. The query contains the path, and the function to use.
 const MODULE: &str = r#"
 #include <lowroad.h>
 
@@ -43,7 +43,7 @@ fn build(folder: &TempFolder) {
 }
 
 #[test]
-fn files_are_given_and_sources_are_not() {
+fn modules_get_files_but_not_program_sources() {
     let folder = TempFolder::new();
     build(&folder);
     folder.file("www/a.txt", "a file");
@@ -73,7 +73,7 @@ fn files_are_given_and_sources_are_not() {
     );
     let server = TestServer::run(PROGRAM, &folder, &config);
     for way in ["fetch", "stored"] {
-        // First from the disk, then from memory.
+        // The first response comes from the disk, the second one from memory.
         for _ in 0..2 {
             let got = server.get(&format!("/m?{way}=/a.txt"));
             assert_eq!((got.status, got.text().as_str()), (200, "a file"), "{way}");

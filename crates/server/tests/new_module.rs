@@ -29,7 +29,7 @@ fn run(folder: &Path, command: &str, arguments: &[&str]) {
 }
 
 #[test]
-fn the_skeleton_in_rust_passes_its_test() {
+fn rust_module_skeleton_passes_its_test() {
     let folder = write("my-page", ModuleLanguage::Rust);
     run(&folder, env!("CARGO"), &["test", "--offline"]);
     run(&folder, env!("CARGO"), &["build", "--offline"]);
@@ -38,7 +38,7 @@ fn the_skeleton_in_rust_passes_its_test() {
 }
 
 #[test]
-fn the_skeleton_in_c_passes_its_test() {
+fn c_module_skeleton_passes_its_test() {
     let folder = write("c-page", ModuleLanguage::C);
     run(&folder, "make", &["test"]);
     run(&folder, "make", &[]);

@@ -1,4 +1,4 @@
-//! The Debian package: its contents, and that they work. It is unpacked, not installed.
+//! The Debian package: its files, and that they work. The package is unpacked, not installed.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -21,12 +21,15 @@ fn has(program: &str) -> bool {
 }
 
 #[test]
-fn what_it_installs_works() {
+fn installed_debian_package_works() {
     if !["dpkg-deb", "dpkg-shlibdeps", "objcopy"]
         .into_iter()
         .all(has)
     {
-        return skip("what_it_installs_works", "dpkg-dev or binutils is missing");
+        return skip(
+            "installed_debian_package_works",
+            "dpkg-dev or binutils is missing",
+        );
     }
     let folder = TempFolder::new();
     let made = Command::new(Path::new(REPOSITORY).join("tools/deb.sh"))
@@ -49,7 +52,7 @@ fn what_it_installs_works() {
     assert!(about.contains("Depends: libc6"), "{about}");
 
     if has("lintian") {
-        // The debug build is packed without compression, which is quick.
+        // The debug build is packed without compression, because that is faster.
         let quick = "uses-no-compression-for-control-tarball,uses-no-compression-for-data-tarball";
         let mut lintian = Command::new("lintian");
         lintian.args([
@@ -94,7 +97,7 @@ fn what_it_installs_works() {
         .replace("/usr/share", &at("usr/share").display().to_string())
         .replace("/var/log/lowroad", &folder.path().display().to_string())
         .replace("*:80", "127.0.0.1:0")
-        // The installation creates the package's user.
+        // Installing the package would create its user.
         .replace("\"lowroad\"", "\"nobody\"");
     let config = folder.file("installed.toml", config).display().to_string();
     run(Command::new(at("usr/bin/lowroad")).args(["check", "-c", &config]));

@@ -1,6 +1,4 @@
-//! A real browser loads the example site, and shows it as users see it.
-//!
-//! Without a browser the test is skipped with a message.
+//! A real browser loads the example site and shows it as users see it. Without a browser the tests are skipped.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -37,7 +35,7 @@ impl Browser {
         program.map(|program| Browser { program, folder })
     }
 
-    /// Visits a page with these further options; returns standard output.
+    /// Visits a page with additional options; returns standard output.
     fn visit(&self, url: &str, options: &[&str]) -> String {
         let profile = self.folder.path().join("profile");
         let output = Command::new("timeout")
@@ -72,8 +70,8 @@ fn value<'l>(line: &'l str, key: &str) -> &'l str {
     rest.split(['"', ',']).next().unwrap_or_default()
 }
 
-/// Ends the server; returns the responses' statuses by path.
-fn answers(mut server: TestServer) -> BTreeMap<String, Vec<String>> {
+/// Ends the server; returns the statuses of its responses by path.
+fn statuses_by_path(mut server: TestServer) -> BTreeMap<String, Vec<String>> {
     server.signal("TERM");
     server.wait_for_end();
     let mut answers = BTreeMap::<String, Vec<String>>::new();
@@ -104,7 +102,7 @@ fn serve() -> TestServer {
 }
 
 #[test]
-fn a_browser_shows_the_example_site() {
+fn browser_renders_the_example_site() {
     let Some(browser) = Browser::find() else {
         return;
     };
@@ -123,7 +121,7 @@ fn a_browser_shows_the_example_site() {
     let dom = browser.visit(&home, &["--dump-dom"]);
     assert!(dom.contains("<h1>The short way to an answer</h1>"), "{dom}");
 
-    let answers = answers(server);
+    let answers = statuses_by_path(server);
     for path in ["/", "/style.css", "/art/mark.svg", "/art/levels.svg"] {
         assert_eq!(
             answers.get(path).map(|all| &*all[0]),
@@ -140,7 +138,7 @@ fn a_browser_shows_the_example_site() {
 }
 
 #[test]
-fn a_browser_speaks_http_2_over_tls() {
+fn browser_uses_http_2_over_tls() {
     let Some(browser) = Browser::find() else {
         return;
     };
@@ -167,8 +165,8 @@ fn a_browser_speaks_http_2_over_tls() {
     }
 }
 
-/// Sends two words to a WebSocket and shows the replies. The load event waits for images, and each loads the next
-/// until the socket is closed: so the browser does not exit before.
+/// Sends two words to a WebSocket and shows the replies. The load event waits for images, and each image starts loading
+/// the next one until the socket is closed, so the browser does not exit before that.
 const CHAT: &str = r"<!DOCTYPE html><title>chat</title><body><p id=said></p><script>
 const said = [];
 let isOver = false;
@@ -210,7 +208,7 @@ fn websocket_server() -> Option<(Child, String)> {
 }
 
 #[test]
-fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
+fn browser_loads_hundred_objects_and_websocket_on_one_connection() {
     let Some(browser) = Browser::find() else {
         return;
     };
@@ -248,8 +246,8 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
     server.wait_for_end();
     let _ = origin.kill();
     let _ = origin.wait();
-    // The last part: the browser's priorities (RFC 9218) of a fetch that is less urgent than most (urgency 3, the
-    // default) and of one that is more urgent.
+    // The last part shows the browser's priorities (RFC 9218) for a fetch with low priority and one with high priority;
+    // the default urgency is 3.
     assert!(dom.contains(">ONE TWO closed 1000 i u=1, i<"), "{dom}");
     let log = fs::read_to_string(folder.path().join("access")).expect("a log");
     let statuses = |request: &str| -> Vec<&str> {
@@ -263,7 +261,7 @@ fn a_browser_s_hundred_objects_and_its_websocket_share_a_connection() {
 }
 
 #[test]
-fn a_browser_shows_a_folder() {
+fn browser_renders_a_directory_listing() {
     let Some(browser) = Browser::find() else {
         return;
     };
@@ -272,8 +270,8 @@ fn a_browser_shows_a_folder() {
     let dom = browser.visit(&list, &["--dump-dom"]);
     assert!(dom.contains("<h1>/downloads/</h1>"), "{dom}");
     assert!(dom.contains("href=\"./numbers.txt\""), "{dom}");
-    // The script ran: times are in the reader's zone, and there is a filter.
+    // The script has run: times are in the reader's time zone, and there is a filter.
     assert!(dom.contains(">Changed</th>"), "{dom}");
     assert!(!dom.contains("hidden=\"\""), "{dom}");
-    assert_eq!(answers(server)["/downloads/"], ["200"]);
+    assert_eq!(statuses_by_path(server)["/downloads/"], ["200"]);
 }

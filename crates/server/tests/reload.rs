@@ -1,4 +1,4 @@
-//! SIGHUP: a new configuration for a running server, applied completely or not at all, without losing a connection.
+//! SIGHUP: a running server applies a new configuration completely or not at all, without losing a connection.
 
 use std::net::{SocketAddr, TcpStream};
 use std::path::PathBuf;
@@ -8,7 +8,7 @@ use std::thread;
 use std::time::Instant;
 
 use lowroad_testkit::status::StatusClient;
-use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TempFolder, TestClient, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -19,7 +19,7 @@ struct Operator {
 }
 
 impl Operator {
-    /// Starts with these `[[site]]` tables, where `ROOT` stands for the folder with the files.
+    /// Starts a server with these `[[site]]` tables, in which `ROOT` stands for the folder of the files.
     fn start(sites: &str) -> Operator {
         let folder = TempFolder::new();
         for name in ["one", "two"] {
@@ -35,7 +35,7 @@ impl Operator {
             .file("lowroad.toml", config(&self.folder, sites));
     }
 
-    /// Requests a reload with these sites. The log reports it, but equal lines only once a second.
+    /// Requests a reload with these sites. The log reports each reload, but suppresses equal lines within a second.
     fn reload(&self, sites: &str) {
         self.write(sites);
         self.server.signal("HUP");
@@ -101,7 +101,7 @@ fn who(client: &mut TestClient) -> String {
 }
 
 #[test]
-fn connections_stay_open_and_get_the_new_answers() {
+fn reload_keeps_connections_and_applies_to_their_next_request() {
     let operator = Operator::start(ONE);
     let mut client = operator.server.connect();
     assert_eq!(who(&mut client), "one");
@@ -116,7 +116,7 @@ fn connections_stay_open_and_get_the_new_answers() {
     ));
     let line = operator.server.wait_for_error_line(" is in force");
     assert!(line.ends_with("lowroad.toml is in force"), "{line}");
-    // The workers have received the message, but may not have switched yet.
+    // The workers have received the message, but may not have switched to the new site yet.
     wait_until("the new site", || (who(&mut client) == "two").then_some(()));
     assert_eq!(client.get("/who", "").field("x-new"), Some("yes"));
     halfway.send("t: a\r\n\r\n");
@@ -129,7 +129,7 @@ fn connections_stay_open_and_get_the_new_answers() {
 }
 
 #[test]
-fn a_site_keeps_what_is_stored_while_it_is_the_same() {
+fn reload_keeps_stored_responses_of_unchanged_sites() {
     let operator = Operator::start(ONE);
     let mut client = operator.server.connect();
     assert_eq!(who(&mut client), "one");
@@ -161,7 +161,7 @@ fn a_site_keeps_what_is_stored_while_it_is_the_same() {
 }
 
 #[test]
-fn a_wrong_configuration_changes_nothing() {
+fn invalid_configuration_changes_nothing() {
     let operator = Operator::start(ONE);
     let mut client = operator.server.connect();
     let busy = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
@@ -197,7 +197,7 @@ fn a_wrong_configuration_changes_nothing() {
 }
 
 #[test]
-fn listeners_are_added_and_removed() {
+fn reload_adds_and_removes_listeners() {
     let operator = Operator::start(TWO);
     let first = operator.server.address();
     let mut client = operator.server.connect();
@@ -230,7 +230,7 @@ fn listeners_are_added_and_removed() {
 }
 
 #[test]
-fn an_address_is_added_again_right_after_its_removal() {
+fn reload_can_add_a_just_removed_address() {
     let operator = Operator::start(TWO);
     operator.reload(&format!("{TWO}{ONE_ELSEWHERE}"));
     operator.server.wait_for_error_line("reload 1:");
@@ -240,7 +240,7 @@ fn an_address_is_added_again_right_after_its_removal() {
         operator.reload(TWO);
         let line = format!("reload {}:", 2 * number);
         operator.server.wait_for_error_line(&line);
-        // Its workers are about to accept the last connections there.
+        // The workers are about to accept the last connections at this address.
         operator.reload(&format!("{TWO}{again}"));
         let line = format!("reload {}:", 2 * number + 1);
         let line = operator.server.wait_for_error_line(&line);
@@ -251,7 +251,7 @@ fn an_address_is_added_again_right_after_its_removal() {
 }
 
 #[test]
-fn no_request_is_lost_while_configurations_change() {
+fn no_request_fails_during_reloads() {
     let operator = Operator::start(ONE);
     let address = operator.server.address();
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -261,7 +261,7 @@ fn no_request_is_lost_while_configurations_change() {
             scope.spawn(move || {
                 let mut client = TestClient::connect(address);
                 let start = Instant::now();
-                while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
+                while start.elapsed() < TEST_TIMEOUT && !stop.load(Relaxed) {
                     let said = who(&mut client);
                     assert!(said == "one" || said == "two", "{said}");
                     answered.fetch_add(1, Relaxed);
@@ -305,7 +305,7 @@ fn command(folder: &TempFolder, name: &str) -> (bool, String) {
 }
 
 #[test]
-fn the_commands_reload_and_stop_say_when_it_is_done() {
+fn reload_and_stop_commands_wait_for_completion() {
     let mut operator = Operator::start(ONE);
     assert_eq!(operator.server.get("/who").text(), "one");
     operator.write(&ONE.replace("ROOT/one", "ROOT/two"));
@@ -327,7 +327,7 @@ fn the_commands_reload_and_stop_say_when_it_is_done() {
 }
 
 #[test]
-fn without_a_file_there_is_nothing_to_read_again() {
+fn sighup_without_configuration_file_is_reported() {
     let folder = TempFolder::new();
     folder.file("who", "serve");
     let server = TestServer::serve(PROGRAM, &folder, &[]);

@@ -1,5 +1,5 @@
-//! A server that has given up root: objects that only root can read, write or bind to stay available, or at least in
-//! use. With real processes, as root.
+//! A server that has given up root: files and ports that only root can open stay available, or at least in use. With
+//! real processes, started as root.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -75,7 +75,7 @@ impl Setup {
         self.secret("key.pem", made.signing_key.serialize_pem());
     }
 
-    /// Hides all of root's files, including their names.
+    /// Makes root's files inaccessible to other users, including their names.
     fn close_secrets(&self) {
         let folder = self.folder.path().join("secret");
         fs::set_permissions(folder, Permissions::from_mode(0o700)).expect("a mode");
@@ -159,13 +159,13 @@ fn assert_serves(setup: &Setup) {
 }
 
 #[test]
-fn files_that_can_not_be_read_again_stay_in_use() {
-    if !can_run("files_that_can_not_be_read_again_stay_in_use") {
+fn unreadable_files_stay_in_use_after_reload() {
+    if !can_run("unreadable_files_stay_in_use_after_reload") {
         return;
     }
     let setup = Setup::new();
     assert!(setup.shows_certificate());
-    // The server's user could have written the configuration, so root opens no file that it names.
+    // The server's user could have changed the configuration, so root opens no file that this configuration names.
     chown(setup.config(), Some(NOBODY), None).expect("an owner");
     setup.add_site();
     for close in [false, true] {
@@ -187,8 +187,8 @@ fn files_that_can_not_be_read_again_stay_in_use() {
 }
 
 #[test]
-fn a_file_that_was_not_in_use_has_to_be_readable() {
-    if !can_run("a_file_that_was_not_in_use_has_to_be_readable") {
+fn reload_fails_if_a_new_file_is_unreadable() {
+    if !can_run("reload_fails_if_a_new_file_is_unreadable") {
         return;
     }
     let setup = Setup::new();
@@ -208,8 +208,8 @@ fn a_file_that_was_not_in_use_has_to_be_readable() {
 }
 
 #[test]
-fn a_reload_adds_a_port_below_1024() {
-    if !can_run("a_reload_adds_a_port_below_1024") {
+fn reload_adds_a_port_below_1024() {
+    if !can_run("reload_adds_a_port_below_1024") {
         return;
     }
     let setup = Setup::new();
@@ -227,8 +227,8 @@ fn a_reload_adds_a_port_below_1024() {
 }
 
 #[test]
-fn the_helper_opens_what_only_root_may_read() {
-    if !can_run("the_helper_opens_what_only_root_may_read") {
+fn helper_opens_files_readable_only_by_root() {
+    if !can_run("helper_opens_files_readable_only_by_root") {
         return;
     }
     let setup = Setup::new();
@@ -247,9 +247,9 @@ fn the_helper_opens_what_only_root_may_read() {
     );
     let (done, said) = setup.reload();
     assert!(done, "{said}");
-    // Also with the key in a folder that the server can't enter.
+    // Also if the key is in a folder that the server's user can't enter.
     assert_serves(&setup);
-    // The next check is a second after the last one.
+    // Checks are at least a second apart.
     setup.secret("users", USERS.replace("ann", "bob"));
     wait_until("the new users", || {
         let status = setup.get("new.test", "/other/x", CREDENTIALS).status;
@@ -259,8 +259,8 @@ fn the_helper_opens_what_only_root_may_read() {
 
 /// A file that the server first opens after the start.
 #[test]
-fn the_client_certificate_for_an_origin_may_be_roots() {
-    if !can_run("the_client_certificate_for_an_origin_may_be_roots") {
+fn client_certificate_for_an_origin_may_be_readable_only_by_root() {
+    if !can_run("client_certificate_for_an_origin_may_be_readable_only_by_root") {
         return;
     }
     let setup = Setup::new();
@@ -274,13 +274,13 @@ fn the_client_certificate_for_an_origin_may_be_roots() {
     ));
     let (done, said) = setup.reload();
     assert!(done, "{said}");
-    // No server listens there: the client certificate was opened, and the connection refused.
+    // No server listens there. 502 shows that the client certificate was opened and the connection refused.
     assert_eq!(setup.get("new.test", "/", "").status, 502);
 }
 
 #[test]
-fn logs_in_a_folder_of_roots_are_rotated() {
-    if !can_run("logs_in_a_folder_of_roots_are_rotated") {
+fn logs_in_a_folder_of_root_are_rotated() {
+    if !can_run("logs_in_a_folder_of_root_are_rotated") {
         return;
     }
     let setup = Setup::new();
@@ -301,8 +301,8 @@ fn logs_in_a_folder_of_roots_are_rotated() {
 
 /// Root does not follow a link that another user may have created.
 #[test]
-fn root_writes_no_log_where_a_link_of_the_user_leads() {
-    if !can_run("root_writes_no_log_where_a_link_of_the_user_leads") {
+fn root_does_not_write_logs_through_a_users_symlink() {
+    if !can_run("root_does_not_write_logs_through_a_users_symlink") {
         return;
     }
     let folder = TempFolder::new();
@@ -330,13 +330,13 @@ fn root_writes_no_log_where_a_link_of_the_user_leads() {
         "{said}"
     );
     assert_eq!(fs::read(&target).expect("a file"), b"root's");
-    // The file was not given to the user either.
+    // Nor did the file get another owner.
     assert_eq!(target.metadata().expect("a file").uid(), 0);
 }
 
 #[test]
-fn a_server_whose_helper_is_gone_keeps_what_it_has() {
-    if !can_run("a_server_whose_helper_is_gone_keeps_what_it_has") {
+fn server_keeps_open_files_after_its_helper_died() {
+    if !can_run("server_keeps_open_files_after_its_helper_died") {
         return;
     }
     let setup = Setup::new();
@@ -344,7 +344,7 @@ fn a_server_whose_helper_is_gone_keeps_what_it_has() {
     let status = fs::read_to_string(format!("/proc/{helper}/status")).expect("/proc");
     // CAP_CHOWN, CAP_DAC_OVERRIDE and CAP_DAC_READ_SEARCH.
     assert!(status.contains("CapEff:\t0000000000000007\n"), "{status}");
-    // Without its helper the server keeps using the open files.
+    // Without its helper, the server continues with the open files.
     let killed = Command::new("kill").args(["-KILL", &helper]).status();
     assert!(killed.expect("it runs").success());
     setup.add_site();
@@ -369,27 +369,27 @@ fn helper_of(server: &TestServer) -> String {
 }
 
 #[test]
-fn the_helper_ends_with_the_server() {
-    if !can_run("the_helper_ends_with_the_server") {
+fn helper_exits_when_the_server_is_killed() {
+    if !can_run("helper_exits_when_the_server_is_killed") {
         return;
     }
     let setup = Setup::new();
     let helper = helper_of(setup.server());
-    // A killed server can't end its helper, which must notice the end itself.
+    // A killed server can't end its helper, which must detect the server's end itself.
     setup.server().signal("KILL");
     wait_until("the helper's end", || {
         let status = fs::read_to_string(format!("/proc/{helper}/status"));
         status
-            // A zombie has ended; its new parent may reap it late.
+            // A zombie counts as ended: its new parent may reap it late.
             .map_or(true, |it| it.contains("State:\tZ"))
             .then_some(())
     });
 }
 
-/// A supervisor finds no process to kill, and operators find the helper by the program's name.
+/// If the helper remained, a supervisor would have to kill it. Operators find the helper by the program's name.
 #[test]
-fn the_helper_has_ended_when_the_server_has() {
-    if !can_run("the_helper_has_ended_when_the_server_has") {
+fn helper_exits_before_the_server() {
+    if !can_run("helper_exits_before_the_server") {
         return;
     }
     let mut setup = Setup::new();
@@ -403,8 +403,8 @@ fn the_helper_has_ended_when_the_server_has() {
 }
 
 #[test]
-fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
-    if !can_run("a_mistake_in_the_configuration_leaves_the_helper_its_names") {
+fn invalid_configuration_keeps_the_helpers_allowed_files() {
+    if !can_run("invalid_configuration_keeps_the_helpers_allowed_files") {
         return;
     }
     let folder = TempFolder::new();
@@ -413,7 +413,7 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
         folder.path().display(),
         folder.file("secret/access.log", ""),
     );
-    // The helper opens no file in it at the start.
+    // At the start, the helper opens no file that the configuration names.
     let config = folder.file(
         "lowroad.toml",
         format!(
@@ -432,17 +432,17 @@ fn a_mistake_in_the_configuration_leaves_the_helper_its_names() {
     wait_until("a new log", || log.is_file().then_some(()));
 }
 
-/// The server asks the helper once a minute for files that only root can see, after a start and after a reload.
+/// For files that only root can see, the server asks the helper once a minute, also after a reload.
 #[test]
-fn files_that_only_the_helper_sees_are_rarely_looked_at() {
-    if !can_run("files_that_only_the_helper_sees_are_rarely_looked_at") {
+fn files_visible_only_to_the_helper_are_checked_once_a_minute() {
+    if !can_run("files_visible_only_to_the_helper_are_checked_once_a_minute") {
         return;
     }
     let mut setup = Setup::new();
     setup.server = None;
     setup.close_secrets();
     let at = setup.folder.path().display().to_string();
-    // The log suppresses equal lines within a second, so each certificate is valid until another year.
+    // The log suppresses equal lines within a second, so each certificate has a different expiry year.
     let certify = |year| {
         let mut params = rcgen::CertificateParams::new(["seen.test".to_owned()]).expect("names");
         params.not_after = rcgen::date_time_ymd(year, 1, 1);
@@ -461,7 +461,7 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
     command.args(["run", "-c"]).arg(setup.config());
     let server = TestServer::spawn(command);
     let status = format!("/proc/{}/status", helper_of(&server));
-    let waits = || {
+    let context_switches = || {
         let text = fs::read_to_string(&status).expect("a process");
         let line = text
             .lines()
@@ -469,16 +469,20 @@ fn files_that_only_the_helper_sees_are_rarely_looked_at() {
         line.and_then(|it| it.trim().parse::<u64>().ok())
             .expect("a count")
     };
-    // Files that the server itself can see are checked each half second, and with them those of all sites.
+    // Files that the server itself can see are checked every half second, together with those of all sites.
     let renew = |year| {
         certify(year);
         server.wait_for_error_line(&format!("seen.pem: reloaded, valid until {year}"));
     };
     renew(2101);
-    let before = waits();
+    let before = context_switches();
     (2102..2107).for_each(renew);
     // Each request to the helper is a voluntary context switch; five renewals must cause almost none.
-    assert!(waits() - before < 5, "{} questions", waits() - before);
+    assert!(
+        context_switches() - before < 5,
+        "{} questions",
+        context_switches() - before
+    );
 }
 
 /// The output of `check` as root, with its exit code.
@@ -491,8 +495,8 @@ fn check(setup: &Setup) -> (i32, String) {
 }
 
 #[test]
-fn check_tests_as_the_configured_user() {
-    if !can_run("check_tests_as_the_configured_user") {
+fn check_tests_access_as_the_configured_user() {
+    if !can_run("check_tests_access_as_the_configured_user") {
         return;
     }
     let setup = Setup::new();
@@ -503,7 +507,7 @@ fn check_tests_as_the_configured_user() {
         "root's files are the helper's"
     );
     let at = |name: &str| setup.folder.path().join(name);
-    // A file that the helper would not open again.
+    // A file that the helper would refuse to open after a reload.
     fs::create_dir(at("other")).expect("a folder");
     fs::copy(at("secret/key.pem"), at("other/key.pem")).expect("a copy");
     fs::set_permissions(at("other/key.pem"), Permissions::from_mode(0o600)).expect("a mode");
@@ -538,8 +542,8 @@ fn check_tests_as_the_configured_user() {
 
 /// The disk cache and applications are used by the server's configured user.
 #[test]
-fn check_warns_of_what_the_configured_user_goes_on_without() {
-    if !can_run("check_warns_of_what_the_configured_user_goes_on_without") {
+fn check_warns_if_configured_user_lacks_access() {
+    if !can_run("check_warns_if_configured_user_lacks_access") {
         return;
     }
     let mode = |path: &Path, mode| {
@@ -580,8 +584,8 @@ fn check_warns_of_what_the_configured_user_goes_on_without() {
 
 /// The server reads and writes ticket keys, so a user's link could make root write into any file.
 #[test]
-fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
-    if !can_run("root_opens_no_ticket_keys_where_a_link_of_the_user_leads") {
+fn root_does_not_open_ticket_keys_through_a_users_symlink() {
+    if !can_run("root_does_not_open_ticket_keys_through_a_users_symlink") {
         return;
     }
     let folder = TempFolder::new();
@@ -612,7 +616,7 @@ fn root_opens_no_ticket_keys_where_a_link_of_the_user_leads() {
         "{errors}"
     );
     assert_eq!(fs::read(&target).expect("a file"), b"");
-    // The user's own file is created by the user.
+    // The user's own file is created with the user's rights.
     fs::remove_file(&keys).expect("a link");
     let _server = TestServer::spawn(command());
     let made = fs::metadata(&keys).expect("keys");

@@ -1,9 +1,9 @@
-//! Ten thousand clients request the same 10 MB, which an origin has after 2 s: the time from the origin's first byte
-//! to each client's first byte, and the memory for it.
+//! Measures a coalesced miss: ten thousand clients request the same 10 MB, which the origin sends after 2 s. Prints the
+//! time from the origin's first byte to each client's first byte, and the memory used.
 //!
 //! `cargo test --release -p lowroad --test shared_miss -- --ignored --nocapture --test-threads 1` prints the results,
-//! and for comparison those of two bare threads that only send: the minimum on a machine. All but 20 clients read 4 KB
-//! and stop. See proc(5) for VmHWM.
+//! and for comparison those of two threads that do nothing but send, which is the minimum on a machine. All but 20
+//! clients read 4 KB and stop. See proc(5) for VmHWM.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -28,14 +28,14 @@ const MADE_AFTER: Duration = Duration::from_secs(2);
 const GIVE_UP_AFTER: Duration = Duration::from_secs(60);
 const GET_LARGE: &str = "GET /large HTTP/1.1\r\nHost: test\r\n\r\n";
 const GET_SMALL: &str = "GET /small HTTP/1.1\r\nHost: test\r\n\r\n";
-/// Fewer clients, since this process has both ends of their connections.
+/// Fewer clients, since this process holds both ends of their connections.
 const BARE_CLIENTS: usize = 9_900;
 
 /// The clients' results.
-struct Seen {
+struct ClientTimes {
     /// The time of each client's first byte.
     first: Vec<Instant>,
-    /// The time at which the last full reader had the whole, if all did.
+    /// When the last client that reads to the end had the whole body, if all did.
     all: Option<Instant>,
 }
 
@@ -57,14 +57,14 @@ fn has_descriptors() -> bool {
     setrlimit(Resource::Nofile, Rlimit { current, maximum }).is_ok()
 }
 
-/// Clients that wait for their first bytes, and some that read on.
-struct Reading<'c> {
+/// Clients that wait for their first bytes; some of them read to the end.
+struct ReadingClients<'c> {
     clients: &'c mut [TcpStream],
     poll: OwnedFd,
-    /// Bytes of the body for full readers.
+    /// The body length for clients that read to the end.
     whole_len: Option<usize>,
     first: Vec<Option<Instant>>,
-    /// The remaining bytes of full readers.
+    /// The remaining bytes for each client that reads to the end.
     left: Vec<usize>,
     waiting: usize,
     reading: usize,
@@ -72,15 +72,15 @@ struct Reading<'c> {
     piece: Vec<u8>,
 }
 
-impl<'c> Reading<'c> {
-    fn new(clients: &'c mut [TcpStream], whole_len: Option<usize>) -> Reading<'c> {
+impl<'c> ReadingClients<'c> {
+    fn new(clients: &'c mut [TcpStream], whole_len: Option<usize>) -> ReadingClients<'c> {
         let poll = epoll::create(epoll::CreateFlags::CLOEXEC).expect("an epoll instance");
         for (number, client) in clients.iter().enumerate() {
             client.set_nonblocking(true).expect("a socket");
             let data = epoll::EventData::new_u64(number as u64);
             epoll::add(&poll, client.as_fd(), data, epoll::EventFlags::IN).expect("a place");
         }
-        Reading {
+        ReadingClients {
             poll,
             whole_len,
             first: vec![None; clients.len()],
@@ -93,7 +93,7 @@ impl<'c> Reading<'c> {
         }
     }
 
-    fn run(mut self) -> Seen {
+    fn run(mut self) -> ClientTimes {
         let begun = Instant::now();
         let mut events = Vec::with_capacity(1024);
         let second = Timespec {
@@ -114,13 +114,13 @@ impl<'c> Reading<'c> {
                 }
             }
         }
-        Seen {
+        ClientTimes {
             first: self.first.into_iter().flatten().collect(),
             all: self.all,
         }
     }
 
-    /// Reads a client's first bytes; it then stops or reads on.
+    /// Reads a client's first bytes; after that, the client stops or reads to the end.
     fn begin(&mut self, number: usize) {
         let len = self.read(number, PIECE_LEN);
         self.first[number] = Some(Instant::now());
@@ -179,12 +179,12 @@ fn cpu_ms(pid: u32) -> u64 {
     ticks * 10
 }
 
-/// Resets the maximum resident length.
-fn forget_highest(pid: u32) {
+/// Resets the maximum resident set size (VmHWM).
+fn reset_memory_peak(pid: u32) {
     std::fs::write(format!("/proc/{pid}/clear_refs"), "5").expect("a process of ours");
 }
 
-fn print_first(seen: &Seen, begun: Instant) {
+fn print_first(seen: &ClientTimes, begun: Instant) {
     let mut after: Vec<Duration> = seen.first.iter().map(|first| *first - begun).collect();
     after.sort();
     let ms = |part: f64| after[((after.len() - 1) as f64 * part) as usize].as_secs_f64() * 1e3;
@@ -242,7 +242,7 @@ fn measure(options: &[&str]) {
         let mut response = vec![0; 4096];
         assert!(client.read(&mut response).expect("a response") > 1000);
     }
-    forget_highest(server.pid());
+    reset_memory_peak(server.pid());
     let idle_kib = kib(server.pid(), "VmRSS:");
     let asked = Instant::now();
     for client in &mut clients {
@@ -250,7 +250,7 @@ fn measure(options: &[&str]) {
     }
     let asking = asked.elapsed();
     let cpu = cpu_ms(server.pid());
-    let seen = Reading::new(&mut clients, Some(BODY_LEN)).run();
+    let seen = ReadingClients::new(&mut clients, Some(BODY_LEN)).run();
     let cpu = cpu_ms(server.pid()) - cpu;
     let highest_kib = kib(server.pid(), "VmHWM:");
     let begun = times.recv().expect("it has begun");
@@ -277,19 +277,19 @@ fn measure(options: &[&str]) {
 
 #[test]
 #[ignore = "a measurement: prints when 10,000 clients of one miss have their first bytes"]
-fn first_bytes_of_one_miss_for_many() {
+fn time_to_first_byte_of_coalesced_miss() {
     measure(&[]);
 }
 
 #[test]
 #[ignore = "a measurement: the same with a disk"]
-fn first_bytes_of_one_miss_for_many_with_a_disk() {
+fn time_to_first_byte_of_coalesced_miss_with_disk_cache() {
     measure(&["--disk-cache", "DISK"]);
 }
 
 #[test]
 #[ignore = "a measurement: the same of two threads that do nothing but send"]
-fn first_bytes_of_bare_threads() {
+fn time_to_first_byte_of_plain_sending_threads() {
     if has_descriptors() {
         [1, 4 << 10, 16 << 10].into_iter().for_each(bare_threads);
     }
@@ -309,7 +309,7 @@ fn bare_threads(len: usize) {
         for half in servers.chunks_mut(BARE_CLIENTS / 2) {
             let sender = sender.clone();
             scope.spawn(move || {
-                // All clients wait by then.
+                // By then all clients are waiting.
                 thread::sleep(MADE_AFTER);
                 sender.send(Instant::now()).expect("it is heard");
                 let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {BODY_LEN}\r\n\r\n");
@@ -319,7 +319,7 @@ fn bare_threads(len: usize) {
                 }
             });
         }
-        let seen = Reading::new(&mut clients, None).run();
+        let seen = ReadingClients::new(&mut clients, None).run();
         println!("two bare threads, a head and {len} bytes:");
         print_first(&seen, begun.recv().expect("it has begun"));
     });

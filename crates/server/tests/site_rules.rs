@@ -1,4 +1,4 @@
-//! A site's access rules over real sockets: refusals by path, address and method, rate limits, and client addresses
+//! A site's access rules over real sockets: denied paths, addresses and methods, rate limits, and client addresses
 //! behind proxies.
 
 use std::net::IpAddr;
@@ -10,7 +10,7 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A server with one site of files and these lines in it.
+/// A server with one site of files, whose configuration contains these lines.
 struct Site {
     folder: TempFolder,
     server: TestServer,
@@ -21,7 +21,7 @@ impl Site {
         Site::after(TempFolder::new(), lines)
     }
 
-    /// With the folder's existing contents.
+    /// Starts a server for a folder with existing contents.
     fn after(folder: TempFolder, lines: &str) -> Site {
         for name in [
             "index.html",
@@ -53,7 +53,7 @@ impl Site {
         client.get(path, "").status
     }
 
-    /// The status for this request line and fields; the response to HEAD has no body.
+    /// The status for this request line and fields. A response to HEAD has no body.
     fn ask(&self, line: &str, fields: &str) -> u16 {
         let mut client = self.server.connect();
         client.send(format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n"));
@@ -90,7 +90,7 @@ impl Site {
 }
 
 #[test]
-fn a_path_is_denied_by_whatever_way_it_is_asked_for() {
+fn denied_path_is_denied_in_every_spelling() {
     let site = Site::of(
         "hidden = false\n\
          [[site.rule]]\npattern = \"/admin/**\"\ndeny = 403\n\
@@ -140,7 +140,7 @@ fn a_path_is_denied_by_whatever_way_it_is_asked_for() {
     ] {
         assert_eq!(site.ask(line, ""), 403, "{line}");
     }
-    // Conditions and ranges reveal nothing either.
+    // Conditional and range requests must not reveal anything either.
     for fields in [
         "If-None-Match: *\r\n",
         "Range: bytes=0-1\r\n",
@@ -153,7 +153,7 @@ fn a_path_is_denied_by_whatever_way_it_is_asked_for() {
 }
 
 #[test]
-fn what_is_stored_is_refused_as_what_is_not() {
+fn deny_rule_applies_to_stored_responses() {
     let site =
         Site::of("[[site.rule]]\npattern = \"/a.txt\"\nexcept = \"127.0.0.1\"\ndeny = 403\n");
     for _ in 0..2 {
@@ -164,7 +164,7 @@ fn what_is_stored_is_refused_as_what_is_not() {
 }
 
 #[test]
-fn the_first_that_allows_or_denies_counts() {
+fn first_matching_allow_or_deny_rule_applies() {
     let site = Site::of(
         "[[site.rule]]\npattern = \"/admin/login.html\"\nallow = true\n\
          [[site.rule]]\npattern = \"/admin/**\"\naddresses = [\"127.0.0.2\", \"127.1.0.0/16\"]\nallow = true\n\
@@ -195,7 +195,7 @@ fn the_first_that_allows_or_denies_counts() {
 }
 
 #[test]
-fn rules_for_addresses_keep_their_place_among_others_of_their_path() {
+fn address_rules_keep_their_order_among_other_rules() {
     let deny = |path: &str, addresses: &str, status: u16| {
         let addresses = match addresses {
             "" => String::new(),
@@ -219,7 +219,7 @@ fn rules_for_addresses_keep_their_place_among_others_of_their_path() {
         ("127.0.0.1", "/admin/", 403),
         ("127.0.0.2", "/admin/", 404),
         ("127.0.0.2", "/a.txt", 403),
-        // Two prefixes of the limit contain the address, but it counts once.
+        // Two prefixes of the limit contain this address, but each request counts only once.
         ("127.0.0.2", "/index.html", 200),
         ("127.0.0.2", "/index.html", 200),
         ("127.0.0.2", "/index.html", 429),
@@ -229,7 +229,7 @@ fn rules_for_addresses_keep_their_place_among_others_of_their_path() {
 }
 
 #[test]
-fn methods_are_denied_and_head_is_a_get() {
+fn method_rule_for_get_applies_to_head() {
     let site = Site::of("[[site.rule]]\npattern = \"/a.txt\"\nmethods = \"GET\"\ndeny = 403\n");
     assert_eq!(site.ask("GET /a.txt", ""), 403);
     assert_eq!(site.ask("HEAD /a.txt", ""), 403);
@@ -238,7 +238,7 @@ fn methods_are_denied_and_head_is_a_get() {
 }
 
 #[test]
-fn programs_are_behind_the_rules_and_so_is_what_they_answered_before() {
+fn deny_rule_applies_to_origins_and_their_stored_responses() {
     let origin = TestOrigin::with_response(|_| {
         "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nCache-Control: public, max-age=600\r\n\r\nhi"
             .into()
@@ -269,7 +269,7 @@ fn programs_are_behind_the_rules_and_so_is_what_they_answered_before() {
 }
 
 #[test]
-fn each_client_may_ask_so_often() {
+fn rate_limit_applies_to_each_client() {
     let site = Site::of("[[site.rule]]\npattern = \"/a.txt\"\nrate = \"2/h\"\n");
     assert_eq!(
         site.from("127.0.0.1", "/a.txt"),
@@ -302,14 +302,14 @@ fn each_client_may_ask_so_often() {
 }
 
 #[test]
-fn a_burst_may_come() {
+fn rate_limit_allows_a_burst() {
     let site = Site::of("[[site.rule]]\nrate = \"1/h\"\nburst = 3\n");
     let statuses: Vec<u16> = (0..5).map(|_| site.get("/", "").status).collect();
     assert_eq!(statuses, [200, 200, 200, 429, 429]);
 }
 
 #[test]
-fn the_client_is_whom_a_trusted_proxy_names() {
+fn client_address_is_taken_from_a_trusted_proxy() {
     let origin = TestOrigin::with_response(|asked| {
         let seen = asked.field("x-forwarded-for").unwrap_or_default();
         let len = seen.len();
@@ -338,7 +338,7 @@ fn the_client_is_whom_a_trusted_proxy_names() {
     let told = site.explain("/a.txt", &["X-Forwarded-For: 192.0.2.1"]);
     assert!(told.contains("client                 192.0.2.1"), "{told}");
     assert!(told.contains("403"), "{told}");
-    // Reports of other clients are not trusted.
+    // Fields of untrusted clients are ignored.
     let mut other =
         TestClient::connect_from("127.0.0.2".parse().expect("one"), site.server.address());
     assert_eq!(other.get("/app", &named("192.0.2.9")).text(), "127.0.0.2");
@@ -354,7 +354,7 @@ fn the_client_is_whom_a_trusted_proxy_names() {
 }
 
 #[test]
-fn forwarded_that_can_be_read_in_two_ways_is_refused() {
+fn ambiguous_forwarded_field_is_refused() {
     let site = Site::of("trusted_proxies = \"127.0.0.1\"\nclient_field = \"Forwarded\"\n");
     assert_eq!(site.get("/", "Forwarded: for=192.0.2.1\r\n").status, 200);
     assert_eq!(
@@ -393,9 +393,9 @@ fn with_users(lines: &str) -> Site {
     Site::after(folder, lines)
 }
 
-/// A rule that allows one form of a path also does so together with a password rule.
+/// If a rule allows one form of a path, that form stays allowed if a password rule exists too.
 #[test]
-fn an_allowed_form_stays_allowed_behind_a_password() {
+fn allow_rule_applies_together_with_password_rule() {
     let site = with_users(
         "[[site.rule]]\npattern = \"/api/*/public\"\nallow = true\n\
          [[site.rule]]\nauth = \"users\"\n\
@@ -404,7 +404,7 @@ fn an_allowed_form_stays_allowed_behind_a_password() {
     );
     let ann = basic("ann", "secret of ann");
     assert_eq!(site.get("/api/a/public", "").status, 301);
-    // Its decoded form is /api/a/b/public, which only the password rule matches.
+    // The decoded form of this path is /api/a/b/public, which only the password rule matches.
     let path = "/api/a%2Fb/public";
     assert_eq!(site.get(path, "").status, 401);
     assert_eq!(site.get(path, &ann).status, 301);
@@ -412,7 +412,7 @@ fn an_allowed_form_stays_allowed_behind_a_password() {
 }
 
 #[test]
-fn a_password_is_needed_and_verified() {
+fn basic_authentication_is_required_and_verified() {
     let site = with_users(AUTH);
     let path = "/admin/a%20b.txt";
     let refused = site.get(path, "");
@@ -427,7 +427,7 @@ fn a_password_is_needed_and_verified() {
         let got = site.get(path, fields);
         assert_eq!((got.status, got.text()), (200, "admin/a b.txt".repeat(100)));
     }
-    // By now it is stored, and other users still do not get it.
+    // The response is stored by now; requests without valid credentials still do not get it.
     for fields in [
         "".to_string(),
         basic("ann", "secret of bob"),
@@ -459,7 +459,7 @@ fn a_password_is_needed_and_verified() {
 }
 
 #[test]
-fn programs_are_told_who_was_verified() {
+fn programs_get_the_authenticated_user() {
     use std::os::unix::fs::PermissionsExt;
     let folder = TempFolder::new();
     users(&folder);
@@ -478,18 +478,18 @@ fn programs_are_told_who_was_verified() {
          [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"cgi\"\n",
     );
     let ann = basic("ann", "secret of ann");
-    // The second time the verified password is remembered.
+    // The second request uses the remembered verification.
     for _ in 0..2 {
         assert_eq!(site.get("/cgi/who/in", &ann).text(), "Basic ann");
     }
-    // Paths without a password rule get no verified user.
+    // For paths without a password rule, programs get no authenticated user.
     for path in ["/cgi/who", "/cgi/who/out", "/only/x"] {
         assert_eq!(site.get(path, &basic("ann", "no")).text(), " ", "{path}");
     }
 }
 
 #[test]
-fn several_requests_of_one_connection_wait_for_it_in_their_order() {
+fn pipelined_requests_wait_for_password_verification_in_order() {
     let site = with_users(AUTH);
     let mut client = site.server.connect();
     let (right, wrong) = (basic("ann", "secret of ann"), basic("ann", "no"));
@@ -501,7 +501,7 @@ fn several_requests_of_one_connection_wait_for_it_in_their_order() {
 }
 
 #[test]
-fn a_body_waits_with_its_request() {
+fn request_body_waits_for_password_verification() {
     let origin = TestOrigin::with_response(|asked| {
         let body = String::from_utf8_lossy(&asked.body).into_owned();
         format!(
@@ -528,7 +528,7 @@ fn a_body_waits_with_its_request() {
 }
 
 #[test]
-fn guessing_is_slow_for_each_client() {
+fn password_guessing_is_throttled_for_each_client() {
     let site = with_users(AUTH);
     let ann = basic("ann", "secret of ann");
     let ask = |from: &str, fields: &str| {
@@ -550,7 +550,7 @@ fn guessing_is_slow_for_each_client() {
 }
 
 #[test]
-fn a_user_who_is_gone_is_refused_and_a_broken_file_changes_nothing() {
+fn removed_user_is_refused_and_malformed_user_file_is_ignored() {
     let site = with_users(AUTH);
     let (ann, bob) = (basic("ann", "secret of ann"), basic("bob", "secret of bob"));
     assert_eq!(site.get("/admin/", &ann).status, 200);
@@ -577,7 +577,7 @@ fn a_user_who_is_gone_is_refused_and_a_broken_file_changes_nothing() {
 }
 
 #[test]
-fn a_file_of_users_that_cannot_be_used_is_found_by_check() {
+fn check_reports_an_unusable_user_file() {
     let folder = TempFolder::new();
     folder.file("users", "ann:$apr1$lZL6V/ci$eIMz/iKDkbtys/uU7LEK00\n");
     folder.file("c.toml", format!("[[site]]\nroot = \".\"\n{AUTH}"));
@@ -595,7 +595,7 @@ fn a_file_of_users_that_cannot_be_used_is_found_by_check() {
 }
 
 #[test]
-fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
+fn fallback_serves_one_page_for_all_missing_paths() {
     let site = Site::of(
         "[[site.rule]]\npattern = \"/private/**\"\ndeny = 403\n\
          [[site.rule]]\npattern = \"/api/**\"\nfallback = \"/none.html\"\n\
@@ -608,7 +608,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
     }
     assert_eq!(site.get("/a.txt", "").text(), "a.txt".repeat(100));
     assert_eq!(site.get("/private/none", "").status, 403);
-    // An error page that does not exist has no effect.
+    // If the configured error page does not exist, the default one is used.
     assert_eq!(site.get("/api/x", "").status, 404);
     assert_eq!(site.ask("HEAD /users/7", ""), 200);
     assert_eq!(site.ask("POST /users/7", ""), 405);
@@ -620,7 +620,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
         told.contains("200") && told.contains("/**: fallback /index.html"),
         "{told}"
     );
-    // A change of the page applies to all of them.
+    // A change of the page applies to all paths.
     site.folder.file("root/index.html", "another");
     lowroad_testkit::wait_until("the change", || {
         (site.get("/users/7", "").text() == "another").then_some(())
@@ -628,7 +628,7 @@ fn an_application_of_one_page_has_it_for_all_paths_without_a_file() {
 }
 
 #[test]
-fn a_fallback_may_be_a_program_s() {
+fn fallback_may_be_answered_by_a_route() {
     let origin = TestOrigin::with_response(|asked| {
         let said = format!("{} {}", asked.target, String::from_utf8_lossy(&asked.body));
         format!(
@@ -649,7 +649,7 @@ fn a_fallback_may_be_a_program_s() {
 }
 
 #[test]
-fn a_route_says_what_is_kept_of_its_responses() {
+fn route_setting_decides_which_responses_are_stored() {
     let origin = TestOrigin::with_response(|asked| {
         let control = asked.target.trim_start_matches('/').replace('+', ", ");
         format!("HTTP/1.1 200 OK\r\nCache-Control: {control}\r\nContent-Length: 2\r\n\r\nhi")

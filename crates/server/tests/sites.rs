@@ -1,4 +1,4 @@
-//! Selection of the site: by name, by listener, by a folder for each host.
+//! Selection of the site: by host name, by listener, and by a folder for each host.
 //!
 //! RFC 9110 §4.2.3 (spellings of one host), §7.4 (421), RFC 9112 §3.2 (Host and target).
 
@@ -30,7 +30,7 @@ fn ask(client: &mut TestClient, host: &str, path: &str) -> ClientResponse {
     client.response()
 }
 
-/// The contents of a host's `who`, or the status.
+/// The content of the file `who` for a host, or the status.
 fn who(client: &mut TestClient, host: &str) -> String {
     let got = ask(client, host, "/who");
     match got.status {
@@ -59,7 +59,7 @@ fn named_sites(folder: &TempFolder, default: bool) -> String {
 }
 
 #[test]
-fn names_are_exact_or_wildcards_or_everybody_elses() {
+fn host_selects_exact_then_wildcard_then_default_site() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
     let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let port = server.address().port();
@@ -93,7 +93,7 @@ fn names_are_exact_or_wildcards_or_everybody_elses() {
 }
 
 #[test]
-fn http_1_0_without_a_host_gets_the_default_site() {
+fn http_1_0_without_host_gets_the_default_site() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
     let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let mut client = server.connect();
@@ -102,7 +102,7 @@ fn http_1_0_without_a_host_gets_the_default_site() {
 }
 
 #[test]
-fn a_name_of_nobody_is_misdirected() {
+fn unknown_host_gets_421_without_a_default_site() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna"]);
     let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, false));
     let mut client = server.connect();
@@ -118,7 +118,7 @@ fn a_name_of_nobody_is_misdirected() {
 }
 
 #[test]
-fn the_target_names_the_host_if_it_is_absolute() {
+fn absolute_target_overrides_the_host_field() {
     let folder = sites(&["exact", "wildcard", "deeper", "idna", "default"]);
     let server = TestServer::run(PROGRAM, &folder, &named_sites(&folder, true));
     let mut client = server.connect();
@@ -142,7 +142,7 @@ fn address(server: &TestServer, ip: &str) -> SocketAddr {
 }
 
 #[test]
-fn each_listener_has_its_own_names() {
+fn site_names_are_per_listener() {
     let folder = sites(&["one", "two", "both", "first", "second"]);
     let listen = |text: &str| format!("listen = [{text}]");
     let (l1, l2) = ("\"127.0.0.1:0\"", "\"127.0.0.2:0\"");
@@ -179,10 +179,10 @@ fn each_listener_has_its_own_names() {
 }
 
 #[test]
-fn the_other_internet_works_as_well() {
+fn ipv6_listener_works() {
     let folder = sites(&["six"]);
     if std::net::TcpListener::bind("[::1]:0").is_err() {
-        return skip("the other internet works as well", "there is no IPv6");
+        return skip("ipv6_listener_works", "there is no IPv6");
     }
     let server = TestServer::run(
         PROGRAM,
@@ -195,7 +195,7 @@ fn the_other_internet_works_as_well() {
 }
 
 #[test]
-fn stored_answers_of_one_site_are_not_anothers() {
+fn stored_responses_are_not_shared_between_sites() {
     let folder = sites(&["one", "two"]);
     folder.file("one/only", "of one");
     let config = site(
@@ -218,7 +218,7 @@ fn stored_answers_of_one_site_are_not_anothers() {
 }
 
 #[test]
-fn a_folder_for_each_host() {
+fn host_placeholder_selects_a_folder() {
     let folder = TempFolder::new();
     for host in [
         "a.example",
@@ -253,7 +253,7 @@ fn a_folder_for_each_host() {
             ("missing.example", "404"),
             ("file.example", "404"),
             ("bare.example", "404"),
-            // A link out of the folder of all hosts.
+            // A symbolic link that leads out of the folder of all hosts.
             ("link.example", "403"),
         ] {
             assert_eq!(who(&mut client, host), answer, "{host}");
@@ -279,7 +279,7 @@ fn a_folder_for_each_host() {
 }
 
 #[test]
-fn a_new_host_is_there_as_soon_as_its_folder() {
+fn new_host_folder_is_served_without_reload() {
     let folder = TempFolder::new();
     folder.file("srv/a.example/who", "a");
     let config = site(&folder, "srv/{host}", ANY_PORT);

@@ -1,7 +1,7 @@
-//! Slow clients, and too many of them: each timeout applies as configured, each limit holds and is counted, and merely
-//! slow clients are served to the end.
+//! Slow clients and too many clients: each timeout applies as configured, each limit holds and is counted, and clients
+//! that are merely slow are served completely.
 //!
-//! Very many clients are in `crowd`; the table for readers is docs/bad-input.md. See RFC 9112 §9.5, RFC 9110 §15.5.9
+//! The test `crowd` has very many clients; docs/bad-input.md has a table for users. See RFC 9112 §9.5, RFC 9110 §15.5.9
 //! and §15.6.4.
 
 use std::io::Read;
@@ -16,7 +16,7 @@ use rustix::net::{AddressFamily, SocketType, sockopt};
 
 const LOWROAD: &str = env!("CARGO_BIN_EXE_lowroad");
 const GET: &str = "GET /good.txt HTTP/1.1\r\nHost: test\r\n\r\n";
-/// The pace of a slow client.
+/// The interval between the bytes of a slow client.
 const TRICKLE: Duration = Duration::from_millis(20);
 /// Larger than the kernel's buffers of one connection.
 const LARGE_LEN: usize = 24 << 20;
@@ -45,8 +45,8 @@ fn limited(limits: &str) -> Limited {
 }
 
 impl Limited {
-    /// No state of the clients is left, and new ones are served.
-    fn is_well(&self) {
+    /// Checks that no state of the clients remains, and that new clients are served.
+    fn assert_recovered(&self) {
         self.status.wait_for("open", 0);
         assert_eq!(self.server.get("/good.txt").text(), GOOD.1);
     }
@@ -61,7 +61,7 @@ fn trickle(client: &mut TestClient, bytes: &[u8]) {
         .expect("a timeout");
     for byte in bytes {
         client.send([*byte]);
-        // Waits for the time of the next byte, or for a response.
+        // Waits until the next byte is due or a response arrives.
         if client.stream().peek(&mut [0]).is_ok() {
             break;
         }
@@ -91,7 +91,7 @@ fn assert_timed_out(client: &mut TestClient) {
 }
 
 #[test]
-fn a_head_has_to_come_in_time() {
+fn header_timeout_closes_an_incomplete_head() {
     let limited = limited("header_timeout = \"250ms\"");
     let mut stuck = limited.server.connect();
     stuck.send("GET /good.txt HTTP/1.1\r\nHo");
@@ -111,11 +111,11 @@ fn a_head_has_to_come_in_time() {
     assert_timed_out(&mut trickles);
     drop((stuck, later, trickles));
     limited.status.wait_for("header_timeouts", 3);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn a_head_that_trickles_in_time_is_answered() {
+fn slow_head_within_header_timeout_is_answered() {
     let limited = limited("header_timeout = \"10s\"");
     let mut client = limited.server.connect();
     for byte in GET.as_bytes() {
@@ -126,7 +126,7 @@ fn a_head_that_trickles_in_time_is_answered() {
 }
 
 #[test]
-fn a_body_has_to_go_on() {
+fn body_timeout_closes_a_stalled_body() {
     let limited = limited("body_timeout = \"250ms\"");
     for framing in [
         "Content-Length: 9\r\n\r\nabc",
@@ -137,11 +137,11 @@ fn a_body_has_to_go_on() {
         assert_timed_out(&mut stuck);
     }
     limited.status.wait_for("body_timeouts", 2);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn a_body_has_to_come_at_the_minimum_rate() {
+fn body_below_the_minimum_rate_is_timed_out() {
     let limited = limited("rate_min = \"1M\"\nrate_grace = \"100ms\"");
     let mut client = limited.server.connect();
     client.send("GET /good.txt HTTP/1.1\r\nHost: test\r\nContent-Length: 900\r\n\r\n");
@@ -150,11 +150,11 @@ fn a_body_has_to_come_at_the_minimum_rate() {
     drop(client);
     assert_eq!(limited.status.value("rate_too_low"), 1);
     assert_eq!(limited.status.value("body_timeouts"), 0);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn an_idle_connection_is_closed() {
+fn idle_timeout_closes_the_connection() {
     let limited = limited("idle_timeout = \"250ms\"");
     let mut used = limited.server.connect();
     used.send(GET);
@@ -165,11 +165,11 @@ fn an_idle_connection_is_closed() {
         assert!(client.received.is_empty(), "a close needs no words");
     }
     limited.status.wait_for("idle_timeouts", 2);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn an_answer_has_to_be_taken() {
+fn send_timeout_closes_a_stalled_reader() {
     let limited = limited("send_timeout = \"250ms\"\nrate_min = 0");
     limited.folder.file("site/large.bin", vec![b'x'; LARGE_LEN]);
     limited.folder.file("site/stored.bin", vec![b'x'; 1 << 20]);
@@ -183,11 +183,11 @@ fn an_answer_has_to_be_taken() {
         client.wait_for_close();
         assert!(client.received.len() < LARGE_LEN, "it was cut");
     }
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn an_answer_has_to_be_taken_at_the_minimum_rate() {
+fn reader_below_the_minimum_rate_is_closed() {
     let limited = limited("rate_min = \"1G\"\nrate_grace = \"100ms\"");
     limited.folder.file("site/large.bin", vec![b'x'; LARGE_LEN]);
     let mut client = TestClient::new(connection([127, 0, 0, 1], limited.server.address(), 8192));
@@ -195,11 +195,11 @@ fn an_answer_has_to_be_taken_at_the_minimum_rate() {
     limited.status.wait_for("rate_too_low", 1);
     client.wait_for_close();
     assert!(client.received.len() < LARGE_LEN, "it was cut");
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn a_slow_reader_that_goes_on_gets_all() {
+fn slow_reader_above_the_minimum_rate_gets_all() {
     let limited = limited("send_timeout = \"1s\"\nrate_min = 1000\nrate_grace = \"100ms\"");
     let content: Vec<u8> = (0..1_200_000_u32).map(|at| (at % 251) as u8).collect();
     limited.folder.file("site/slow.bin", &content);
@@ -218,11 +218,11 @@ fn a_slow_reader_that_goes_on_gets_all() {
     }
     assert!(received.ends_with(&content), "got {} bytes", received.len());
     assert_eq!(limited.status.value("send_timeouts"), 0);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn connections_in_all_are_limited() {
+fn total_connections_are_limited() {
     let limited = limited("connections_max = 3");
     let mut held: Vec<TestClient> = (0..3).map(|_| limited.server.connect()).collect();
     for client in &mut held {
@@ -248,11 +248,11 @@ fn connections_in_all_are_limited() {
         (limited.server.get("/good.txt").status == 200).then_some(())
     });
     drop(held);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn connections_of_an_address_are_limited() {
+fn connections_per_address_are_limited() {
     let limited = limited("connections_per_address_max = 2");
     let address = limited.server.address();
     let from = |last: u8| {
@@ -268,11 +268,11 @@ fn connections_of_an_address_are_limited() {
     assert_eq!(from(4).0, 200);
     assert_eq!(limited.status.value("over_address_max"), 2);
     drop(held);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn requests_of_a_connection_are_limited() {
+fn requests_per_connection_are_limited() {
     let limited = limited("requests_per_connection_max = 2");
     let mut client = limited.server.connect();
     client.send(GET.repeat(5));
@@ -281,11 +281,11 @@ fn requests_of_a_connection_are_limited() {
     assert_eq!(responses[0].field("connection"), None);
     assert_eq!(responses[1].field("connection"), Some("close"));
     drop(client);
-    limited.is_well();
+    limited.assert_recovered();
 }
 
 #[test]
-fn one_who_sends_without_end_does_not_keep_the_others_waiting() {
+fn flooding_client_does_not_block_others() {
     let limited = limited("");
     let address = limited.server.address();
     let (stop, stopped) = std::sync::mpsc::channel::<()>();

@@ -1,4 +1,4 @@
-//! The start: socket activation, readiness, giving up root, and failures.
+//! Starting the server: socket activation, readiness notification, dropping root privileges, and failures.
 //!
 //! sd_listen_fds(3), sd_notify(3).
 
@@ -10,7 +10,7 @@ use std::os::unix::net::UnixDatagram;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use lowroad_testkit::{PATIENCE, TempFolder, TestClient, TestServer, skip};
+use lowroad_testkit::{TEST_TIMEOUT, TempFolder, TestClient, TestServer, skip};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
@@ -20,8 +20,8 @@ fn site() -> TempFolder {
     folder
 }
 
-/// The command that serves the folder as the child of a supervisor: the socket becomes descriptor 3, and `pid` is the
-/// value of LISTEN_PID.
+/// The command that serves the folder as the child of a supervisor: the socket becomes descriptor 3, and LISTEN_PID is
+/// set to `pid`.
 fn activated(folder: &TempFolder, socket: impl Into<OwnedFd>, pid: &str) -> Command {
     let script = format!("exec 3<&0 </dev/null; LISTEN_FDS=1 LISTEN_PID={pid} exec \"$0\" \"$@\"");
     let mut command = Command::new("sh");
@@ -34,7 +34,7 @@ fn activated(folder: &TempFolder, socket: impl Into<OwnedFd>, pid: &str) -> Comm
 }
 
 #[test]
-fn a_socket_handed_over_is_served_across_restarts() {
+fn activated_socket_is_served_across_restarts() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
@@ -56,7 +56,7 @@ fn a_socket_handed_over_is_served_across_restarts() {
     assert_eq!(second.get("/who").text(), "served");
 }
 
-/// Listens at `NAME=ADDRESS`s, passes the sockets with these names, and executes the program.
+/// A supervisor: listens on each `NAME=ADDRESS`, passes the sockets with these names, and executes the program.
 const SUPERVISOR: &str = r#"
 import os, socket, sys
 count = int(sys.argv[1])
@@ -92,7 +92,7 @@ fn supervised(sockets: &[&str], config: &Path) -> Command {
     command
 }
 
-/// A site with TLS at one port and without at another; the tests' sockets are at neither.
+/// A configuration with a TLS listener and a plain one; the sockets of the tests have other addresses.
 fn two_schemes(folder: &TempFolder) -> std::path::PathBuf {
     let made = rcgen::generate_simple_self_signed(["s.test".to_owned()]).expect("a certificate");
     folder.file("cert.pem", made.cert.pem());
@@ -107,7 +107,7 @@ fn two_schemes(folder: &TempFolder) -> std::path::PathBuf {
     )
 }
 
-/// The content of a page over TLS.
+/// The content of a page, requested over TLS.
 fn get_over_tls(folder: &TempFolder, address: std::net::SocketAddr) -> String {
     let (ip, port) = (address.ip(), address.port());
     let output = Command::new("curl")
@@ -121,7 +121,7 @@ fn get_over_tls(folder: &TempFolder, address: std::net::SocketAddr) -> String {
 }
 
 #[test]
-fn the_names_of_sockets_say_where_tls_is_spoken() {
+fn activated_socket_names_select_tls() {
     let folder = site();
     let config = two_schemes(&folder);
     let sockets = ["https=127.0.0.1:0", "http=127.0.0.2:0"];
@@ -134,7 +134,7 @@ fn the_names_of_sockets_say_where_tls_is_spoken() {
 }
 
 #[test]
-fn a_socket_for_tls_never_serves_a_site_without() {
+fn https_socket_never_serves_a_site_without_tls() {
     let folder = site();
     let at = folder.path().display();
     let config = format!(
@@ -149,7 +149,7 @@ fn a_socket_for_tls_never_serves_a_site_without() {
 }
 
 #[test]
-fn a_unix_socket_is_served() {
+fn activated_unix_socket_is_served() {
     use std::io::{Read, Write};
     let folder = site();
     let config = two_schemes(&folder);
@@ -166,7 +166,7 @@ fn a_unix_socket_is_served() {
 }
 
 #[test]
-fn a_socket_for_another_process_is_left_alone() {
+fn activated_socket_for_another_pid_is_ignored() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let address = socket.local_addr().expect("an address");
@@ -176,7 +176,7 @@ fn a_socket_for_another_process_is_left_alone() {
 }
 
 #[test]
-fn what_is_handed_over_and_does_not_listen_is_refused() {
+fn activated_socket_that_does_not_listen_is_refused() {
     let folder = site();
     let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a socket");
     let said = fails(activated(&folder, socket, "$$"));
@@ -184,14 +184,16 @@ fn what_is_handed_over_and_does_not_listen_is_refused() {
 }
 
 #[test]
-fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
+fn sd_notify_reports_ready_reloading_and_stopping() {
     let folder = site();
     let path = folder.path().join("notify");
     let socket = UnixDatagram::bind(&path).expect("a socket");
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-    // As systemd's socket: the server's user may write to it.
+    socket
+        .set_read_timeout(Some(TEST_TIMEOUT))
+        .expect("a timeout");
+    // Like systemd's socket, which the server's user may write to.
     fs::set_permissions(&path, fs::Permissions::from_mode(0o777)).expect("a mode");
-    let hear = || {
+    let next_notification = || {
         let mut buffer = [0; 1024];
         let len = socket.recv(&mut buffer).expect("a notification");
         String::from_utf8_lossy(&buffer[..len]).trim().to_string()
@@ -205,14 +207,14 @@ fn a_supervisor_is_told_of_readiness_reloads_and_the_end() {
         .arg(file)
         .env("NOTIFY_SOCKET", &path);
     let mut server = TestServer::spawn(command);
-    assert_eq!(hear(), "READY=1");
+    assert_eq!(next_notification(), "READY=1");
     assert_eq!(server.get("/who").text(), "served");
     server.signal("HUP");
-    let reloading = hear();
+    let reloading = next_notification();
     assert!(reloading.starts_with("RELOADING=1"), "{reloading}");
-    assert_eq!(hear(), "READY=1");
+    assert_eq!(next_notification(), "READY=1");
     server.signal("TERM");
-    assert_eq!(hear(), "STOPPING=1");
+    assert_eq!(next_notification(), "STOPPING=1");
     assert!(server.wait_for_end().success());
 }
 
@@ -232,7 +234,7 @@ fn id(user: &str, of: &str) -> String {
 }
 
 /// The values of a key in /proc/PID/status.
-fn process(server: &TestServer, key: &str) -> Vec<String> {
+fn process_status(server: &TestServer, key: &str) -> Vec<String> {
     let status = fs::read_to_string(format!("/proc/{}/status", server.pid())).expect("/proc");
     let line = status.lines().find_map(|line| line.strip_prefix(key));
     let words = line.expect("the key").split_whitespace();
@@ -240,7 +242,7 @@ fn process(server: &TestServer, key: &str) -> Vec<String> {
 }
 
 #[test]
-fn root_is_given_up() {
+fn root_privileges_are_dropped() {
     if !is_root() {
         return;
     }
@@ -256,28 +258,52 @@ fn root_is_given_up() {
         let server = TestServer::serve(PROGRAM, &folder, &options);
         assert_eq!(server.get("/who").text(), "served", "{user}");
         server.wait_for_error_line(&format!("running as user {user}"));
-        assert_eq!(process(&server, "Uid:"), vec![id(user, "-u"); 4], "{user}");
-        assert_eq!(process(&server, "Gid:"), vec![id(user, "-g"); 4], "{user}");
+        assert_eq!(
+            process_status(&server, "Uid:"),
+            vec![id(user, "-u"); 4],
+            "{user}"
+        );
+        assert_eq!(
+            process_status(&server, "Gid:"),
+            vec![id(user, "-g"); 4],
+            "{user}"
+        );
         let groups = id(user, "-G");
         let groups: Vec<&str> = groups.split(' ').collect();
-        assert_eq!(process(&server, "Groups:"), groups, "{user}");
-        // CAP_NET_BIND_SERVICE, for ports that a reload adds.
-        assert_eq!(process(&server, "CapEff:"), ["0000000000000400"], "{user}");
-        assert_eq!(process(&server, "CapPrm:"), ["0000000000000400"], "{user}");
+        assert_eq!(process_status(&server, "Groups:"), groups, "{user}");
+        // CAP_NET_BIND_SERVICE is kept for ports that a reload adds.
+        assert_eq!(
+            process_status(&server, "CapEff:"),
+            ["0000000000000400"],
+            "{user}"
+        );
+        assert_eq!(
+            process_status(&server, "CapPrm:"),
+            ["0000000000000400"],
+            "{user}"
+        );
         // Programs that the server starts get no capabilities.
-        assert_eq!(process(&server, "CapInh:"), ["0000000000000000"], "{user}");
-        assert_eq!(process(&server, "CapAmb:"), ["0000000000000000"], "{user}");
+        assert_eq!(
+            process_status(&server, "CapInh:"),
+            ["0000000000000000"],
+            "{user}"
+        );
+        assert_eq!(
+            process_status(&server, "CapAmb:"),
+            ["0000000000000000"],
+            "{user}"
+        );
     }
 }
 
 #[test]
-fn root_stays_where_it_is_wanted_or_needed() {
+fn root_is_kept_if_configured_or_needed() {
     if !is_root() {
         return;
     }
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &["--user", "root"]);
-    assert_eq!(process(&server, "Uid:"), ["0"; 4]);
+    assert_eq!(process_status(&server, "Uid:"), ["0"; 4]);
     drop(server);
     fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o700)).expect("a mode");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
@@ -307,7 +333,7 @@ fn serve_fails(dir: &Path, options: &[&str]) -> String {
 }
 
 #[test]
-fn an_address_that_can_not_be_had() {
+fn listen_failure_names_the_address() {
     let folder = site();
     let socket = TcpListener::bind("127.0.0.1:0").expect("a socket");
     let other = TestServer::serve(PROGRAM, &folder, &[]);
@@ -333,7 +359,7 @@ fn an_address_that_can_not_be_had() {
 }
 
 #[test]
-fn a_folder_that_can_not_be_served() {
+fn unusable_site_folder_is_named() {
     let folder = site();
     let listen = ["--listen", "127.0.0.1:0"];
     let missing = folder.path().join("missing");
@@ -360,7 +386,7 @@ fn a_folder_that_can_not_be_served() {
 }
 
 #[test]
-fn other_things_that_are_wrong() {
+fn invalid_options_are_explained() {
     let folder = site();
     let listen = ["--listen", "127.0.0.1:0"];
     for (options, wanted) in [
@@ -414,7 +440,7 @@ fn check(file: &Path) -> (Option<i32>, String) {
 }
 
 #[test]
-fn check_warns_of_what_a_server_goes_on_without() {
+fn check_warns_of_unusable_optional_resources() {
     let folder = site();
     let file = folder.file("file", "no folder, and no program");
     let root = folder.path().display();
@@ -481,7 +507,7 @@ fn check_warns_of_what_a_server_goes_on_without() {
 }
 
 #[test]
-fn several_addresses() {
+fn several_listen_addresses_are_served() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &["--listen", "127.0.0.2:0"]);
     let ips: Vec<String> = server

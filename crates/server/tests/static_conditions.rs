@@ -1,4 +1,4 @@
-//! Conditions and ranges, for each way of sending a file: inline, from the arena, from the file.
+//! Conditional and range requests, for each way of sending a file: inline, from the arena, and from the file.
 //!
 //! RFC 9110 §13 (especially the order in §13.2.2) and §14.
 
@@ -40,7 +40,7 @@ fn etag(server: &TestServer, path: &str) -> String {
 }
 
 #[test]
-fn preconditions_count_in_the_order_of_the_rfc() {
+fn preconditions_are_evaluated_in_rfc_9110_order() {
     let (_folder, server) = serve();
     // E stands for the file's ETag.
     let cases = [
@@ -55,7 +55,7 @@ fn preconditions_count_in_the_order_of_the_rfc() {
         ("If-Unmodified-Since: <", 412),
         // An invalid date is ignored (RFC 9110 §13.1.4).
         ("If-Unmodified-Since: yesterday", 200),
-        // Precedence as in RFC 9110 §13.2.2: step 1 before 2,
+        // Order as in RFC 9110 §13.2.2: step 1 before step 2,
         ("If-Match: E\r\nIf-Unmodified-Since: <", 200),
         ("If-Match: \"x\"\r\nIf-Unmodified-Since: >", 412),
         ("If-None-Match: E", 304),
@@ -68,15 +68,15 @@ fn preconditions_count_in_the_order_of_the_rfc() {
         ("If-Modified-Since: >", 304),
         ("If-Modified-Since: <", 200),
         ("If-Modified-Since: yesterday", 200),
-        // 1 and 2 before 3,
+        // steps 1 and 2 before step 3,
         ("If-Match: \"x\"\r\nIf-None-Match: E", 412),
         ("If-Match: E\r\nIf-None-Match: E", 304),
         ("If-Unmodified-Since: <\r\nIf-None-Match: E", 412),
-        // 3 before 4,
+        // step 3 before step 4,
         ("If-None-Match: \"x\"\r\nIf-Modified-Since: @", 200),
         ("If-None-Match: E\r\nIf-Modified-Since: <", 304),
         ("If-Match: \"x\"\r\nIf-Modified-Since: @", 412),
-        // and all before 5.
+        // and all of them before step 5.
         ("If-None-Match: E\r\nRange: bytes=0-1", 304),
         ("If-Modified-Since: @\r\nRange: bytes=0-1", 304),
         ("If-Match: \"x\"\r\nRange: bytes=0-1", 412),
@@ -111,7 +111,7 @@ fn preconditions_count_in_the_order_of_the_rfc() {
 }
 
 #[test]
-fn not_modified_has_the_fields_that_a_cache_needs() {
+fn not_modified_has_last_modified_and_etag() {
     let (_folder, server) = serve();
     let mut client = server.connect();
     for (path, _) in FILES {
@@ -129,7 +129,7 @@ fn not_modified_has_the_fields_that_a_cache_needs() {
 }
 
 #[test]
-fn one_range() {
+fn single_range_gets_206() {
     let (_folder, server) = serve();
     let mut client = server.connect();
     for (path, len) in FILES {
@@ -170,7 +170,7 @@ fn one_range() {
 }
 
 #[test]
-fn several_ranges() {
+fn several_ranges_get_multipart_byteranges() {
     let (_folder, server) = serve();
     let mut client = server.connect();
     for (path, len) in FILES {
@@ -214,7 +214,7 @@ fn several_ranges() {
 }
 
 #[test]
-fn ranges_beyond_the_end_and_ranges_that_are_none() {
+fn unsatisfiable_range_gets_416_and_invalid_range_is_ignored() {
     let (_folder, server) = serve();
     let mut client = server.connect();
     for (path, len) in FILES {
@@ -237,7 +237,7 @@ fn ranges_beyond_the_end_and_ranges_that_are_none() {
             "bytes=0-1,x".to_string(),
             "bytes=1 - 2".to_string(),
             "bytes=-".to_string(),
-            // More than the whole, or too many pieces.
+            // More than the whole file, or too many ranges.
             "bytes=0-,0-,0-".to_string(),
             format!("bytes={}", many.join(",")),
         ] {
@@ -248,7 +248,7 @@ fn ranges_beyond_the_end_and_ranges_that_are_none() {
 }
 
 #[test]
-fn if_range_names_exactly_this_version() {
+fn if_range_requires_a_strong_match() {
     let (_folder, server) = serve();
     let mut client = server.connect();
     for (path, len) in FILES {
@@ -272,7 +272,7 @@ fn if_range_names_exactly_this_version() {
                 "{path} {value}"
             );
         }
-        // An unsatisfiable range with a non-matching If-Range is no error.
+        // If If-Range does not match, an unsatisfiable range is ignored.
         let fields = format!("Range: bytes={len}-\r\nIf-Range: \"x\"\r\n");
         assert_eq!(client.get(path, &fields).status, 200, "{path}");
         assert_eq!(
@@ -283,7 +283,7 @@ fn if_range_names_exactly_this_version() {
     }
 }
 
-/// Field lines for the second half of a file, if it still has the first half's ETag.
+/// The response to a range request for the second half of a file, with the ETag of the first half in If-Range.
 fn resumed(server: &TestServer, tag: &str) -> (u16, Vec<u8>) {
     let fields = format!("Range: bytes=5-\r\nIf-Range: {tag}\r\n");
     let got = server.connect().get("/file", &fields);
@@ -291,8 +291,8 @@ fn resumed(server: &TestServer, tag: &str) -> (u16, Vec<u8>) {
 }
 
 #[test]
-fn a_file_of_the_same_length_and_time_has_another_tag() {
-    // Dates of packages, archives and reproducible builds.
+fn changed_file_of_same_length_and_time_has_another_etag() {
+    // Typical dates of files from packages, archives and reproducible builds.
     for dated_s in [0, 1, 315_532_800, DATED_S] {
         let dated = UNIX_EPOCH + Duration::from_secs(dated_s);
         let folder = TempFolder::new();
@@ -311,14 +311,14 @@ fn a_file_of_the_same_length_and_time_has_another_tag() {
             .connect()
             .get("/file", &format!("If-None-Match: {old}\r\n"));
         assert_eq!(known.status, 200, "{dated_s}");
-        // A meaningless time is not sent.
+        // A meaningless modification time is not sent.
         let says_time = server.get("/file").field("last-modified").is_some();
         assert_eq!(says_time, dated_s == DATED_S, "{dated_s}");
     }
 }
 
 #[test]
-fn servers_with_the_same_files_have_the_same_tags_of_content() {
+fn content_etags_are_equal_on_servers_with_equal_files() {
     let site = || {
         let folder = TempFolder::new();
         for (path, len) in FILES {
@@ -359,7 +359,7 @@ fn servers_with_the_same_files_have_the_same_tags_of_content() {
 }
 
 #[test]
-fn ranges_of_nothing_are_all_of_it() {
+fn ranges_of_an_empty_file_get_200() {
     let folder = TempFolder::new();
     folder.file("empty.txt", "");
     let server = TestServer::serve(PROGRAM, &folder, &[]);

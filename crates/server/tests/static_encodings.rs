@@ -1,4 +1,4 @@
-//! Content codings: prepared beside the file, or compressed once and stored.
+//! Content codings: precompressed files beside the original, and responses that are compressed once and stored.
 //!
 //! RFC 9110 §8.4.1, §12.5.3 (Accept-Encoding), §12.5.5 (Vary).
 
@@ -46,7 +46,7 @@ fn accept(client: &mut TestClient, path: &str, value: &str) -> ClientResponse {
 }
 
 #[test]
-fn text_is_compressed_as_the_client_likes_it() {
+fn text_is_compressed_by_accept_encoding() {
     let folder = TempFolder::new();
     for len in [300, 5_000, 100_000] {
         folder.file(format!("{len}.txt"), prose(len));
@@ -96,7 +96,7 @@ fn text_is_compressed_as_the_client_likes_it() {
 }
 
 #[test]
-fn each_encoding_is_validated_by_its_own_tag() {
+fn each_encoding_has_its_own_etag() {
     let folder = TempFolder::new();
     folder.file("a.css", prose(20_000));
     let server = TestServer::serve(PROGRAM, &folder, &[]);
@@ -135,7 +135,7 @@ fn each_encoding_is_validated_by_its_own_tag() {
 }
 
 #[test]
-fn weights_decide() {
+fn accept_encoding_weights_are_respected() {
     let folder = TempFolder::new();
     folder.file("a.txt", prose(5_000));
     let server = TestServer::serve(PROGRAM, &folder, &[]);
@@ -164,7 +164,7 @@ fn weights_decide() {
 }
 
 #[test]
-fn what_does_not_pay_is_left_alone() {
+fn short_incompressible_and_large_files_are_not_compressed() {
     let folder = TempFolder::new();
     folder.file("short.txt", prose(255));
     folder.file("noise.txt", noise(50_000));
@@ -184,13 +184,13 @@ fn what_does_not_pay_is_left_alone() {
             assert!(got.body == body, "{path}");
         }
     }
-    // Files with a single variant have no Vary.
+    // Files with only one variant have no Vary.
     assert_eq!(client.get("/short.txt", "").field("vary"), None);
     assert_eq!(client.get("/picture.png", "").field("vary"), None);
 }
 
 #[test]
-fn the_second_request_is_a_hit() {
+fn second_request_in_an_encoding_is_a_cache_hit() {
     let folder = TempFolder::new();
     folder.file("a.txt", prose(5_000));
     folder.file("b.txt", prose(5_000));
@@ -206,7 +206,7 @@ fn the_second_request_is_a_hit() {
     }
 }
 
-/// A file with siblings of visibly other contents.
+/// A file with precompressed siblings, whose contents differ visibly from the original.
 fn prepared(folder: &TempFolder, name: &str) {
     folder.file(name, prose(3_000));
     for suffix in ["br", "zst", "gz"] {
@@ -218,7 +218,7 @@ fn prepared(folder: &TempFolder, name: &str) {
 }
 
 #[test]
-fn prepared_siblings_are_served_to_who_accepts_them() {
+fn precompressed_siblings_are_served_by_accept_encoding() {
     let folder = TempFolder::new();
     for name in ["a.json", "a.bin", "sub/index.html"] {
         prepared(&folder, name);
@@ -249,14 +249,14 @@ fn prepared_siblings_are_served_to_who_accepts_them() {
             assert_eq!(client.get(path, &fields).status, 304, "{path} {encoding}");
         }
     }
-    // Requested by its own name, a sibling is an ordinary file.
+    // Requested by its own name, a precompressed sibling is an ordinary file.
     let own = accept(&mut client, "/a.json.gz", "gzip");
     assert_eq!(own.field("content-encoding"), None);
     assert_eq!(own.field("content-type"), Some("application/gzip"));
 }
 
 #[test]
-fn a_sibling_older_than_its_original_is_not_served() {
+fn sibling_older_than_its_original_is_not_served() {
     let folder = TempFolder::new();
     let now = SystemTime::now();
     let ago = |seconds| now - Duration::from_secs(seconds);
@@ -281,7 +281,7 @@ fn a_sibling_older_than_its_original_is_not_served() {
 }
 
 #[test]
-fn a_large_file_has_only_its_prepared_siblings() {
+fn large_file_is_compressed_only_by_siblings() {
     let folder = TempFolder::new();
     folder.file("large.txt", prose(3 << 20));
     folder.file("large.txt.gz", noise(2 << 20));
@@ -303,7 +303,7 @@ fn a_large_file_has_only_its_prepared_siblings() {
 }
 
 #[test]
-fn a_site_may_do_without() {
+fn compression_can_be_disabled_by_site() {
     let folder = TempFolder::new();
     prepared(&folder, "a.json");
     folder.file("b.txt", prose(5_000));

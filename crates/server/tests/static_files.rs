@@ -1,5 +1,6 @@
-//! Files over a socket: methods, persistent connections, pipelining, unwanted bodies. Folders are in `static_folders`,
-//! conditions and ranges in `static_conditions`, content codings in `static_encodings`.
+//! Files over a socket: methods, persistent connections, pipelining, unexpected request bodies. The tests
+//! `static_folders`, `static_conditions` and `static_encodings` cover folders, conditional and range requests, and
+//! content codings.
 //!
 //! RFC 9110 §9 (methods), RFC 9112 §9 (connections).
 
@@ -15,7 +16,7 @@ fn dated() -> SystemTime {
     UNIX_EPOCH + Duration::from_secs(DATED_S)
 }
 
-/// Bytes that differ by position, so that a misplaced piece is detected.
+/// Bytes that depend on their position, so that misplaced parts are detected.
 fn pattern(len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| (at / 7 % 251) as u8 ^ (at >> 13) as u8)
@@ -36,7 +37,7 @@ fn request(line: &str, fields: &str) -> String {
     format!("{line}\r\nHost: test\r\n{fields}\r\n")
 }
 
-/// The head of a complete HTTP/1.1 response, without its date and ETag.
+/// The head of a complete HTTP/1.1 response, without Date and ETag.
 fn whole_head(content_type: &str, len: usize, end: &str) -> String {
     format!(
         "HTTP/1.1 200 OK\r\n\
@@ -53,7 +54,7 @@ fn without_tag(got: &ClientResponse) -> String {
 }
 
 #[test]
-fn get_and_head_of_every_size() {
+fn get_and_head_are_answered_for_every_size() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
@@ -64,7 +65,7 @@ fn get_and_head_of_every_size() {
         ("/empty.txt", "text/plain; charset=utf-8", Vec::new()),
     ] {
         let head = whole_head(content_type, body.len(), "");
-        // First loaded, then stored: the responses must be equal.
+        // The first response loads the file, the second comes from the cache; both must be equal.
         for round in ["miss", "hit"] {
             let got = client.get(path, "");
             assert_eq!(without_tag(&got), head, "{path} {round}");
@@ -81,7 +82,7 @@ fn get_and_head_of_every_size() {
 }
 
 #[test]
-fn head_of_what_is_no_file_is_get_without_a_body() {
+fn head_of_generated_responses_equals_get_without_body() {
     let folder = site();
     folder.file("folder/file", "x");
     let server = TestServer::serve(PROGRAM, &folder, &["--listing"]);
@@ -97,7 +98,7 @@ fn head_of_what_is_no_file_is_get_without_a_body() {
 }
 
 #[test]
-fn options_says_what_is_allowed() {
+fn options_lists_allowed_methods() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
@@ -112,7 +113,7 @@ fn options_says_what_is_allowed() {
 }
 
 #[test]
-fn http_1_0_closes_unless_asked_to_stay() {
+fn http_1_0_closes_without_keep_alive() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     for (path, content_type, len) in [
@@ -139,7 +140,7 @@ fn http_1_0_closes_unless_asked_to_stay() {
 }
 
 #[test]
-fn http_1_1_stays_unless_asked_to_close() {
+fn http_1_1_persists_without_connection_close() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     for (path, len) in [
@@ -217,7 +218,7 @@ fn expect_mixture(client: &mut TestClient, mixture: &[(String, u16, Vec<u8>)]) {
 }
 
 #[test]
-fn pipelined_answers_come_in_order() {
+fn pipelined_responses_are_in_request_order() {
     let folder = site();
     for number in 0..20 {
         folder.file(format!("{number}.txt"), format!("/{number}.txt"));
@@ -228,7 +229,7 @@ fn pipelined_answers_come_in_order() {
         .iter()
         .map(|(request, ..)| request.as_str())
         .collect();
-    // First without stored responses, then with them; then in pieces with arbitrary ends.
+    // First without stored responses, then with them, then in segments with arbitrary ends.
     for piece_len in [all.len(), all.len(), 7, 100] {
         let mut client = server.connect();
         for piece in all.as_bytes().chunks(piece_len) {
@@ -239,7 +240,7 @@ fn pipelined_answers_come_in_order() {
 }
 
 #[test]
-fn a_client_that_says_all_at_once_and_is_done_gets_all() {
+fn half_closed_client_gets_all_pipelined_responses() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     for _ in 0..2 {
@@ -258,7 +259,7 @@ fn a_client_that_says_all_at_once_and_is_done_gets_all() {
 }
 
 #[test]
-fn a_body_on_get_is_asked_for_and_dropped() {
+fn get_body_gets_100_continue_and_is_discarded() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let mut client = server.connect();
@@ -268,7 +269,7 @@ fn a_body_on_get_is_asked_for_and_dropped() {
     assert_eq!(interim.head, "HTTP/1.1 100 Continue\r\n\r\n");
     client.send("0123456789");
     assert_eq!(client.response().text(), "hello");
-    // A client that has sent its body gets no 100.
+    // If the client has already sent its body, there is no 100.
     let eager = request("GET /small.txt HTTP/1.1", fields) + "0123456789";
     client.send(eager.repeat(2));
     for _ in 0..2 {
@@ -285,7 +286,7 @@ fn a_body_on_get_is_asked_for_and_dropped() {
 }
 
 #[test]
-fn chunked_bodies_and_trailers_are_read_to_their_end() {
+fn chunked_bodies_and_trailers_are_read_completely() {
     let folder = site();
     let server = TestServer::serve(PROGRAM, &folder, &[]);
     let chunked = request("GET /small.txt HTTP/1.1", "Transfer-Encoding: chunked\r\n")

@@ -1,4 +1,4 @@
-//! Folders: index files, redirects to the form with a slash, listings; content types by name.
+//! Folders: index files, redirects to the form with a trailing slash, directory listings; content types by file name.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -9,7 +9,7 @@ use lowroad_testkit::{TempFolder, TestServer};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 #[test]
-fn a_folder_is_answered_with_its_index_file() {
+fn folder_serves_its_index_file() {
     let folder = TempFolder::new();
     folder.file("index.html", "home");
     folder.file("sub/index.html", "below");
@@ -30,7 +30,7 @@ fn a_folder_is_answered_with_its_index_file() {
 }
 
 #[test]
-fn who_serves_a_folder_without_an_index_is_told() {
+fn missing_index_file_is_warned_about() {
     let folder = TempFolder::new();
     folder.file("bare/file", "x");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
@@ -43,7 +43,7 @@ fn who_serves_a_folder_without_an_index_is_told() {
 }
 
 #[test]
-fn explain_names_the_true_cause() {
+fn explain_names_the_cause_of_an_error_status() {
     let folder = TempFolder::new();
     folder.file("site/index.html", "home");
     folder.file("site/bare/file", "x");
@@ -84,7 +84,7 @@ fn explain_names_the_true_cause() {
 }
 
 #[test]
-fn index_names_are_tried_in_their_order() {
+fn index_names_are_tried_in_order() {
     let folder = TempFolder::new();
     folder.file("both/home.txt", "second");
     folder.file("both/start.html", "first");
@@ -106,7 +106,7 @@ fn index_names_are_tried_in_their_order() {
 }
 
 #[test]
-fn a_folder_without_its_slash_is_a_redirect() {
+fn folder_without_trailing_slash_is_redirected() {
     let folder = TempFolder::new();
     folder.file("sub/index.html", "below");
     folder.file("a b&c/d\u{e9}/index.html", "odd");
@@ -118,7 +118,7 @@ fn a_folder_without_its_slash_is_a_redirect() {
         ("/sub?a=1&b=%0d%0aX:y", "/sub/?a=1&b=%0d%0aX:y"),
         ("/a%20b&c/d%C3%A9", "/a%20b%26c/d%C3%A9/"),
         ("/a%20b%26c", "/a%20b%26c/"),
-        // A Location with two leading slashes would name another host.
+        // A Location that begins with two slashes would name another host.
         ("//evil.example", "/evil.example/"),
         ("///evil.example?q", "/evil.example/?q"),
         ("//evil.example//", ""),
@@ -131,7 +131,7 @@ fn a_folder_without_its_slash_is_a_redirect() {
 }
 
 #[test]
-fn no_path_leads_a_redirect_to_another_host() {
+fn folder_redirect_never_leads_to_another_host() {
     let folder = TempFolder::new();
     folder.file("evil.example/sub/index.html", "x");
     folder.file("index.html", "home");
@@ -150,7 +150,7 @@ fn no_path_leads_a_redirect_to_another_host() {
         assert_eq!((got.status, got.field("location")), (400, None), "{path}");
         assert_eq!(got.field("connection"), Some("close"), "{path}");
     }
-    // An absolute target's authority is chosen by the client, and is not repeated.
+    // The client chooses the authority of an absolute target, so a redirect must not repeat it.
     let mut client = server.connect();
     client.send("GET http://evil.example//evil.example/sub HTTP/1.1\r\nHost: evil.example\r\n\r\n");
     let got = client.response();
@@ -169,7 +169,7 @@ fn links(page: &str) -> Vec<String> {
 }
 
 #[test]
-fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
+fn directory_listing_is_sorted_escaped_and_linked() {
     let folder = TempFolder::new();
     for name in [
         "b.txt",
@@ -228,7 +228,7 @@ fn a_list_is_sorted_escaped_and_leads_to_what_it_names() {
 }
 
 #[test]
-fn lists_are_made_only_where_they_are_wanted() {
+fn directory_listing_requires_the_listing_option() {
     let folder = TempFolder::new();
     folder.file("sub/file", "x");
     folder.file(".well-known/file", "x");
@@ -239,7 +239,7 @@ fn lists_are_made_only_where_they_are_wanted() {
 }
 
 #[test]
-fn types_by_name() {
+fn content_type_follows_the_file_extension() {
     let folder = TempFolder::new();
     let types = [
         ("a.html", "text/html; charset=utf-8"),

@@ -1,10 +1,10 @@
-//! A site's own rules: error pages, Cache-Control, redirects, fields; and a server without a cache.
+//! A site's own rules for error pages, Cache-Control, redirects and header fields; and a server without a cache.
 
 use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A site at the folder with these keys and tables.
+/// Runs a server for a site with this folder, and these keys and tables.
 fn run(folder: &TempFolder, rules: &str) -> TestServer {
     let root = folder.path().display();
     let config = format!("[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{root}\"\n{rules}");
@@ -12,7 +12,7 @@ fn run(folder: &TempFolder, rules: &str) -> TestServer {
 }
 
 #[test]
-fn error_pages_are_the_sites_own_and_follow_changes() {
+fn custom_error_pages_are_served_and_follow_changes() {
     let folder = TempFolder::new();
     folder.file("404.html", "<p>own 404");
     folder.file("errors/403.txt", "own 403");
@@ -40,7 +40,7 @@ fn error_pages_are_the_sites_own_and_follow_changes() {
     let got = client.get("/bare/file", "Range: bytes=10-\r\n");
     assert_eq!((got.status, got.text().as_str()), (416, "own 416"));
     assert_eq!(got.field("content-range"), Some("bytes */10"));
-    // The page itself is an ordinary file.
+    // Requested by its path, the error page is an ordinary file.
     assert_eq!(client.get("/404.html", "").status, 200);
 
     folder.file("404.html", "<p>another 404");
@@ -59,7 +59,7 @@ fn error_pages_are_the_sites_own_and_follow_changes() {
 }
 
 #[test]
-fn an_error_page_never_comes_from_outside_the_site() {
+fn error_page_outside_the_site_is_not_served() {
     let (folder, outside) = (TempFolder::new(), TempFolder::new());
     outside.file("secret", "a secret");
     std::os::unix::fs::symlink(
@@ -78,7 +78,7 @@ fn an_error_page_never_comes_from_outside_the_site() {
 }
 
 #[test]
-fn serve_takes_a_404_html_without_being_told() {
+fn serve_uses_404_html_by_default() {
     let folder = TempFolder::new();
     folder.file("404.html", "own");
     let server = TestServer::serve(PROGRAM, &folder, &[]);
@@ -86,7 +86,7 @@ fn serve_takes_a_404_html_without_being_told() {
 }
 
 #[test]
-fn cache_control_by_the_first_pattern_that_matches() {
+fn first_matching_pattern_sets_cache_control() {
     let folder = TempFolder::new();
     for name in [
         "index.html",
@@ -138,7 +138,7 @@ fn cache_control_by_the_first_pattern_that_matches() {
 }
 
 #[test]
-fn an_index_file_keeps_its_rules_in_every_encoding() {
+fn index_file_rules_apply_in_every_encoding() {
     let folder = TempFolder::new();
     folder.file("made/index.html", "text that is worth it ".repeat(100));
     // Only the second index file exists; a stray sibling of the first must not replace it.
@@ -168,7 +168,7 @@ fn an_index_file_keeps_its_rules_in_every_encoding() {
 }
 
 #[test]
-fn redirects_by_rule() {
+fn redirect_rules_are_applied() {
     let folder = TempFolder::new();
     folder.file("old/here.html", "shadowed by a rule");
     folder.file("new/a b", "found");
@@ -206,7 +206,7 @@ fn redirects_by_rule() {
 }
 
 #[test]
-fn fields_are_set_and_removed_by_rule() {
+fn header_rules_set_and_remove_fields() {
     let folder = TempFolder::new();
     folder.file("a.html", "x");
     folder.file("b.txt", vec![b'x'; 200_000]);
@@ -240,7 +240,7 @@ fn fields_are_set_and_removed_by_rule() {
 }
 
 #[test]
-fn set_fields_are_on_every_answer_of_the_site() {
+fn header_rules_apply_to_every_status() {
     let folder = TempFolder::new();
     folder.file("a/file", "0123456789");
     let server = run(
@@ -289,7 +289,7 @@ fn set_fields_are_on_every_answer_of_the_site() {
 }
 
 #[test]
-fn without_a_cache_all_is_the_same_but_slower() {
+fn responses_are_equal_without_a_cache() {
     let folder = TempFolder::new();
     folder.file("index.html", "home");
     folder.file("empty.txt", "");
@@ -320,7 +320,7 @@ fn without_a_cache_all_is_the_same_but_slower() {
             assert!(line.contains("\"outcome\":\"miss\""), "{line}");
         }
     }
-    // Several responses in one write, each from its file.
+    // Several responses in one write, each from a file.
     for (path, ..) in paths {
         client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     }

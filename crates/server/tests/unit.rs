@@ -1,4 +1,4 @@
-//! The server with the restrictions of its systemd unit: few capabilities and system calls.
+//! The server under the restrictions of its systemd unit: few capabilities and few system calls.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -38,17 +38,17 @@ pages = "db"
 "#;
 
 #[test]
-fn everything_works_within_the_unit() {
+fn all_features_work_in_the_systemd_unit() {
     if !UnitFile::can_be_applied() {
         return skip(
-            "everything_works_within_the_unit",
+            "all_features_work_in_the_systemd_unit",
             "no root, or no systemd-analyze",
         );
     }
     let folder = TempFolder::new();
     let at = |name: &str| folder.path().join(name);
     fs::set_permissions(folder.path(), Permissions::from_mode(0o755)).expect("a mode");
-    // Opened after the start by the privileged helper.
+    // The privileged helper opens this file after the start.
     let users = folder.file(
         "users",
         "ann:$2y$04$abcdefghijklmnopqrstuuJXCVvd1PB9P9kH2YVTeHmYtYPnKfhCe\n",
@@ -67,7 +67,7 @@ fn everything_works_within_the_unit() {
     fs::set_permissions(script, Permissions::from_mode(0o755)).expect("a mode");
     let wasm = Path::new(REPOSITORY).join("examples/modules/hello-wasm-c.wasm");
     fs::copy(wasm, at("hello.wasm")).expect("a copy");
-    // The unit's user may not reach the build folder.
+    // The unit's user may have no access to the build folder.
     fs::copy(PROGRAM, at("lowroad")).expect("a copy");
     let config = CONFIG.replace("DIR", &folder.path().display().to_string());
     let config = folder.file("lowroad.toml", config);
@@ -104,10 +104,10 @@ fn everything_works_within_the_unit() {
 }
 
 #[test]
-fn all_addresses_are_those_of_ipv4_where_ipv6_is_missing() {
+fn wildcard_listener_is_ipv4_without_ipv6() {
     if !UnitFile::can_be_applied() {
         return skip(
-            "all_addresses_are_those_of_ipv4_where_ipv6_is_missing",
+            "wildcard_listener_is_ipv4_without_ipv6",
             "no root, or no systemd-analyze",
         );
     }

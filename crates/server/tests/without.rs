@@ -1,4 +1,5 @@
-//! A server without any optional feature reports that where it matters. `tools/static.sh` builds one and sets its path.
+//! A server built without any optional feature reports missing features where they are needed. `tools/static.sh` builds
+//! one and sets its path.
 
 use std::process::{Command, Output};
 
@@ -18,7 +19,7 @@ fn refusal(arguments: &[&str]) -> String {
 
 #[test]
 #[ignore = "by tools/static.sh"]
-fn commands_that_are_lacking_say_so() {
+fn commands_of_missing_features_are_explained() {
     for (arguments, feature) in [
         (&["attach", "80", "--interface", "lo"][..], "softirq"),
         (&["detach", "80"], "softirq"),
@@ -37,7 +38,7 @@ fn commands_that_are_lacking_say_so() {
 
 #[test]
 #[ignore = "by tools/static.sh"]
-fn routes_that_are_lacking_are_told_with_their_place() {
+fn routes_of_missing_features_name_their_location() {
     let folder = TempFolder::new();
     folder.file("a.wasm", "");
     let config = "[[module]]\n\

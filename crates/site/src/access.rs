@@ -1,8 +1,8 @@
-//! The access log: records of requests in progress, and their entries.
+//! The access log: records of requests in progress, and the log entries.
 //!
-//! A worker collects entries ([`crate::access_sink`]) and passes them to the log once per turn of its event loop; the
-//! log's thread writes lines at most [`WRITE_DELAY`] later. If that thread is too slow, entries are dropped and counted; a
-//! worker never waits for it. Records are reused, so that an entry allocates nothing.
+//! A worker collects entries ([`crate::access_sink`]) and passes them to the log once per turn of its event loop. the
+//! log's thread writes lines at most [`WRITE_DELAY`] later. If that thread is too slow, entries are dropped and counted: a
+//! worker never waits for it. Records are reused, so that an entry needs no allocation.
 
 use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
@@ -19,29 +19,29 @@ use lowroad_store::clock;
 
 use crate::access_sink::AccessSink;
 
-/// The source of a response, for the log and the cache counters.
+/// The source of a response, as shown in the log and the cache counters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RequestOutcome {
-    /// The store, from memory.
+    /// A stored response or file in memory.
     Hit,
     /// A file that had to be loaded or checked first.
     Miss,
-    /// Generated for this request: redirects by rule, refusals.
-    Made,
-    /// A program.
+    /// A response generated for this request: a redirect by rule, or a refusal.
+    Generated,
+    /// A program (handler other than an origin); the response was not stored.
     Program,
-    /// The store, although stale: stale use was allowed, or the origin failed.
+    /// A stale stored response: staleness was allowed, or the origin failed.
     Stale,
-    /// The store, after a request to the origin or an equal, concurrent request.
+    /// A stored response, after a request to the origin by this request or by an equal, concurrent one.
     Stored(HitKind),
-    /// The store, after a call of a program.
+    /// A stored response, after a call of a program by this request or by an equal, concurrent one.
     ProgramStored(HitKind),
     /// An origin; the response was not stored.
     Passed,
 }
 
 impl RequestOutcome {
-    /// The outcome of a request with a response that was stored, or was found in the store after all.
+    /// The outcome for a response that was stored by a call, or that was found in the store while waiting for a call.
     pub fn from_hit(hit_kind: HitKind, is_origin: bool) -> RequestOutcome {
         match is_origin {
             true => RequestOutcome::Stored(hit_kind),
@@ -49,17 +49,16 @@ impl RequestOutcome {
         }
     }
 
-    /// The word in the log.
+    /// The word that is logged.
     pub fn as_str(self) -> &'static str {
         match self {
             RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => "hit",
-            RequestOutcome::Miss | RequestOutcome::Stored(HitKind::Made | HitKind::Shared) => {
-                "miss"
-            }
-            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::ProgramStored(_) => {
-                "made"
-            }
-            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::OnError) => "stale",
+            RequestOutcome::Miss
+            | RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced) => "miss",
+            RequestOutcome::Generated
+            | RequestOutcome::Program
+            | RequestOutcome::ProgramStored(_) => "made",
+            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::StaleIfError) => "stale",
             RequestOutcome::Stored(HitKind::Validated) => "revalidated",
             RequestOutcome::Passed => "pass",
         }
@@ -69,24 +68,24 @@ impl RequestOutcome {
     fn level(self) -> &'static str {
         match self {
             RequestOutcome::Program | RequestOutcome::ProgramStored(_) => "module",
-            RequestOutcome::Stored(HitKind::Made | HitKind::Shared | HitKind::Validated)
+            RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced | HitKind::Validated)
             | RequestOutcome::Passed => "origin",
             _ => "worker",
         }
     }
 }
 
-/// Maximum time that a line waits to be written with others.
+/// The maximum time for which a line is held back in order to be written together with others.
 pub const WRITE_DELAY: Duration = Duration::from_millis(200);
 
-/// The line of a refused request, and its fields, are truncated to this length.
+/// The request line of a refused request, and its fields, are truncated to this length.
 const LINE_LEN_MAX: usize = 1024;
-/// Maximum number of unused records kept for later requests.
+/// Maximum number of unused records that are kept for later requests.
 const SPARE_COUNT_MAX: usize = 64;
-/// A record with more memory than this is freed.
+/// A record that uses more memory than this is freed.
 const SPARE_LEN_MAX: usize = 4 * 1024;
 
-/// The record of a request until its response is complete. Missing texts are empty.
+/// The record of a request, kept until its response is complete. Missing texts are empty.
 pub struct AccessRecord {
     peer: IpAddr,
     unix_ms: u64,
@@ -95,7 +94,7 @@ pub struct AccessRecord {
     outcome: RequestOutcome,
     /// The authenticated user.
     user: Vec<u8>,
-    /// The request line, in HTTP/1 form for every protocol.
+    /// The request line, in the form of HTTP/1 for every protocol.
     line: Vec<u8>,
     host: Vec<u8>,
     referer: Vec<u8>,
@@ -111,7 +110,7 @@ impl AccessRecord {
             unix_ms: 0,
             started_us: 0,
             status: 0,
-            outcome: RequestOutcome::Made,
+            outcome: RequestOutcome::Generated,
             user: Vec::new(),
             line: Vec::new(),
             host: Vec::new(),
@@ -141,7 +140,7 @@ impl AccessRecord {
     }
 
     fn set_request(&mut self, request: &Request<'_>, exchange: &Exchange) {
-        // An unverified name would let clients write any user into the log.
+        // Only a verified name is logged: otherwise clients could write any user name into the log.
         if exchange.is_user
             && let Some(credentials) = BasicCredentials::from_request(request)
         {
@@ -165,20 +164,20 @@ impl AccessRecord {
         }
     }
 
-    /// Sets the line of input that is not a request.
+    /// Sets the line for input that is not a request.
     fn set_malformed(&mut self, input: &[u8]) {
         let line = first_line(input);
-        // The input may be anything, so its part of the log is bounded.
+        // The input may be arbitrary, so only its beginning is logged.
         let len = line.len().min(LINE_LEN_MAX);
         self.line.extend_from_slice(&line[..len]);
     }
 
-    /// Sets the parts of a refused request.
+    /// Sets the known parts of a refused request.
     fn set_partial(&mut self, partial: &PartialRequest<'_>, exchange: &Exchange) {
         self.set_malformed(partial.line);
         if partial.line.is_empty() && !partial.method.is_empty() {
             let target_len = partial.target.len().min(LINE_LEN_MAX);
-            // HTTP/2 has no request line, so it is assembled.
+            // HTTP/2 has no request line, so one is assembled.
             let protocol = exchange.protocol.as_str().as_bytes();
             let words = [partial.method, &partial.target[..target_len], protocol];
             self.line = words.join(&b' ');
@@ -216,14 +215,14 @@ impl AccessRecord {
 /// A worker's access log.
 pub struct WorkerAccessLog {
     sink: AccessSink,
-    /// The entries have durations and fractions of a second. The log then reads the clocks itself: the event loop reads
-    /// them once a turn, and they advance by several ms.
+    /// Whether entries contain durations and fractions of a second. The precise clocks are then read for each line: the
+    /// event loop reads its clock once per turn, which may take several ms.
     is_precise: bool,
     spare: SpareRecords,
 }
 
 impl WorkerAccessLog {
-    /// A log into `sink`.
+    /// Creates a log that writes to `sink`.
     pub fn new(sink: LineSink, format: AccessLogFormat) -> WorkerAccessLog {
         WorkerAccessLog {
             sink: AccessSink::new(sink, format),
@@ -232,7 +231,7 @@ impl WorkerAccessLog {
         }
     }
 
-    /// Marks the arrival of a request.
+    /// Records the arrival time of a request.
     pub fn mark_start(&self, exchange: &mut Exchange) {
         if self.is_precise {
             exchange.started_us = clock::monotonic_us();
@@ -252,21 +251,21 @@ impl WorkerAccessLog {
         record
     }
 
-    /// Creates the record of a request that was refused before it was read whole.
+    /// Creates the record of a request that was refused before it was read completely.
     pub fn record_refused(
         &mut self,
         partial: &PartialRequest<'_>,
         exchange: &Exchange,
         status: StatusCode,
     ) -> Box<AccessRecord> {
-        let mut record = self.begin_record(exchange, status.code(), RequestOutcome::Made);
+        let mut record = self.begin_record(exchange, status.code(), RequestOutcome::Generated);
         self.mark_started(&mut record);
         record.set_partial(partial, exchange);
         record
     }
 
-    /// Creates the record of a connection that is passed through, from its first request; without one, from its bytes.
-    /// Its responses are not interpreted, so the status is 0.
+    /// Creates the record of a connection that is passed through: from its first request, or, if that could not be
+    /// parsed, from its bytes. Its responses are not interpreted, so the status is 0.
     pub fn record_passed(
         &mut self,
         request: Option<&Request<'_>>,
@@ -288,24 +287,24 @@ impl WorkerAccessLog {
         status: u16,
         outcome: RequestOutcome,
     ) -> Box<AccessRecord> {
-        // Reused, so that a request allocates nothing for its log line.
+        // Reuses a record, so that the log line needs no allocation.
         let mut record = self.spare.take();
         record.set_exchange(exchange, status, outcome);
         if self.is_precise {
-            // The exchange's time has seconds only.
+            // The time in `exchange` has a resolution of one second.
             record.unix_ms = clock::unix_ms();
         }
         record
     }
 
-    /// For requests without a marked start.
+    /// Sets the start time for requests whose arrival was not recorded.
     fn mark_started(&self, record: &mut AccessRecord) {
         if self.is_precise {
             record.started_us = clock::monotonic_us();
         }
     }
 
-    /// Writes an entry; `is_complete` is false for a truncated response.
+    /// Writes an entry; `is_complete` is false if the response was truncated.
     pub fn write(
         &mut self,
         record: Box<AccessRecord>,
@@ -313,7 +312,7 @@ impl WorkerAccessLog {
         is_complete: bool,
         now_ms: u64,
     ) {
-        // The combined format has no durations, so the coarse clock is enough.
+        // The combined format contains no durations, so the coarse clock is sufficient.
         let now_us = match self.is_precise {
             true => clock::monotonic_us(),
             false => now_ms * 1000,
@@ -323,13 +322,13 @@ impl WorkerAccessLog {
         self.spare.recycle(record);
     }
 
-    /// Passes the gathered entries to the log.
+    /// Passes the collected entries to the log.
     pub fn flush(&mut self) {
         self.sink.flush();
     }
 }
 
-/// Pool of unused records, for reuse of their memory.
+/// Unused records, kept in order to reuse their memory.
 #[derive(Default)]
 struct SpareRecords {
     #[expect(
@@ -347,9 +346,9 @@ impl SpareRecords {
 
     fn recycle(&mut self, mut record: Box<AccessRecord>) {
         let memory: usize = record.texts().iter().map(|text| text.capacity()).sum();
-        // A burst, or a request with long fields, must not hold memory for good.
+        // A burst of requests, or one with long fields, must not occupy memory forever.
         if memory <= SPARE_LEN_MAX && self.records.len() < SPARE_COUNT_MAX {
-            // Cleared: the texts of one request must not appear in the line of another.
+            // Cleared, so that the texts of one request do not appear in the line of another.
             record.texts().into_iter().for_each(Vec::clear);
             self.records.push(record);
         }
@@ -361,7 +360,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_record_that_is_used_again_is_empty_and_small() {
+    fn reused_access_record_is_empty_and_bounded() {
         let mut spare = SpareRecords::default();
         for number in 0..2 * SPARE_COUNT_MAX {
             let mut record = Box::new(AccessRecord::new());

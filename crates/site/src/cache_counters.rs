@@ -1,25 +1,25 @@
-//! Counts the cache's outcome for each answered request, once per request.
+//! Counts the cache outcome (hit, miss or pass) of each answered request.
 
 use lowroad_engine::counters::WorkerCounter;
 use lowroad_response_cache::storage::HitKind;
 
 use crate::access::RequestOutcome;
 
-/// Cache counters of one worker, their only writer. `hits`, `misses` and `passes` add up to the worker's requests,
-/// except for those in progress.
+/// The cache counters of one worker, which alone writes them. `hits`, `misses` and `passes` add up to the worker's
+/// requests, except for those in progress.
 #[derive(Debug, Default)]
 pub struct CacheCounters {
-    /// Requests answered from the store without a load and without the origin.
+    /// Requests answered from memory, without loading a file and without the origin.
     pub hits: WorkerCounter,
-    /// Hits with a stale stored response.
+    /// Hits whose stored response was stale.
     pub stale: WorkerCounter,
-    /// Requests that needed a load, the origin or a program, for a response that was then in the store.
+    /// Requests that needed a file, the origin or a program, and whose response was then stored.
     pub misses: WorkerCounter,
     /// Misses that were answered by the response to an equal, concurrent request.
     pub coalesced: WorkerCounter,
-    /// Misses after which the origin validated the stored response.
+    /// Misses in which the origin validated the stored response.
     pub revalidated: WorkerCounter,
-    /// Requests without the cache: redirects, refusals, and responses that were not stored.
+    /// Requests that did not use the cache: redirects, refusals, and responses that were not stored.
     pub passes: WorkerCounter,
 }
 
@@ -27,7 +27,7 @@ impl CacheCounters {
     /// Counts one answered request.
     #[inline]
     pub fn count(&self, outcome: RequestOutcome) {
-        // Almost all requests are hits: only this branch is inlined.
+        // Most requests are hits, so only this branch is inlined.
         match outcome {
             RequestOutcome::Hit => self.hits.bump(),
             other => self.count_other(other),
@@ -42,7 +42,7 @@ impl CacheCounters {
             RequestOutcome::Stored(hit_kind) | RequestOutcome::ProgramStored(hit_kind) => {
                 self.count_stored(hit_kind)
             }
-            RequestOutcome::Made | RequestOutcome::Program | RequestOutcome::Passed => {
+            RequestOutcome::Generated | RequestOutcome::Program | RequestOutcome::Passed => {
                 self.passes.bump()
             }
         }
@@ -51,9 +51,9 @@ impl CacheCounters {
     fn count_stored(&self, hit_kind: HitKind) {
         match hit_kind {
             HitKind::Hit => return self.hits.bump(),
-            HitKind::OnError => return self.count_hit_stale(),
-            HitKind::Made => {}
-            HitKind::Shared => self.coalesced.bump(),
+            HitKind::StaleIfError => return self.count_hit_stale(),
+            HitKind::Fetched => {}
+            HitKind::Coalesced => self.coalesced.bump(),
             HitKind::Validated => self.revalidated.bump(),
         }
         self.misses.bump();
@@ -64,7 +64,7 @@ impl CacheCounters {
         self.hits.bump();
     }
 
-    /// Every counter with its name in `lowroad status`.
+    /// All counters, with their names in `lowroad status`.
     pub fn list(&self) -> [(&'static str, u64); 6] {
         [
             ("cache_hits", self.hits.value()),
@@ -82,18 +82,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_outcome_counts_as_one_hit_miss_or_pass() {
+    fn each_outcome_counts_once_as_hit_miss_or_pass() {
         let ways = [
             HitKind::Hit,
-            HitKind::Made,
-            HitKind::Shared,
+            HitKind::Fetched,
+            HitKind::Coalesced,
             HitKind::Validated,
-            HitKind::OnError,
+            HitKind::StaleIfError,
         ];
         let mut outcomes = vec![
             RequestOutcome::Hit,
             RequestOutcome::Miss,
-            RequestOutcome::Made,
+            RequestOutcome::Generated,
             RequestOutcome::Program,
             RequestOutcome::Stale,
             RequestOutcome::Passed,

@@ -1,8 +1,9 @@
-//! The decision: from a request to its answer, top to bottom.
+//! The decision about a request. The steps from request to response are in the order of this file.
 //!
-//! The steps: site, client and class, access rules, method, redirects; then `lookup`: the stored object for the path,
-//! its validity and its content coding; then `responder` writes the response. A file that is not in memory is loaded
-//! by a helper thread, and the request resumes when the load ends.
+//! The steps: find the site, the client and the class; check the access rules and the method; apply redirects; then
+//! `lookup` finds the stored object for the path, checks its validity and selects a content coding; finally `responder`
+//! writes the response. A file that is not in memory is loaded by a helper thread, and the request is resumed when the
+//! file is loaded.
 
 mod access;
 mod context;
@@ -55,7 +56,7 @@ pub use context::RequestDecision;
 pub use effects::{DiskRecall, Effects, LoadProgress, TraceEvent};
 pub use level_offer::LevelOffer;
 
-/// Serves the sites on one worker.
+/// The HTTP service of one worker: serves all sites.
 pub struct SiteService {
     sites: Arc<SiteTable>,
     calls: HandlerCalls,
@@ -77,22 +78,22 @@ pub struct DecisionScratch {
 pub struct RequestDecider<'d, W> {
     /// All sites.
     pub sites: &'d SiteTable,
-    /// The effects that are open to the decision: stored responses, loads, handler calls.
+    /// The effects that the decision may have: stored responses, loading files, calling handlers.
     pub effects: &'d W,
-    /// Receives the faults.
+    /// The error log.
     pub logger: &'d ErrorLogger,
     /// Reusable buffers.
     pub scratch: &'d mut DecisionScratch,
 }
 
-/// Sends nothing: the receiver learns from its drop that the command has been carried out.
+/// A channel on which nothing is sent: dropping the sender signals that the command was carried out.
 pub type DoneSignal = Sender<Infallible>;
 
-/// A change by an operator, or a request without a connection.
+/// A command to a worker: a change of its sites, or a request that arrived without a connection.
 pub enum WorkerCommand {
-    /// Serve these sites from now on. The sender of the command waits for the signal's drop.
+    /// Use these sites from now on. Dropping the signal tells the sender of the command that it was carried out.
     Sites(Arc<SiteTable>, DoneSignal),
-    /// Answer this request for the level below.
+    /// Answer this request of the level below.
     Offer(Box<LevelOffer>),
 }
 
@@ -115,12 +116,12 @@ impl SiteService {
         }
     }
 
-    /// How the cache answered this worker's requests.
+    /// The cache counters of this worker.
     pub fn cache_counters(&self) -> Arc<CacheCounters> {
         self.cache_counters.clone()
     }
 
-    /// This worker's metrics of requests.
+    /// The request metrics of this worker.
     pub fn request_metrics(&self) -> Arc<RequestMetrics> {
         self.metrics.metrics()
     }
@@ -134,7 +135,7 @@ impl SiteService {
         }
     }
 
-    /// Resumes a request that waited.
+    /// Resumes a deferred request.
     fn answer_pending(
         &mut self,
         pending: Box<PendingRequest>,
@@ -159,7 +160,7 @@ impl SiteService {
         let decision = self.decider().resume(wait_context, outcome, &mut responder);
         match method.filter(|method| *method != request.method) {
             None => self.record_decision(decision, &request, exchange),
-            // A rewritten request may run with another method; the log records the method that the client sent.
+            // A rewritten request may have another method; the method that the client sent is logged.
             Some(method) => {
                 let mut logged_request = request.clone();
                 logged_request.method = method;
@@ -181,7 +182,7 @@ impl SiteService {
                 ServiceOutcome::AfterBody(pending)
             }
             RequestDecision::Deferred(pending) => ServiceOutcome::Deferred {
-                // Only a handler's call is worth cancelling when the client leaves.
+                // Only a call of a handler is worth cancelling when the client disconnects.
                 cancel_on_disconnect: matches!(
                     pending.wait_context.wait_reason,
                     WaitReason::Program { .. }
@@ -200,7 +201,7 @@ impl SiteService {
 }
 
 impl<W: Effects> RequestDecider<'_, W> {
-    /// Decides about a request: responds, defers it, or closes the connection.
+    /// Decides about a request: responds to it, defers it, or closes the connection.
     #[inline]
     pub fn decide(
         self,
@@ -224,7 +225,7 @@ impl<W: Effects> RequestDecider<'_, W> {
         {
             return generated_response(status);
         }
-        // RFC 9110 §15.5.20: the connection was made for a name with other certificates.
+        // 421 if the TLS connection was made for a name with other certificates (RFC 9110 §15.5.20).
         if let Some(tls) = &responder.exchange.tls
             && self
                 .sites
@@ -238,7 +239,8 @@ impl<W: Effects> RequestDecider<'_, W> {
         let mut client_request;
         let request = match reported {
             None => request,
-            // The proxy's authority has selected the site; the rest of the decision uses the client's authority.
+            // The authority set by the proxy has selected the site; from here on, the authority that the client used
+            // counts.
             Some(authority) => {
                 client_request = request.clone();
                 client_request.authority = Some(authority);
@@ -262,13 +264,13 @@ impl<W: Effects> RequestDecider<'_, W> {
             }
             _ => return generated_response(responder.other_method(SitePath { site, path: b"/" })),
         };
-        // A path that no file can have (such as one with an encoded slash) may still be a handler's.
+        // A path that no file can have (for example, with an encoded slash) may still belong to a handler.
         let mut is_for_files = true;
         let raw_path = path;
         let path = if plain {
             raw_path
         } else {
-            // A decoded path is never longer.
+            // Decoding never lengthens a path.
             self.scratch.path.resize(raw_path.len(), 0);
             match decode_path(site, raw_path, &mut self.scratch.path) {
                 Ok((path, is_plain)) => {
@@ -283,7 +285,7 @@ impl<W: Effects> RequestDecider<'_, W> {
                 }
             }
         };
-        // Before the redirect to https: certificate authorities ask for challenges in plain text (RFC 8555 §8.3).
+        // Before the redirect to https: challenges are requested over plain http (RFC 8555 §8.3).
         if let Some(token) = path.strip_prefix(CHALLENGES)
             && let Some(answer) = self.sites.challenge(token)
         {
@@ -312,7 +314,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             is_fallback: false,
             rewritten_target: None,
         };
-        // Before the access rules: no password is verified for a client without the certificate.
+        // Before the access rules, so that no password is verified for a client without the required certificate.
         if !has_required_certificate(&context.matches, responder.exchange) {
             self.effects.trace(TraceEvent::NoClientCertificate);
             return generated_response(
@@ -320,12 +322,12 @@ impl<W: Effects> RequestDecider<'_, W> {
             );
         }
         if request.method == Method::Purge
-            // Otherwise a handler may answer PURGE itself.
+            // Without `purge_from`, routes may handle PURGE as an ordinary method.
             && (!site.rules.config.purge_from.is_empty() || site.routes.is_empty())
         {
             return purge::handle_purge(self.effects, &context, responder);
         }
-        // Before the access rules: refusals count against the class's rate, too.
+        // Before the access rules: requests that they refuse count against the rate of the class as well.
         if let Some(classes) = &self.sites.classes
             && let Err(status) =
                 admit_to_class(classes, self.effects, context.site_path(), responder)
@@ -342,7 +344,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             ) {
                 Ok(()) => {}
                 Err(AccessRefusal::Answered(status)) => return generated_response(status),
-                Err(AccessRefusal::Waits(rule)) => {
+                Err(AccessRefusal::NeedsPassword(rule)) => {
                     return context.wait_for_password(responder, rule);
                 }
             }
@@ -356,14 +358,14 @@ impl<W: Effects> RequestDecider<'_, W> {
         handle_admitted(lookup, &context, responder)
     }
 
-    /// Resumes the decision where the request had to wait.
+    /// Resumes the decision at the point where the request was deferred.
     fn resume(
         self,
         mut pending: WaitContext,
         outcome: Option<HandlerOutcome>,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        // The target of the wait: after a rewrite, it is not the request's.
+        // The target for which the request waits; after a rewrite it differs from the request's target.
         let (raw_path, query) = match (&pending.rewritten_target, responder.request.target) {
             (Some(rewritten), _) => (rewritten.path(), rewritten.query()),
             (None, RequestTarget::Origin { path, query, .. }) => (path, query),
@@ -391,7 +393,7 @@ impl<W: Effects> RequestDecider<'_, W> {
             key: &mut self.scratch.key,
         };
         let Some(wait_end) = pending.wait_reason.end(outcome) else {
-            // Refused, not resumed: a wrong event must not let a request pass that waits for its password check.
+            // Refused instead of resumed: a wrong event must not admit a request whose password check is pending.
             let message = "a request was resumed by an event that it did not wait for";
             self.logger.error(format_args!("internal error: {message}"));
             return generated_response(
@@ -452,7 +454,9 @@ impl<W: Effects> RequestDecider<'_, W> {
                 ) {
                     Ok(()) => handle_admitted(lookup, &context, responder),
                     Err(AccessRefusal::Answered(status)) => generated_response(status),
-                    Err(AccessRefusal::Waits(rule)) => context.wait_for_password(responder, rule),
+                    Err(AccessRefusal::NeedsPassword(rule)) => {
+                        context.wait_for_password(responder, rule)
+                    }
                 }
             }
             WaitEnd::Body => lookup.serve(&context, responder),
@@ -460,16 +464,16 @@ impl<W: Effects> RequestDecider<'_, W> {
     }
 }
 
-/// The status in the log if the client closed its connection before the response (as in nginx).
+/// The status that is logged if the client disconnected before the response (as in nginx).
 const CLIENT_GONE: StatusCode = StatusCode::new(499).expect("within the range");
 
-/// Timeout for connecting to the server of a connection that is passed through.
+/// The timeout for connecting to the server to which a connection is passed through.
 const CONNECT_TIMEOUT_MS: u64 = 5_000;
 
-/// The path prefix at which a certificate authority validates that this server owns a name (RFC 8555 §8.3).
+/// The path prefix of ACME http-01 challenges, by which an authority validates control of a name (RFC 8555 §8.3).
 const CHALLENGES: &[u8] = b"/.well-known/acme-challenge/";
 
-/// Finds the class of a request and takes one request of the class's rate; answers the request if the rate is exceeded.
+/// Finds the class of a request and takes one request from the rate of the class; if the rate is exceeded, responds.
 #[inline(never)]
 fn admit_to_class(
     classes: &Arc<ClassTable>,
@@ -483,7 +487,7 @@ fn admit_to_class(
     result.map_err(|retry_after_s| responder.refuse_rate_limited(site_path, retry_after_s))
 }
 
-/// The https location for a request in plain text, if its site redirects to TLS.
+/// The https location for a plain-text request, if its site redirects to TLS.
 fn https_location(
     sites: &SiteTable,
     site: &Site,
@@ -492,10 +496,10 @@ fn https_location(
     site.rules.config.tls.as_ref().filter(|tls| tls.redirect)?;
     let request = responder.request;
     let mut name = [0; 256];
-    // Without an authority there is no host name to redirect to.
+    // A redirect needs a host name.
     let host = host::normalize(request.authority?, &mut name)?;
     let mut location = match &responder.exchange.forwarded {
-        // The client connects to the proxy, which listens on the default port.
+        // The client connects to the proxy, so the proxy's default port is used.
         Some(forwarded) if forwarded.is_https.is_some() => [b"https://", host].concat(),
         _ => sites.https_url(site, host)?,
     };
@@ -510,7 +514,7 @@ fn https_location(
     Some(location)
 }
 
-/// The site of a refused request, and its path ("/" if it can't be decoded).
+/// The site of a refused request, and its path ("/" if the path cannot be decoded).
 fn find_site<'s>(
     sites: &'s SiteTable,
     listener: ListenerId,
@@ -520,7 +524,7 @@ fn find_site<'s>(
     let mut name = [0; 256];
     let site = sites.find(listener, partial.authority, &mut name)?.site;
     let raw_path = partial.path().unwrap_or(b"/");
-    // A decoded path is never longer.
+    // Decoding never lengthens a path.
     scratch.resize(raw_path.len(), 0);
     let path = match decode_path(site, raw_path, scratch) {
         Ok((path, _)) => path,
@@ -552,9 +556,9 @@ impl HttpService for SiteService {
         head: Option<&H1RequestHead<'_>>,
     ) -> Option<PassThroughTarget> {
         let target = self.sites.pass_through(listener)?;
-        // Other requests go to the server behind unchanged.
+        // All other requests are passed through unchanged to the server behind this proxy.
         let is_understood =
-            head.is_some_and(|head| proxy_scope::is_understood(head, &mut self.scratch.path));
+            head.is_some_and(|head| proxy_scope::is_in_scope(head, &mut self.scratch.path));
         (!is_understood).then_some(PassThroughTarget {
             server: target.to,
             source: Some(target.from),
@@ -628,7 +632,7 @@ impl HttpService for SiteService {
                 partial,
                 &mut self.scratch.path,
             ),
-            // No request was read, so there is no site.
+            // No request was read, so the site is unknown.
             ConnectionRefusal::Overload | ConnectionRefusal::ClearText => None,
         };
         if let Some(site_path) = &site_path {
@@ -637,7 +641,7 @@ impl HttpService for SiteService {
         let status = crate::responder::write_refusal(refusal, site_path, response);
         let log = self.log.as_mut();
         let access = log.map(|log| log.record_refused(partial, exchange, status));
-        let made = RequestOutcome::Made;
+        let made = RequestOutcome::Generated;
         Some(self.metrics.record(exchange, status, made, access))
     }
 
@@ -653,7 +657,7 @@ impl HttpService for SiteService {
             path: &pending.wait_context.path,
         };
         let status = crate::responder::write_refusal(refusal, Some(site_path), response);
-        let made = RequestOutcome::Made;
+        let made = RequestOutcome::Generated;
         self.cache_counters.count(made);
         let log = self.log.as_mut();
         let access = log.map(|log| log.record(&pending.request.get(), exchange, status, made));
@@ -661,19 +665,19 @@ impl HttpService for SiteService {
     }
 
     fn abandoned(&mut self, pending: Box<PendingRequest>, exchange: &mut Exchange) {
-        // The request may have waited for any event; the store has not answered it, so it counts as passed.
+        // The store did not answer the request, for whichever event it was waiting, so it counts as passed.
         self.cache_counters.count(RequestOutcome::Passed);
         let (outcome, request) = (RequestOutcome::Miss, pending.request.get());
         let log = self.log.as_mut();
         let access = log.map(|log| log.record(&request, exchange, CLIENT_GONE, outcome));
         let record = self.metrics.record(exchange, CLIENT_GONE, outcome, access);
-        // At once: no response will follow.
+        // Recorded immediately, since no response follows.
         self.sent(record, 0, false, exchange.now_ms);
     }
 
     fn proxy_header_rejected(&mut self, proxy: IpAddr, reason: &'static str) {
         let proxy = proxy.to_canonical();
-        // The logger counts repeated messages, so that a proxy can't flood the log.
+        // The logger counts repeated messages instead of writing them, so that a proxy cannot flood the log.
         self.logger
             .warn(format_args!("connection from {proxy} closed: {reason}"));
     }
@@ -688,7 +692,8 @@ impl HttpService for SiteService {
     fn command(&mut self, command: WorkerCommand) {
         match command {
             WorkerCommand::Sites(sites, done_signal) => {
-                // The calls keep the last site's objects, which would keep an old site alive.
+                // The last site's objects, which `calls` keeps for reuse, would keep a site of the old configuration
+                // alive.
                 self.calls.clear_last_site();
                 self.sites = sites;
                 drop(done_signal);

@@ -1,7 +1,7 @@
-//! `lowroad explain`: the answer to a request and the steps of the decision.
+//! `lowroad explain`: shows the response to a request, and the steps of the decision.
 //!
-//! The decision is the same as for a client, with effects that change nothing: nothing is counted, stored, renewed or
-//! watched afterwards, and no handler is called. May block on the disk.
+//! The decision is that for a client, with effects that change nothing: no counters, stored responses or watches are
+//! changed, and no handler is called. May block on the disk.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -45,25 +45,25 @@ use crate::explain_files;
 use crate::responder::RequestResponder;
 use crate::sites::SiteTable;
 
-/// The parts of the running server that an explanation reads.
+/// The parts of the running server that an explanation uses.
 pub struct ExplainView {
     /// The sites in force.
     pub sites: Arc<SiteTable>,
     /// The addresses of the listeners.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
-    /// Stored responses.
+    /// The stored responses.
     pub store: Arc<SharedStore>,
     /// Loads files.
     pub fetcher: Arc<FileFetcher<OutcomeWaiter>>,
-    /// Limits of requests.
+    /// The request limits.
     pub limits: RequestLimits,
-    /// Longer files are sent from their file, not from memory.
+    /// Longer files are sent by sendfile, not from memory.
     pub object_len_max: u64,
     /// The error log.
     pub logger: ErrorLogger,
 }
 
-/// Explains how a GET for `url` with these fields would be answered. `None` if no listener has its port.
+/// Explains how a GET request for `url` with these fields would be answered. `None` if no listener uses its port.
 pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<String> {
     let (authority, target) = split(url);
     let is_https = is_https(url);
@@ -78,7 +78,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
             .filter(|(_, address)| address.port() == port)
             .filter(|(id, _)| view.sites.tls_endpoint(*id).is_some() == is_https)
     };
-    // By name, the first listener of the port is as good as any.
+    // For a host name, any listener of the port is suitable; the first is used.
     let exact = at_port().find(|(_, address)| address.ip().to_string() == ip);
     let (listener, _) = exact.or_else(|| at_port().next())?;
     let mut head = format!("GET {target} HTTP/1.1\r\nHost: {authority}\r\n");
@@ -90,7 +90,7 @@ pub fn explain(view: &ExplainView, url: &str, fields: &[String]) -> Option<Strin
     match h1::parse(head.as_bytes(), &view.limits) {
         Ok(Some(_)) => {
             let loader = view.fetcher.loader();
-            // Watches that only the explanation needs are removed again.
+            // Watches that the explanation has added are removed afterwards.
             loader.without_watching(|| walk(view, *listener, &head, &mut out));
         }
         Ok(None) => line(&mut out, "answer", "none: the request is not complete"),
@@ -111,7 +111,7 @@ fn write_refusal(status: StatusCode, reason: &str, out: &mut String) {
     line(out, "why", reason);
 }
 
-/// Decides as for a client and writes the steps to `out`.
+/// Runs the decision for a request, and writes the steps to `out`.
 fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) {
     let mut detached = DetachedResponse::default();
     let Some(request) = detached.request(head.as_bytes(), &view.limits) else {
@@ -125,7 +125,7 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
         clock::now_ms(),
         unix_s,
     );
-    // As if the client had made the TLS connection for this host.
+    // Assumes a TLS connection that the client made for this host.
     exchange.tls = assumed_tls(view, listener, &request);
     let date = date::format(exchange.unix_s);
     let mut responder = RequestResponder {
@@ -147,7 +147,7 @@ fn walk(view: &ExplainView, listener: ListenerId, head: &str, out: &mut String) 
     trace.notes.into_inner().write_to(&decision, out);
 }
 
-/// The TLS parameters that a client of the request's host would have negotiated, at a listener with TLS.
+/// The TLS parameters of a client that connects for the request's host; `None` at a listener without TLS.
 fn assumed_tls(
     view: &ExplainView,
     listener: ListenerId,
@@ -163,7 +163,7 @@ fn assumed_tls(
     }))
 }
 
-/// The effects of an explanation: loads files on its own thread, calls no handler, and records the steps.
+/// The effects of an explanation: loads files on the current thread, calls no handlers, and records the steps.
 struct ExplainTrace<'v> {
     view: &'v ExplainView,
     notes: RefCell<TraceNotes>,
@@ -172,34 +172,34 @@ struct ExplainTrace<'v> {
 /// The text for a body that is sent from the disk cache.
 const ON_DISK: &str = "from the disk cache, by sendfile";
 
-/// The recorded steps, as text.
+/// The recorded steps, as texts.
 #[derive(Default)]
 struct TraceNotes {
     site: Option<String>,
     reason: Option<String>,
-    /// Length and type.
+    /// The length and the media type.
     content: Option<String>,
     route: Option<String>,
-    /// The level that answers if nothing else does.
+    /// The level that answers unless a later step sets another.
     answering_level: &'static str,
     class: Option<String>,
-    /// The client that a trusted proxy reports.
+    /// The client that a trusted proxy reported.
     client: Option<String>,
-    /// The folder of the path's files, if an alias applies.
+    /// The folder of the files, if the path is below an alias.
     alias: Option<String>,
-    /// Rules that match the request.
+    /// The access rules that match the request.
     rules: Vec<String>,
-    /// Rewrites that led to another target.
+    /// The rewrites that were applied.
     rewrites: Vec<String>,
-    /// The last rule refuses the request.
+    /// Whether the last of these rules refuses the request.
     is_refused: bool,
-    /// The object had to be loaded.
+    /// Whether the object had to be loaded.
     is_loaded: bool,
     /// The other content codings of the object.
     other_codings: String,
     trust: &'static str,
     details: Vec<(&'static str, String)>,
-    /// The response is in the disk cache, but not in memory.
+    /// Whether the response is in the disk cache, but not in memory.
     is_on_disk: bool,
 }
 
@@ -209,7 +209,7 @@ impl Effects for ExplainTrace<'_> {
     }
 
     fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet> {
-        // `peek`: an explanation must not change the order of eviction.
+        // `peek`: an explanation must not change the eviction order.
         self.view.store.peek(hash, key)
     }
 
@@ -219,7 +219,7 @@ impl Effects for ExplainTrace<'_> {
 
     fn fetch(&self, request: LoadRequest, _: ExchangeId) -> LoadProgress {
         self.notes.borrow_mut().is_loaded = true;
-        // `make`, not `load`: nothing is stored.
+        // `build`, not `load`: the object is not stored.
         let object = self.view.fetcher.loader().build(&request);
         LoadProgress::Loaded(LoadOutcome::new(&request, object))
     }
@@ -249,8 +249,8 @@ impl Effects for ExplainTrace<'_> {
         if let Some(upstream) = call.route.handler.explain_member(&probe) {
             self.notes.borrow_mut().details.push(("asks", upstream));
         }
-        // The handler is not called.
-        CallStatus::Runs(Box::new(()))
+        // Pretends that the call is running.
+        CallStatus::Running(Box::new(()))
     }
 
     fn refresh(&self, _: &HandlerCall<'_>, _: &mut Exchange) {}
@@ -266,7 +266,7 @@ impl Effects for ExplainTrace<'_> {
         _: IpAddr,
         _: ExchangeId,
     ) -> Option<PasswordOutcome> {
-        // Without an effect on the number of attempts.
+        // Does not count as an attempt.
         Some(passwords.verify_blocking(&credentials))
     }
 
@@ -293,7 +293,7 @@ impl Effects for ExplainTrace<'_> {
             }
             TraceEvent::Class(class_choice) => notes.class = Some(class_choice.text()),
             TraceEvent::Rule(rule) => notes.rules.push(rule.text()),
-            TraceEvent::NotAllowedForms(matches, forms) => {
+            TraceEvent::RuleLimitedToForms(matches, forms) => {
                 for form in matches.form_texts(forms) {
                     let form = String::from_utf8_lossy(&form).into_owned();
                     let form = form.escape_debug();
@@ -302,7 +302,7 @@ impl Effects for ExplainTrace<'_> {
                 }
             }
             TraceEvent::Refused(_) => notes.is_refused = true,
-            TraceEvent::Ruled => {}
+            TraceEvent::HasAccessRules => {}
             TraceEvent::Client(client) => notes.client = Some(client.to_string()),
             TraceEvent::BadTarget(reason) => notes.reason = Some(reason.into()),
             TraceEvent::InternalRoute(route) => {
@@ -343,7 +343,7 @@ impl Effects for ExplainTrace<'_> {
                 };
             }
             TraceEvent::Unused(key, found) => {
-                let reason = key.and_then(|key| self.view.store.refusals.find(key.hash));
+                let reason = key.and_then(|key| self.view.store.unstored_reasons.find(key.hash));
                 notes.record_unused(key, found.map(|(object, _)| &**object), reason);
             }
             TraceEvent::Reused(_, object) => notes.record_reused(object),
@@ -377,7 +377,7 @@ impl TraceNotes {
             }
             ObjectKind::NoIndex(_)
             | ObjectKind::Index(..)
-            | ObjectKind::Filling(..)
+            | ObjectKind::Streaming(..)
             | ObjectKind::Parts(_) => {}
         }
     }
@@ -419,7 +419,7 @@ impl TraceNotes {
         ];
     }
 
-    /// Records the stored response that can't be used, or the reason for its absence.
+    /// Records why a stored response cannot be used, or why there is none.
     fn record_unused(
         &mut self,
         key: Option<&CacheKey>,
@@ -439,7 +439,7 @@ impl TraceNotes {
         let lifetime = found.and_then(|object| object.validity.lifetime());
         let stored = match (lifetime, reason) {
             (Some(lifetime), _) => {
-                let stale_ms = clock::now_ms().saturating_sub(lifetime.until_ms());
+                let stale_ms = clock::now_ms().saturating_sub(lifetime.fresh_until_ms());
                 let source = source(lifetime.source);
                 format!(
                     "yes, but stale for {} s, by {source}: it would be validated",
@@ -460,7 +460,7 @@ impl TraceNotes {
             .for_each(|object| self.record_variant(object));
     }
 
-    /// Records the request fields that select a stored response beside its key (RFC 9111 §4.1).
+    /// Records the request fields that select a stored response in addition to its key (RFC 9111 §4.1).
     fn record_variant(&mut self, object: &StoredObject) {
         let selecting = object.selecting();
         for (name, value) in selecting.into_iter().flat_map(SelectingFields::iter) {
@@ -475,11 +475,11 @@ impl TraceNotes {
             return;
         };
         let now_ms = clock::now_ms();
-        let remaining_s = lifetime.until_ms().saturating_sub(now_ms) / 1000;
+        let remaining_s = lifetime.fresh_until_ms().saturating_sub(now_ms) / 1000;
         let age_s = lifetime.age_s(now_ms);
         let content = object.representation().map(Representation::content);
         let stored = match (&object.kind, content) {
-            (ObjectKind::Filling(..), _) => "yes: its body is still arriving",
+            (ObjectKind::Streaming(..), _) => "yes: its body is still arriving",
             (ObjectKind::Parts(_), _) => "yes, in parts, which include the requested one",
             (_, Some(BodyLocation::Segment(_))) => "yes: its head in memory, its body on the disk",
             _ => "yes",
@@ -495,7 +495,7 @@ impl TraceNotes {
         self.record_variant(object);
     }
 
-    /// Records that a body of `len` bytes would be loaded from disk.
+    /// Records that a body of `len` bytes would be read from disk.
     fn record_on_disk(&mut self, len: u64) {
         self.is_on_disk = true;
         let stored = format!("yes: on the disk, {len} bytes; its head is not in memory now");
@@ -513,7 +513,7 @@ impl TraceNotes {
                     answer = format!("{answer}, {content}");
                 }
                 line(out, "answer", &answer);
-                // The rules are printed below, the refusing one last.
+                // The rules are listed below; the last one refuses.
                 let by_rule = self
                     .is_refused
                     .then(|| "by the last of these rules".to_string());
@@ -544,13 +544,13 @@ impl TraceNotes {
     }
 }
 
-/// The alias of a decoded path and its folder.
+/// The alias and the folder for a decoded path, as text.
 fn alias(rules: &SiteRules, path: &[u8]) -> Option<String> {
     let (alias, folder, _) = rules.alias(path)?;
     Some(format!("{} is {}", alias.path, folder.display()))
 }
 
-/// Path and query as the client sent them.
+/// The path and query, as the client sent them.
 fn target(request: &Request<'_>) -> Vec<u8> {
     let RequestTarget::Origin { path, query, .. } = request.target else {
         return Vec::new();
@@ -563,7 +563,7 @@ fn target(request: &Request<'_>) -> Vec<u8> {
     target
 }
 
-/// The source of a freshness lifetime, as text.
+/// A text for the source of a freshness lifetime.
 fn source(source: LifetimeSource) -> &'static str {
     match source {
         LifetimeSource::SMaxage => "s-maxage",
@@ -572,16 +572,16 @@ fn source(source: LifetimeSource) -> &'static str {
         LifetimeSource::Expires => "Expires",
         LifetimeSource::Ttl => "the route's ttl",
         LifetimeSource::Heuristic => "a tenth of the time since Last-Modified",
-        LifetimeSource::Nothing => "none: it is validated before each use",
+        LifetimeSource::Absent => "none: it is validated before each use",
     }
 }
 
-/// Writes one line of an explanation.
+/// Writes a line of an explanation.
 pub fn line(out: &mut String, name: &str, value: &str) {
     let _ = writeln!(out, "  {name:<22} {value}"); // into memory: does not fail
 }
 
-/// Splits a URL into authority and target.
+/// Splits a URL into its authority and its target.
 pub fn split(url: &str) -> (&str, String) {
     let rest = url.split_once("://").map_or(url, |(_, rest)| rest);
     let rest = rest.split('#').next().unwrap_or(rest);

@@ -1,5 +1,5 @@
-//! Explains why a path of a site's folder is not served. Only `lowroad explain` uses it: it examines the path again,
-//! component by component, so that serving need not record the cause. Ignores routes. Blocks on the disk.
+//! Finds out why a path is not served from a site's folder, for `lowroad explain`. The path is examined again component
+//! by component, so that serving need not record the reason. Routes are ignored. Blocks on the disk.
 
 use std::path::{Path, PathBuf};
 
@@ -9,11 +9,11 @@ use rustix::io::Errno;
 
 use crate::sites::Site;
 
-/// The cause for a decoded path below the folder of a site (of `host`, if each host has a folder); `None` if there is
-/// no cause any more.
+/// The reason for a decoded path below the folder of a site (of `host`, if each host has its own folder); `None` if the
+/// file can be served now.
 pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     let location = site.rules.locate(host, path);
-    // Before the walk, as in the server: the file may well exist.
+    // Checked before the file, as when serving: the file may exist.
     if location.is_hidden(&site.rules) {
         return Some(
             "names that begin with a dot are not served; set hidden = true to serve them".into(),
@@ -46,12 +46,12 @@ pub fn find_cause(site: &Site, host: &[u8], path: &[u8]) -> Option<String> {
     }
 }
 
-/// The reason why a folder has no index.
+/// The reason why no index file of a folder can be served.
 fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
     for name in &site.rules.config.index {
         let file = folder.join(name);
         if statat(CWD, &file, AtFlags::SYMLINK_NOFOLLOW).is_ok() {
-            // The first existing index file decides; `None`: it can be read.
+            // The first existing index file decides; `None` if it can be read.
             let reason = check_component(site, base, &file, true)?;
             return Some(format!("{}: {reason}", file.display()));
         }
@@ -68,11 +68,11 @@ fn index(site: &Site, base: &Path, folder: &Path) -> Option<String> {
     ))
 }
 
-/// The reason why the walk ends at one component of the path.
+/// The reason why a component of the path cannot be passed.
 fn check_component(site: &Site, base: &Path, path: &Path, is_file: bool) -> Option<String> {
     let is_link = statat(CWD, path, AtFlags::SYMLINK_NOFOLLOW)
         .is_ok_and(|stat| FileType::from_raw_mode(stat.st_mode) == FileType::Symlink);
-    // Before the target is examined: it may be outside the site's folder.
+    // Checked before the target, which may be outside the site's folder.
     if is_link {
         let leads_out = || leads_outside(base, path);
         match site.rules.config.symlinks {
@@ -95,15 +95,15 @@ fn check_component(site: &Site, base: &Path, path: &Path, is_file: bool) -> Opti
     unusable(path, is_file)
 }
 
-/// Whether a link leads out of a folder or has an absolute target: neither is followed.
+/// Whether a symbolic link leads out of a folder or has an absolute target; neither is followed.
 fn leads_outside(base: &Path, link: &Path) -> bool {
-    // openat2(2) with RESOLVE_BENEATH refuses absolute links even if they lead back.
+    // openat2(2) with RESOLVE_BENEATH refuses absolute targets, even those below the folder.
     let target = std::fs::read_link(link).unwrap_or_default();
     let resolve = |path: &Path| path.canonicalize().unwrap_or_else(|_| PathBuf::from(path));
     target.is_absolute() || !resolve(link).starts_with(resolve(base))
 }
 
-/// The reason why this process can't read a file or enter a folder.
+/// The reason why this process cannot read a file or search a folder.
 fn unusable(path: &Path, is_file: bool) -> Option<String> {
     let stat = match statat(CWD, path, AtFlags::empty()) {
         Ok(stat) => stat,
@@ -118,7 +118,7 @@ fn unusable(path: &Path, is_file: bool) -> Option<String> {
         }
         _ => return Some("neither a file nor a folder".into()),
     };
-    // With the effective user, as open(2) would.
+    // Checked with the effective user, as for open(2).
     let result = accessat(CWD, path, access, AtFlags::EACCESS);
     result.err().map(describe)
 }
@@ -132,7 +132,7 @@ fn describe(error: Errno) -> String {
     }
 }
 
-/// The user account of the server.
+/// The user that the server runs as, as text.
 fn server_account() -> String {
     let uid = nix::unistd::Uid::effective();
     match nix::unistd::User::from_uid(uid) {

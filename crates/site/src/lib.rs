@@ -1,5 +1,5 @@
-//! Sites: choosing the site of a request and deciding its answer (`decision`), writing the response (`responder`),
-//! logging and counting it (`access`, `request_metrics`), and the same decision as a trace for operators (`explain`, `explain_files`).
+//! Sites: selects the site of a request and decides about it (`decision`), writes the response (`responder`), and logs
+//! and counts it (`access`, `request_metrics`). `explain` and `explain_files` trace the same decision for operators.
 
 #![forbid(unsafe_code)]
 
@@ -17,7 +17,7 @@ pub mod sites;
 #[cfg(feature = "softirq")]
 use lowroad_softirq::fetch::recognition::is_from_daemon;
 
-/// Without the soft-interrupt level, no request comes from its daemon.
+/// In a build without the soft-interrupt level, no request comes from its daemon.
 #[cfg(not(feature = "softirq"))]
 fn is_from_daemon(_: Option<&[u8]>, _: std::net::IpAddr) -> bool {
     false

@@ -1,4 +1,4 @@
-//! The addresses at which the process listens, and the sockets for each worker.
+//! The addresses on which the server listens, and each worker's sockets.
 
 mod addresses;
 mod socket_activation;
@@ -17,7 +17,8 @@ use rustix::io::Errno;
 pub use addresses::ListenerAddresses;
 use socket_activation::AdoptedSocket;
 
-/// Timeout for workers to close a listener; a reload that needs its address again waits at most this long.
+/// The time within which workers must have closed a listener; a reload that needs the address again waits this long at
+/// most.
 const CLOSING_TIMEOUT: Duration = Duration::from_secs(5);
 /// The pause between two probes of such an address.
 const PROBE_PAUSE: Duration = Duration::from_millis(10);
@@ -25,22 +26,22 @@ const PROBE_PAUSE: Duration = Duration::from_millis(10);
 /// The listeners of all sites.
 #[derive(Clone, Default)]
 pub struct ListenerSet {
-    /// The configured addresses and their numbers.
+    /// The configured addresses, with their listener numbers.
     pub ids: HashMap<SocketAddr, ListenerId>,
-    /// Sockets from the supervisor; they replace all configured addresses.
+    /// Sockets passed by the supervisor; if there are any, configured addresses are not opened.
     adopted: Vec<AdoptedSocket>,
-    /// The real addresses: the kernel has replaced port 0.
+    /// The actual addresses, in which the kernel has replaced port 0.
     pub addresses: Vec<(ListenerId, SocketAddr)>,
-    /// Addresses closed recently, and the time until which workers may still accept their last connections.
+    /// Recently closed addresses, and the time until which workers may still accept connections there.
     closing: Vec<(SocketAddr, Instant)>,
     next: u16,
 }
 
-/// Sockets newly opened, for each worker.
+/// Newly opened sockets, for each worker.
 pub type NewSockets = Vec<Vec<(ListenerId, ListenSocket)>>;
 
 impl ListenerSet {
-    /// One listener at an address with its socket outside this process, as in a simulation.
+    /// Creates a set with one listener whose socket is outside this process, as in a simulation.
     pub fn with_address(address: SocketAddr) -> ListenerSet {
         ListenerSet {
             ids: HashMap::from([(address, ListenerId(0))]),
@@ -50,17 +51,18 @@ impl ListenerSet {
         }
     }
 
-    /// The count of numbers given out; all numbers are below it.
+    /// The number of listener numbers assigned so far; all of them are below it.
     pub fn count(&self) -> usize {
         usize::from(self.next)
     }
 
-    /// The listener that accepts connections to an address: its own, else the wildcard of its family, else `[::]`.
+    /// The listener that accepts connections to an address: that of the address itself, else of the wildcard of its
+    /// family, else of `[::]`.
     pub fn find_by_address(&self, local: SocketAddr) -> Option<ListenerId> {
         let any_v4 = SocketAddr::from((Ipv4Addr::UNSPECIFIED, local.port()));
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, local.port()));
         let candidates = match local {
-            // As the kernel chooses: the most specific socket (ip(7), ipv6(7)).
+            // The kernel prefers the most specific socket (ip(7), ipv6(7)).
             SocketAddr::V4(_) => [local, any_v4, any],
             SocketAddr::V6(_) => [local, any, any],
         };
@@ -76,7 +78,7 @@ impl ListenerSet {
         candidates.into_iter().find_map(id)
     }
 
-    /// Records that connections to `client_address` arrive at listener `id` from now on.
+    /// From now on, connections to `client_address` arrive at listener `id`.
     pub fn set_address(&mut self, id: ListenerId, client_address: SocketAddr) {
         for (listener_id, address) in &mut self.addresses {
             if *listener_id == id {
@@ -85,18 +87,19 @@ impl ListenerSet {
         }
     }
 
-    /// Opens `workers` sockets for every configured address that is not open yet, or takes those of the supervisor.
+    /// Opens `workers` sockets for each configured address that is not open yet, or takes the sockets of the
+    /// supervisor.
     ///
     /// # Errors
-    /// The text names the address that can't be opened and the reason. Nothing is changed then.
+    /// An address that cannot be opened, and the reason. The set is unchanged then.
     pub fn open(&mut self, config: &Config, workers: usize) -> Result<NewSockets, String> {
         let mut new_sockets: NewSockets = (0..workers).map(|_| Vec::new()).collect();
         self.adopt(&mut new_sockets)?;
-        // With sockets of a supervisor, the server opens none itself.
+        // With sockets of a supervisor, no configured address is opened.
         if !self.adopted.is_empty() {
             return Ok(new_sockets);
         }
-        // Each address once, though several sites may name it.
+        // Several sites may have the same address.
         let mut added = Vec::new();
         for address in config.sites.iter().flat_map(config::SiteConfig::addresses) {
             if !self.ids.contains_key(address) && !added.contains(address) {
@@ -104,12 +107,13 @@ impl ListenerSet {
             }
         }
         let now = Instant::now();
-        // The workers have closed these by now.
+        // Removes the entries whose sockets the workers have closed by now.
         self.closing.retain(|(_, end)| *end > now);
         let mut ids = Vec::new();
         for (index, address) in added.iter().enumerate() {
             let id = ListenerId(self.next + index as u16);
-            // The probe would find this process's own sockets at a port in use; there, only bind reports conflicts.
+            // At a port that is in use by this process, a probe would find the process's own sockets; bind reports
+            // conflicts there.
             let own_addresses = || self.ids.keys().chain(&added[..index]);
             let needs_probe =
                 address.port() != 0 && !own_addresses().any(|other| other.port() == address.port());
@@ -120,7 +124,7 @@ impl ListenerSet {
                 open_all(address, id, &mut new_sockets)
             };
             let real = match open(*address) {
-                // Without IPv6, the IPv6 wildcard falls back to the IPv4 wildcard.
+                // Without IPv6, the IPv4 wildcard is used instead of the IPv6 wildcard.
                 Err(error) if address.ip() == Ipv6Addr::UNSPECIFIED && is_without_ipv6(&error) => {
                     open(SocketAddr::from((Ipv4Addr::UNSPECIFIED, address.port())))
                 }
@@ -130,7 +134,7 @@ impl ListenerSet {
                 real.map_err(|error| format!("can't listen at {address}: {}", hint(&error)))?;
             ids.push((*address, id, real));
         }
-        // Only after all have been opened: an error leaves the set unchanged.
+        // Added only after all addresses were opened: an error leaves the set unchanged.
         for (address, id, real) in ids {
             self.ids.insert(address, id);
             self.addresses.push((id, real));
@@ -139,8 +143,8 @@ impl ListenerSet {
         Ok(new_sockets)
     }
 
-    /// Checks that an address is free. After this server closes an address, its workers accept the last connections
-    /// there first: waits for them.
+    /// Checks that an address is free. If this server has recently closed the address, waits until its workers have
+    /// accepted the last connections there.
     fn probe(&self, address: SocketAddr) -> io::Result<()> {
         let same_port = self
             .closing
@@ -159,7 +163,7 @@ impl ListenerSet {
         }
     }
 
-    /// Removes the addresses that a configuration no longer names, and returns their numbers.
+    /// Removes the addresses that a configuration no longer contains; returns their listener numbers.
     pub fn close_unused(&mut self, config: &Config) -> Vec<ListenerId> {
         let is_used = |address: &SocketAddr| {
             config
@@ -181,7 +185,7 @@ impl ListenerSet {
                 .iter()
                 .find(|(listener_id, _)| listener_id == id);
             let real = entry.map_or(*address, |(_, real)| *real);
-            // Until then, a new listener at the port waits for the workers to close theirs.
+            // Until `end`, a new listener on the port waits for the workers to close their sockets.
             self.closing.push((real, end));
             self.addresses.retain(|(listener_id, _)| listener_id != id);
         }
@@ -190,7 +194,7 @@ impl ListenerSet {
 
     /// Takes the supervisor's sockets on the first call.
     fn adopt(&mut self, new_sockets: &mut NewSockets) -> Result<(), String> {
-        // A process that has opened listeners has already taken them, or was started without them.
+        // If there are listeners, the sockets were taken before, or there are none.
         if self.next > 0 {
             return Ok(());
         }
@@ -206,7 +210,7 @@ impl ListenerSet {
             });
             self.addresses.extend(address.map(|address| (id, address)));
             for sockets in new_sockets.iter_mut() {
-                // All workers accept from the one socket of the supervisor.
+                // All workers accept from the one socket that the supervisor passed.
                 sockets.push((id, listener.share().map_err(text)?));
             }
         }
@@ -214,16 +218,16 @@ impl ListenerSet {
     }
 }
 
-/// Whether the kernel has no IPv6 or the supervisor forbids it.
+/// Whether IPv6 is unavailable, in the kernel or by the supervisor's sandbox.
 fn is_without_ipv6(error: &io::Error) -> bool {
     matches!(
         Errno::from_io_error(error),
-        // ADDRNOTAVAIL: IPv6 is there but disabled (sysctl disable_ipv6).
+        // ADDRNOTAVAIL: IPv6 is disabled (sysctl disable_ipv6).
         Some(Errno::AFNOSUPPORT | Errno::ADDRNOTAVAIL)
     )
 }
 
-/// Opens a socket for each worker; returns the real address.
+/// Opens a socket for each worker; returns the actual address.
 fn open_all(
     address: SocketAddr,
     id: ListenerId,
@@ -231,7 +235,7 @@ fn open_all(
 ) -> io::Result<SocketAddr> {
     let mut real = address;
     for sockets in new_sockets {
-        // The first socket resolves port 0; the others share its port by SO_REUSEPORT.
+        // Port 0 is resolved by the first socket; the others share the port by SO_REUSEPORT.
         let listener = ListenSocket::open(real)?;
         real = listener.address().unwrap_or(real);
         sockets.push((id, listener));
@@ -255,7 +259,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_come_in_where_the_address_is_meant_most_closely() {
+    fn connection_belongs_to_most_specific_listener() {
         let listening = |addresses: &[&str]| ListenerSet {
             addresses: (0..)
                 .zip(addresses)

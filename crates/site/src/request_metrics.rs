@@ -1,8 +1,8 @@
-//! Metrics of requests: how many, from which level, with which status, and how long they took.
+//! Request metrics: number, level, status and duration of requests.
 //!
-//! Each worker writes its own [`RequestMetrics`] without locks; a scrape adds them up. Durations need a precise clock,
-//! which the event loop does not read. It is read at most twice a turn: when the first request of the turn arrives, and
-//! when the turn, and with it the responses written in it, has ended.
+//! Each worker writes its own [`RequestMetrics`] without locks; a scrape adds up those of all workers. Durations need a
+//! precise clock, which the event loop does not read otherwise. The clock is read at most twice per turn: when the
+//! first request of the turn arrives, and at the end of the turn, when its responses have been written.
 
 use std::sync::{Arc, OnceLock};
 
@@ -17,18 +17,19 @@ use lowroad_store::clock;
 
 use crate::access::{AccessRecord, RequestOutcome};
 
-/// Classes of status codes: the code's first digit. 0 is for connections that are passed through unread.
+/// Classes of status codes: the first digit of the code. 0 is for passed-through connections, whose responses are not
+/// read.
 pub const CODE_CLASSES: [&str; 6] = ["unknown", "1xx", "2xx", "3xx", "4xx", "5xx"];
 
-/// The levels that this process answers at.
+/// The levels at which this process answers.
 pub const LEVELS: [&str; 3] = ["worker", "handler", "origin"];
 
-/// What the cache did for a response, and the level that produced it.
+/// The cache outcome of a response, and the level that generated the response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ResponseSource(u8);
 
 impl ResponseSource {
-    /// Each source with its outcome and the index of its level in [`LEVELS`].
+    /// The name of each source's cache outcome, and the index of its level in [`LEVELS`].
     const ALL: [(&'static str, usize); 8] = [
         ("hit", 0),
         ("miss", 0),
@@ -45,7 +46,7 @@ impl ResponseSource {
         (0..ResponseSource::ALL.len()).map(|index| ResponseSource(index as u8))
     }
 
-    /// The word for what the cache did.
+    /// The name of the cache outcome.
     pub fn outcome(self) -> &'static str {
         ResponseSource::ALL[self.index()].0
     }
@@ -70,21 +71,21 @@ impl From<RequestOutcome> for ResponseSource {
         ResponseSource(match outcome {
             RequestOutcome::Hit | RequestOutcome::Stored(HitKind::Hit) => 0,
             RequestOutcome::Miss => 1,
-            RequestOutcome::Made => 2,
-            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::OnError) => 3,
+            RequestOutcome::Generated => 2,
+            RequestOutcome::Stale | RequestOutcome::Stored(HitKind::StaleIfError) => 3,
             RequestOutcome::Program | RequestOutcome::ProgramStored(_) => 4,
-            RequestOutcome::Stored(HitKind::Made | HitKind::Shared) => 5,
+            RequestOutcome::Stored(HitKind::Fetched | HitKind::Coalesced) => 5,
             RequestOutcome::Stored(HitKind::Validated) => 6,
             RequestOutcome::Passed => 7,
         })
     }
 }
 
-/// Metrics of one worker's requests, by scope.
+/// The request metrics of one worker, by scope.
 pub struct RequestMetrics {
-    /// Allocated with the first request of a scope.
+    /// Allocated at the first request of a scope.
     scopes: Box<[OnceLock<Box<ScopeMetrics>>]>,
-    /// Durations of the event loop's turns that had requests.
+    /// The durations of event loop turns in which requests arrived.
     turns: LatencyHistogram,
 }
 
@@ -98,38 +99,38 @@ impl Default for RequestMetrics {
     }
 }
 
-/// Metrics of the requests of one site or route.
+/// The metrics of the requests of one site or route.
 #[derive(Default)]
 pub struct ScopeMetrics {
-    /// By source and class of status.
+    /// By source and status class.
     requests: [[WorkerCounter; CODE_CLASSES.len()]; ResponseSource::ALL.len()],
-    /// Bytes of bodies that were sent.
+    /// The number of body bytes sent.
     body_bytes: WorkerCounter,
-    /// Responses that were not sent completely.
-    cut: WorkerCounter,
+    /// The number of responses that were not sent completely.
+    truncated: WorkerCounter,
     /// By level, in the order of [`LEVELS`].
     durations: [OnceLock<Box<LevelDurations>>; LEVELS.len()],
 }
 
-/// Durations of the requests of one scope at one level.
+/// The durations of the requests of one scope at one level.
 #[derive(Default)]
 struct LevelDurations {
     whole: LatencyHistogram,
     first_byte: LatencyHistogram,
 }
 
-/// The sum of a scope's metrics over the workers.
+/// The metrics of a scope, added up over all workers.
 #[derive(Default)]
 pub struct ScopeTotals {
-    /// By source and class of status.
+    /// By source and status class.
     pub requests: [[u64; CODE_CLASSES.len()]; ResponseSource::ALL.len()],
-    /// Bytes of bodies that were sent.
+    /// The number of body bytes sent.
     pub body_bytes: u64,
-    /// Responses that were not sent completely.
-    pub cut: u64,
-    /// From a request's head to the end of its response, by level.
+    /// The number of responses that were not sent completely.
+    pub truncated: u64,
+    /// The time from the head of the request to the end of the response, by level.
     pub durations: [LatencyDistribution; LEVELS.len()],
-    /// From a request's head to the head of its response, by level.
+    /// The time from the head of the request to the head of the response, by level.
     pub first_byte: [LatencyDistribution; LEVELS.len()],
 }
 
@@ -155,7 +156,7 @@ impl RequestMetrics {
             }
         }
         totals.body_bytes += metrics.body_bytes.value();
-        totals.cut += metrics.cut.value();
+        totals.truncated += metrics.truncated.value();
         for (level, durations) in metrics.durations.iter().enumerate() {
             if let Some(durations) = durations.get() {
                 durations.whole.add_to(&mut totals.durations[level]);
@@ -165,26 +166,26 @@ impl RequestMetrics {
     }
 }
 
-/// What is known of a response while it is sent.
+/// The data of a response that are needed when it has been sent.
 pub struct ResponseRecord {
     scope: MetricScope,
     source: ResponseSource,
-    /// Whether its duration is that of a request, not of a tunnel.
+    /// Whether the duration is recorded; not for tunnels.
     is_timed: bool,
-    /// When the request's head was complete, monotonic us.
+    /// The time at which the head of the request was complete, monotonic us.
     started_us: u64,
     /// The start of the turn in which the response was written, monotonic us.
     answered_us: u64,
-    /// Its line of the access log, if there is a log.
+    /// The record for the access log, if there is a log.
     pub access: Option<Box<AccessRecord>>,
 }
 
 /// Records the requests of one worker.
 pub struct MetricsRecorder {
     metrics: Arc<RequestMetrics>,
-    /// The time of this turn's first request, monotonic us; 0 before it.
+    /// The time at which the first request of this turn arrived, monotonic us; 0 before it.
     turn_start_us: u64,
-    /// Responses that were sent completely, or cut, in this turn.
+    /// Responses that ended in this turn, completely sent or truncated.
     ended: Vec<EndedResponse>,
 }
 
@@ -242,7 +243,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Counts a connection that is passed through from a request on.
+    /// Counts a connection that is passed through, starting with a request.
     pub fn record_passed(&mut self, access: Option<Box<AccessRecord>>) -> ResponseRecord {
         let source = ResponseSource::from(RequestOutcome::Passed);
         self.count(MetricScope::NO_SITE, source, 0);
@@ -262,13 +263,13 @@ impl MetricsRecorder {
         self.metrics.scope(scope).requests[source.index()][class].bump();
     }
 
-    /// Notes that a response was sent: `body_len` bytes of its body, and all of them if `is_whole`.
+    /// Records the end of a response: `body_len` bytes of its body were sent, all of them if `is_whole`.
     #[inline]
     pub fn sent(&mut self, record: &ResponseRecord, body_len: u64, is_whole: bool) {
         let scope = self.metrics.scope(record.scope);
         scope.body_bytes.add(body_len);
         if !is_whole {
-            scope.cut.bump();
+            scope.truncated.bump();
         }
         if record.is_timed {
             self.ended.push(EndedResponse {
@@ -280,7 +281,7 @@ impl MetricsRecorder {
         }
     }
 
-    /// Records the durations of the turn's responses.
+    /// Records the durations of the responses that ended in this turn.
     #[inline]
     pub fn turn_ended(&mut self) {
         let turn_start_us = std::mem::take(&mut self.turn_start_us);
@@ -303,7 +304,7 @@ impl MetricsRecorder {
             let whole_us = now_us.saturating_sub(ended.started_us);
             let bucket = bucket_index(whole_us);
             durations.whole.record_in(bucket, whole_us);
-            // The head of a response leaves when its turn ends. If that was an earlier turn, its start is known.
+            // A head is sent at the end of the turn that wrote it. Of an earlier turn, only the start time is known.
             if ended.answered_us == turn_start_us {
                 durations.first_byte.record_in(bucket, whole_us);
             } else {
@@ -337,18 +338,18 @@ mod tests {
     }
 
     #[test]
-    fn the_source_of_a_response_agrees_with_its_log_line() {
+    fn response_source_agrees_with_logged_outcome() {
         let ways = [
             HitKind::Hit,
-            HitKind::Made,
-            HitKind::Shared,
+            HitKind::Fetched,
+            HitKind::Coalesced,
             HitKind::Validated,
-            HitKind::OnError,
+            HitKind::StaleIfError,
         ];
         let mut outcomes = vec![
             RequestOutcome::Hit,
             RequestOutcome::Miss,
-            RequestOutcome::Made,
+            RequestOutcome::Generated,
             RequestOutcome::Program,
             RequestOutcome::Stale,
             RequestOutcome::Passed,
@@ -362,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_response_of_one_turn_has_one_duration() {
+    fn response_sent_in_one_turn_has_equal_first_byte_and_total_duration() {
         let mut recorder = MetricsRecorder::default();
         let started_us = recorder.turn_start_us();
         let status = StatusCode::OK;
@@ -372,33 +373,33 @@ mod tests {
         recorder.turn_ended();
         let totals = totals(&recorder);
         assert_eq!(totals.requests[0][2], 1);
-        assert_eq!((totals.body_bytes, totals.cut), (7, 0));
+        assert_eq!((totals.body_bytes, totals.truncated), (7, 0));
         assert_eq!(totals.durations[0].count(), 1);
         assert_eq!(totals.durations[0], totals.first_byte[0]);
     }
 
     #[test]
-    fn the_first_byte_of_a_long_response_is_earlier_than_its_end() {
+    fn first_byte_of_streamed_response_precedes_its_end() {
         let mut recorder = MetricsRecorder::default();
         let started_us = recorder.turn_start_us().saturating_sub(2_000_000);
         let status = StatusCode::OK;
         let record = recorder.record(&exchange(started_us), status, RequestOutcome::Passed, None);
         recorder.turn_ended();
         let first_turn_us = record.answered_us;
-        // Another turn, at a later time.
+        // A later turn.
         while recorder.turn_start_us() == first_turn_us {
             recorder.turn_ended();
         }
         recorder.sent(&record, 7, false);
         recorder.turn_ended();
         let totals = totals(&recorder);
-        assert_eq!(totals.cut, 1);
+        assert_eq!(totals.truncated, 1);
         assert!(totals.first_byte[2].sum_s() >= 2.0);
         assert!(totals.durations[2].sum_s() > totals.first_byte[2].sum_s());
     }
 
     #[test]
-    fn a_tunnel_has_no_duration() {
+    fn tunnel_has_no_duration() {
         let mut recorder = MetricsRecorder::default();
         let record = recorder.record_passed(None);
         recorder.sent(&record, 1000, true);

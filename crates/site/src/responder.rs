@@ -1,4 +1,4 @@
-//! Writes responses: a representation, ranges of it, 304, redirects and refusals. Independent of the HTTP version,
+//! Writes responses: representations, ranges, 304, redirects and error responses. Independent of the HTTP version,
 //! which the engine handles.
 
 mod extra_headers;
@@ -24,24 +24,24 @@ use crate::sites::SitePath;
 use extra_headers::ProgramFields;
 pub use extra_headers::{ExtraHeaders, HeaderLines};
 
-/// The methods of a site's files, as the value of Allow.
+/// The value of Allow for files.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// Retry-After in seconds of an overloaded server.
+/// The value of Retry-After, in seconds, if the server is overloaded.
 const RETRY_AFTER_S: &[u8] = b"1";
-/// The field name Retry-After (RFC 9110 §10.2.3).
+/// The name of the field Retry-After (RFC 9110 §10.2.3).
 pub const RETRY_AFTER: &str = "Retry-After";
 
 /// Writes the response to one request.
 pub struct RequestResponder<'r, 'o> {
     pub request: &'r Request<'r>,
-    /// The connection's facts about the request.
+    /// The properties of the request that its connection determines.
     pub exchange: &'r mut Exchange,
-    /// The response being written.
+    /// The response that is being written.
     pub response: &'r mut ResponseWriter<'o>,
 }
 
 impl RequestResponder<'_, '_> {
-    /// Sends a representation, subject to the request's conditions and ranges.
+    /// Sends a representation, as the request's preconditions and ranges require.
     #[inline]
     pub fn send(&mut self, site_path: SitePath<'_>, representation: &Representation) -> StatusCode {
         if preconditions::may_differ(self.request) {
@@ -51,7 +51,8 @@ impl RequestResponder<'_, '_> {
         StatusCode::OK
     }
 
-    /// Sends a stored response again, with extra headers. Conditions and ranges apply only to a 200 (RFC 9110 §13.2.1).
+    /// Sends a stored response with extra header fields. Preconditions and ranges apply only to a 200 (RFC 9110
+    /// §13.2.1).
     pub fn send_again(
         &mut self,
         site_path: SitePath<'_>,
@@ -59,7 +60,7 @@ impl RequestResponder<'_, '_> {
         extra_headers: &ExtraHeaders<'_>,
     ) -> StatusCode {
         let status = representation.head.status();
-        // The common request has neither conditions nor ranges.
+        // Most requests have neither preconditions nor ranges.
         if status == StatusCode::OK && preconditions::may_differ(self.request) {
             return self.send_on_condition(site_path, representation, Some(extra_headers));
         }
@@ -67,8 +68,8 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Sends a file that a program named, with fields of the program's response. `site_path` is the file's path; `client_path` is
-    /// the path that the client requested.
+    /// Sends a file that a program's response named, with fields of that response. `site_path` is the path of the file;
+    /// `client_path` is the path that the client requested.
     pub fn send_for_program(
         &mut self,
         site_path: SitePath<'_>,
@@ -103,7 +104,7 @@ impl RequestResponder<'_, '_> {
         }
     }
 
-    /// Begins a head with the fields of a stored one.
+    /// Begins a head with the fields of a stored response.
     pub fn begin(
         &mut self,
         status: StatusCode,
@@ -122,13 +123,13 @@ impl RequestResponder<'_, '_> {
         head
     }
 
-    /// Sends head and body as they are stored: the common case.
+    /// Sends a stored head and body unchanged: the common case.
     #[inline]
     fn send_whole(&mut self, representation: &Representation) {
         self.send_built(representation, b"");
     }
 
-    /// Sends a stored response of known length with a few header lines between head and body.
+    /// Sends a stored response of known length, with a few field lines appended to its head.
     #[inline(always)]
     pub fn send_built(&mut self, representation: &Representation, extra_lines: &[u8]) {
         let prepared = PreparedResponse {
@@ -152,7 +153,7 @@ impl RequestResponder<'_, '_> {
         }
     }
 
-    /// Evaluates preconditions first, then the range if If-Range allows (RFC 9110 §13.2.2).
+    /// Evaluates the preconditions, then the ranges if If-Range allows them (RFC 9110 §13.2.2).
     fn send_on_condition(
         &mut self,
         site_path: SitePath<'_>,
@@ -233,13 +234,13 @@ impl RequestResponder<'_, '_> {
         let end = format!("\r\n--{boundary}--\r\n").into_bytes();
         let heads_len: usize = part_heads.iter().map(Vec::len).sum();
         let ranges_len: u64 = ranges.iter().map(|range| range.end - range.start).sum();
-        // Known before the first byte, so the response needs no chunked coding.
+        // Known in advance, so that no chunked coding is needed.
         let len = heads_len as u64 + ranges_len + end.len() as u64;
         let fields = representation.head.shared(representation.bytes());
         let mut head = self.begin(StatusCode::PARTIAL_CONTENT, fields, extra_headers.as_ref());
         let content_type = format!("multipart/byteranges; boundary={boundary}");
         head.field("Content-Type", content_type.as_bytes());
-        // The parts are of the encoded representation (RFC 9110 §14.2).
+        // Ranges are those of the encoded representation (RFC 9110 §14.2).
         let encoding = representation.encoding;
         if encoding != lowroad_http::content_coding::ContentCoding::Identity {
             head.field("Content-Encoding", encoding.as_str().as_bytes());
@@ -259,7 +260,7 @@ impl RequestResponder<'_, '_> {
         site_path: SitePath<'_>,
         representation: &Representation,
     ) -> StatusCode {
-        // A 416 gives the current length (RFC 9110 §15.5.17).
+        // A 416 contains the current length (RFC 9110 §15.5.17).
         let value = format!("bytes */{}", representation.len());
         self.page(
             Some(site_path),
@@ -270,12 +271,12 @@ impl RequestResponder<'_, '_> {
         StatusCode::RANGE_NOT_SATISFIABLE
     }
 
-    /// Answers OPTIONS; refuses other methods with 405.
+    /// Answers OPTIONS; all other methods get 405.
     pub fn other_method(&mut self, site_path: SitePath<'_>) -> StatusCode {
         if self.request.method != Method::Options {
             return self.refuse(Some(site_path), StatusCode::METHOD_NOT_ALLOWED);
         }
-        // OPTIONS: the allowed methods are the answer (RFC 9110 §9.3.7).
+        // The response to OPTIONS contains the allowed methods (RFC 9110 §9.3.7).
         let mut head = self.response.head(StatusCode::NO_CONTENT);
         head.field("Allow", ALLOW.as_bytes());
         let rules = SiteFields::new(
@@ -310,19 +311,20 @@ impl RequestResponder<'_, '_> {
     pub fn redirect_to_tls(&mut self, location: &[u8]) -> StatusCode {
         let status = match self.request.method {
             Method::Get | Method::Head => StatusCode::MOVED_PERMANENTLY,
-            // 308 keeps the method and the body; 301 may turn POST into GET (RFC 9110 §15.4.2).
+            // 308 preserves method and body; 301 may change POST to GET (RFC 9110 §15.4.2).
             _ => StatusCode::PERMANENT_REDIRECT,
         };
-        // Without the site's header fields: they may be meant for TLS only (such as Strict-Transport-Security).
+        // The site's header rules are not applied: they may be intended for TLS only (such as
+        // Strict-Transport-Security).
         let explanation = Some("The page has moved.");
         self.page(None, status, explanation, &[("Location", location)]);
         status
     }
 
-    /// Sends a short, uncacheable text for a program (an ACME challenge).
+    /// Sends a short text for a program, not to be cached (an ACME challenge).
     pub fn text(&mut self, text: &str) -> StatusCode {
         let mut head = self.response.head(StatusCode::OK);
-        // The type of the example in RFC 8555 §8.3.
+        // The media type in the example of RFC 8555 §8.3.
         head.field("Content-Type", b"application/octet-stream")
             .field("Cache-Control", b"no-store");
         if head.end(BodyLen::Known(text.len() as u64)) {
@@ -342,14 +344,14 @@ impl RequestResponder<'_, '_> {
         self.refuse_target(site_path, RequestRefusal::BodyTooLarge)
     }
 
-    /// Refuses a folder without an index file or a listing.
+    /// Refuses a folder without an index file, as there are no listings.
     pub fn refuse_folder(&mut self, site_path: SitePath<'_>) -> StatusCode {
         let status = StatusCode::FORBIDDEN;
         self.page(Some(site_path), status, Some(error_page::NO_INDEX), &[]);
         status
     }
 
-    /// Refuses a request that exceeds a rate, with Retry-After.
+    /// Refuses a request that exceeds a rate limit, with Retry-After.
     pub fn refuse_rate_limited(
         &mut self,
         site_path: SitePath<'_>,
@@ -365,7 +367,7 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Refuses by an access rule. Uncacheable, because the rule may admit another client.
+    /// Refuses a request by an access rule. Not cacheable, since the rule may admit other clients.
     pub fn refuse_by_rule(
         &mut self,
         site_path: SitePath<'_>,
@@ -378,7 +380,7 @@ impl RequestResponder<'_, '_> {
         status
     }
 
-    /// Sends an error page for a handler. Uncacheable, because the handler may answer a moment later.
+    /// Sends an error page in place of a handler's response. Not cacheable, since the handler may recover at any time.
     pub fn refuse_program(
         &mut self,
         site_path: SitePath<'_>,
@@ -399,7 +401,8 @@ impl RequestResponder<'_, '_> {
         site_path: SitePath<'_>,
         refusal: RequestRefusal,
     ) -> StatusCode {
-        // Closed: a target with two readings may be an attempt at request smuggling on a connection that clients share.
+        // The connection is closed: an ambiguous target may be request smuggling on a connection that several clients
+        // share.
         self.response.close();
         self.exchange.is_refused = true;
         self.page(
@@ -453,7 +456,7 @@ pub fn write_refusal(
     status
 }
 
-/// An error page to be written.
+/// The contents of an error page.
 struct ErrorBody<'p> {
     site_path: Option<SitePath<'p>>,
     status: StatusCode,
@@ -463,7 +466,7 @@ struct ErrorBody<'p> {
 
 fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
     let status = page.status;
-    // The site's own error page, if it has one for this status.
+    // The error page that the site has for this status, if any.
     let site_page = page
         .site_path
         .and_then(|site_path| site_path.site.pages.find(status.code()));
@@ -478,7 +481,7 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
         }
     };
     let mut response_fields = page.fields.to_vec();
-    // Allow is required in a 405 (RFC 9110 §15.5.6).
+    // A 405 must contain Allow (RFC 9110 §15.5.6).
     if status == StatusCode::METHOD_NOT_ALLOWED {
         response_fields.push(("Allow", ALLOW.as_bytes()));
     }
@@ -487,14 +490,14 @@ fn write_page(page: &ErrorBody<'_>, response: &mut ResponseWriter<'_>) {
             .iter()
             .any(|(field_name, _)| field_name.eq_ignore_ascii_case(name))
     };
-    // Suggests a time to the client (RFC 9110 §15.6.4).
+    // Tells the client when to retry (RFC 9110 §15.6.4).
     if status == StatusCode::SERVICE_UNAVAILABLE && !has(&response_fields, RETRY_AFTER) {
         response_fields.push((RETRY_AFTER, RETRY_AFTER_S));
     }
     let rules = page
         .site_path
         .map(|site_path| SiteFields::new(&site_path.site.rules, site_path.path, status));
-    // Without a site, no header rules apply.
+    // Without a site, there are no header rules.
     let rules = rules.unwrap_or_default();
     let mut head = response.head(status);
     head.field("Content-Type", content_type.as_bytes());
@@ -518,7 +521,7 @@ pub fn append(
     range: ByteRange,
     response: &mut ResponseWriter<'_>,
 ) {
-    // The casts are exact: ranges are cut to the representation's length, which is a usize for bodies in memory.
+    // The casts are exact: ranges are limited to the length of the representation, a usize for bodies in memory.
     let body_range = range.start as usize..range.end as usize;
     match representation.content() {
         BodyLocation::File(file) => response.write_part(BodyPart::File {
@@ -533,7 +536,7 @@ pub fn append(
             block: block.clone(),
             range: body_range,
         }),
-        // Pieces in ascending order; those outside the range are skipped.
+        // The pieces are in ascending order; those outside the range are skipped.
         BodyLocation::Pieces(pieces) => {
             for piece in &pieces.0 {
                 if let Some(block_range) = piece.intersect(range) {
@@ -544,7 +547,7 @@ pub fn append(
                 }
             }
         }
-        // Only listings are on the heap, with `--cache 0`; they are never requested by range.
+        // Only listings are on the heap, with `--cache 0`; no ranges of them are requested.
         BodyLocation::Heap(data) if body_range == (0..data.len()) => {
             response.write_part(BodyPart::Bytes((**data).clone()))
         }
@@ -565,7 +568,7 @@ fn part_head(boundary: &str, content_type: &[u8], len: u64, range: &ByteRange) -
     out
 }
 
-/// A boundary that no body contains by accident: it depends on a random seed, the time and the exchange.
+/// A boundary that occurs in no body by chance: it depends on a random seed, the time and the exchange.
 fn boundary(exchange: &Exchange, representation: &Representation) -> String {
     use std::hash::BuildHasher;
     let seed = foldhash::fast::RandomState::default();

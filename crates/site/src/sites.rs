@@ -1,7 +1,8 @@
-//! The table of the served sites: finds the site of a request and holds its compiled rules.
+//! The table of sites: finds the site of a request, and contains each site's compiled rules.
 //!
-//! It is built from the configuration at each load and immutable afterwards, except for the error pages, which follow
-//! their files. An unchanged site keeps its number across reloads, and with the number its stored responses.
+//! Each load of the configuration builds a new table. A table does not change afterwards, except for the error pages,
+//! which are updated when their files change. An unchanged site keeps its number across reloads, and therefore its
+//! stored responses.
 
 mod fingerprint;
 mod previous_config;
@@ -31,28 +32,28 @@ use previous_config::EarlierSites;
 
 /// All sites, by listener and host name.
 pub struct SiteTable {
-    /// Indexed by `ListenerId`; the table of a closed listener is empty.
+    /// Indexed by `ListenerId`; the entry of a closed listener is empty.
     listeners: Vec<NameTable>,
     /// Each site once.
     pub all: Vec<Arc<Site>>,
-    /// Traffic classes, if any are configured.
+    /// The traffic classes, if any are configured.
     pub classes: Option<Arc<ClassTable>>,
     addresses: Vec<(ListenerId, SocketAddr)>,
     /// The TLS endpoint of each listener, indexed by `ListenerId`.
     tls_endpoints: Vec<Option<Arc<TlsEndpoint>>>,
-    /// The configured TLS addresses and their listeners.
+    /// The configured TLS addresses, with their listeners.
     tls_ids: Vec<(SocketAddr, ListenerId)>,
-    /// The TLS of the listeners, if there is any.
+    /// The TLS state of all listeners; `None` without TLS.
     tls: Option<TlsListeners>,
     /// The next unused site number.
     id_next: u32,
-    /// The scopes in which requests are counted.
+    /// The scopes of request metrics.
     pub scopes: Arc<ScopeRegistry>,
 }
 
-/// One site.
+/// A site.
 pub struct Site {
-    /// Its compiled rules. The site's number changes whenever its `SiteFingerprint` changes.
+    /// The compiled rules. The number of the site changes whenever its `SiteFingerprint` does.
     pub rules: Arc<SiteRules>,
     /// The error pages of the site.
     pub pages: ErrorPages,
@@ -62,45 +63,45 @@ pub struct Site {
     pub access_policy: Option<Arc<AccessPolicy>>,
     /// Addresses that may send PURGE.
     pub purge_from: PrefixSet,
-    /// The site has rewrites or internal aliases.
+    /// Whether the site has rewrites or internal aliases.
     pub has_internal_redirects: bool,
-    /// The scope in which its requests are counted that no route answers.
+    /// The metric scope of requests that no route answers.
     pub metric_scope: MetricScope,
     identity: SiteFingerprint,
 }
 
-/// The sites of one listener by name.
+/// The sites of a listener, by host name.
 #[derive(Default)]
 struct NameTable {
     exact: HashMap<Box<[u8]>, Arc<Site>>,
-    /// `*.example.com` under `example.com`.
+    /// `*.example.com` has the key `example.com`.
     wildcard: HashMap<Box<[u8]>, Arc<Site>>,
     default: Option<Arc<Site>>,
     pass_through: Option<config::PassThroughConfig>,
 }
 
-/// The site of a request and the name that the client used.
+/// The site of a request.
 pub struct SiteMatch<'s> {
     /// The site.
     pub site: &'s Arc<Site>,
-    /// Length of the normalised host name in the caller's buffer; 0 if the name was not needed.
+    /// The length of the normalized host name in the caller's buffer; 0 if the name was not needed.
     pub host_len: usize,
 }
 
-/// A site and a path of it. The site's rules for the path apply to a response.
+/// A site and a path. The rules of the site for this path apply to a response.
 #[derive(Clone, Copy)]
 pub struct SitePath<'a> {
     /// The site.
     pub site: &'a Site,
-    /// The decoded path; `/` where the request has none.
+    /// The decoded path; `/` for a request without a path.
     pub path: &'a [u8],
 }
 
 impl SiteTable {
-    /// Builds the sites of a configuration; `previous` holds the sites that are served until now.
+    /// Creates the sites of a configuration; `previous` contains the sites in force, whose state is reused.
     ///
     /// # Errors
-    /// A root can't be opened; the text names it and the reason.
+    /// A root that cannot be opened, and the reason.
     pub fn new(
         config: &config::Config,
         listeners: &ListenerSet,
@@ -117,7 +118,7 @@ impl SiteTable {
         for rules in &config.sites {
             let identity = SiteFingerprint::new(rules, config, BaseFolders::from_site(rules)?);
             let routes = handlers.routes(rules).map_err(io::Error::other)?;
-            // The same number: the keys of its stored responses begin with it.
+            // Keeps the number, with which the keys of the site's stored responses begin.
             let (id, routes, identity) = match earlier.take_continued(&identity) {
                 Some(old) => {
                     let identity = identity.continuing(&old.identity);
@@ -129,7 +130,7 @@ impl SiteTable {
                 }
                 None => (take_id(&mut id_next), routes, identity),
             };
-            // By names, not by fingerprint: rules may stay equal while other settings change.
+            // By names instead of by fingerprint: the rules may be unchanged even if other settings have changed.
             let previous_policy = earlier.with_names(rules);
             let previous_policy = previous_policy
                 .and_then(|old| Some((&old.rules.config, old.access_policy.as_ref()?)));
@@ -157,8 +158,8 @@ impl SiteTable {
         })
     }
 
-    /// The same sites, with a new one for each replaced folder of the sites in `changed` (sorted indices); `None` if
-    /// no folder was. A folder that can't be opened leaves its site unchanged. Blocks on the disk.
+    /// A table in which the sites in `changed` (sorted indices) are replaced by new ones if their folder was replaced;
+    /// `None` if no folder was replaced. A site whose folder cannot be opened is unchanged. Blocks on the disk.
     pub fn with_moved_folders(
         &self,
         changed: &[usize],
@@ -185,9 +186,9 @@ impl SiteTable {
             .iter()
             .zip(&self.all)
             .all(|(new, old)| Arc::ptr_eq(new, old));
-        // Running calls count on.
+        // Keeps the counts of running calls.
         let classes = self.classes.clone();
-        // Workers need not switch if nothing has moved.
+        // If no folder was replaced, the workers need no new table.
         (!is_unchanged).then(|| SiteTable {
             tls_endpoints: self.tls_endpoints.clone(),
             tls: self.tls.clone(),
@@ -196,7 +197,7 @@ impl SiteTable {
         })
     }
 
-    /// Settings that stay in force although their files can't be read now, as texts for the log.
+    /// Settings that are still in force although their files cannot be read, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = String> {
         let policies = self
             .all
@@ -209,7 +210,7 @@ impl SiteTable {
         })
     }
 
-    /// Whether a request of these sites is in progress at an origin.
+    /// Whether any request of these sites is in progress at an origin.
     pub fn has_requests_in_progress(&self) -> bool {
         let mut routes = self.all.iter().flat_map(|site| site.routes.iter());
         routes.any(|route| route.handler.requests_in_progress() > 0)
@@ -243,17 +244,17 @@ impl SiteTable {
         }
     }
 
-    /// A filter for store keys that belong to these sites.
+    /// A filter for the keys of stored responses that belong to these sites.
     pub fn key_filter(&self) -> impl Fn(&[u8]) -> bool {
         let ids: HashSet<u32> = self.all.iter().map(|site| site.rules.id).collect();
         move |key| {
             let id = key.first_chunk().map(|id| u32::from_le_bytes(*id));
-            // Site numbers are never reused in a process.
+            // Site numbers are never reused while the process runs.
             id.is_some_and(|id| ids.contains(&id))
         }
     }
 
-    /// The real address of a listener; the unspecified address for a Unix socket.
+    /// The actual address of a listener; the unspecified address for a Unix socket.
     pub fn address(&self, listener: ListenerId) -> SocketAddr {
         let found = self.addresses.iter().find(|(id, _)| *id == listener);
         found.map_or_else(
@@ -262,7 +263,7 @@ impl SiteTable {
         )
     }
 
-    /// The destination of a listener's passed-through connections, if it has one.
+    /// The server to which a listener's connections are passed through, if it has one.
     #[inline]
     pub fn pass_through(&self, listener: ListenerId) -> Option<&config::PassThroughConfig> {
         let names = self.listeners.get(usize::from(listener.0))?;
@@ -275,8 +276,8 @@ impl SiteTable {
         self.tls_endpoints.get(usize::from(listener.0))?.as_ref()
     }
 
-    /// Whether the TLS connection of a request for `authority` was made for another name with other certificates, so
-    /// that the request may be meant for another server (RFC 9110 §15.5.20).
+    /// Whether the TLS connection of a request was made for a name with other certificates than those for `authority`,
+    /// so that the request may be meant for another server (RFC 9110 §15.5.20).
     #[inline]
     pub fn is_misdirected(
         &self,
@@ -287,7 +288,7 @@ impl SiteTable {
         let authority = authority.unwrap_or_default();
         let server_name = tls_info.server_name.as_deref();
         let is_same = |name: &str| authority.eq_ignore_ascii_case(name.as_bytes());
-        // The common case, decided without normalising the name.
+        // The common case, which needs no normalized name.
         if authority.is_empty() || server_name.is_some_and(is_same) {
             return false;
         }
@@ -301,12 +302,12 @@ impl SiteTable {
         }
     }
 
-    /// The response to an ACME challenge with this token (RFC 8555 §8.3).
+    /// The response to the ACME challenge with a token (RFC 8555 §8.3).
     pub fn challenge(&self, token: &[u8]) -> Option<Arc<str>> {
         self.tls.as_ref()?.challenge(token)
     }
 
-    /// The https URL of a host of a site, without a path.
+    /// The https URL for a host of a site, without a path.
     pub fn https_url(&self, site: &Site, host: &[u8]) -> Option<Vec<u8>> {
         let configured = site.rules.config.tls_addresses().first()?;
         let entry = self
@@ -321,8 +322,8 @@ impl SiteTable {
         Some(url)
     }
 
-    /// The site for a request at `listener` for `authority` (a valid one, RFC 9110 §7.2). `name` receives the
-    /// normalised host name if it is needed. `None`: no site has the name.
+    /// Finds the site for a request at `listener` for a valid `authority` (RFC 9110 §7.2). The normalized host name is
+    /// written to `name` if it is needed. `None` if no site has the name.
     #[inline]
     pub fn find(
         &self,
@@ -333,8 +334,8 @@ impl SiteTable {
         let names = self.listeners.get(usize::from(listener.0))?;
         let authority = authority.unwrap_or(b"");
         let has_no_names = names.exact.is_empty() && names.wildcard.is_empty();
-        // A request without a host (HTTP/1.0, RFC 9112 §3.2) gets the default site.
-        // The common case of one site: the name is not normalised.
+        // A request without a host (HTTP/1.0; RFC 9112 §3.2) gets the default site. If there is only one site, the name
+        // need not be normalized.
         if has_no_names || authority.is_empty() {
             let site = names.default.as_ref()?;
             if !site.rules.has_host_folders() {
@@ -349,7 +350,7 @@ impl SiteTable {
 
 impl NameTable {
     fn add(&mut self, site: &Arc<Site>) {
-        // One destination for each listener.
+        // A listener has one such destination.
         self.pass_through = self.pass_through.or(site.rules.config.pass_through);
         for name in &site.rules.config.names {
             match name {
@@ -365,7 +366,7 @@ impl NameTable {
         }
     }
 
-    /// Exact names precede wildcards, and longer wildcards precede shorter ones.
+    /// Exact names take precedence over wildcards, and longer wildcards over shorter ones.
     fn find(&self, host: &[u8]) -> Option<&Arc<Site>> {
         if let Some(site) = self.exact.get(host) {
             return Some(site);
@@ -403,16 +404,16 @@ impl Site {
         }
     }
 
-    /// The configured folders, if one of them now is another folder and all can be opened: the folder was replaced, or
-    /// a symbolic link in its path changed. Blocks on the disk.
+    /// The configured folders, if they can be opened and one of them was replaced (also by a change of a symbolic link
+    /// in its path). Blocks on the disk.
     fn find_moved_folders(&self) -> Option<BaseFolders> {
-        // An unreadable folder may come back: the site keeps the one that it has.
+        // An unreadable folder may become readable again: the site keeps its current one.
         let found = BaseFolders::from_site(&self.rules.config).ok()?;
         (found != *self.identity.bases()).then_some(found)
     }
 }
 
-/// Takes the next unused site number.
+/// Returns the next unused site number.
 fn take_id(next: &mut u32) -> u32 {
     let id = *next;
     *next = next.wrapping_add(1);

@@ -1,4 +1,4 @@
-//! The resolved folders of a site at configuration time: symbolic links along their paths may change later.
+//! The folders of a site, resolved when the configuration is loaded. Symbolic links in their paths may change later.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -7,29 +7,29 @@ use std::path::{Path, PathBuf};
 use lowroad_config as config;
 use lowroad_config::SiteRoot;
 
-/// The folder that contains everything of a site, when it was looked up.
+/// A folder that contains files of a site, as resolved at load time.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFolder {
-    /// Without symbolic links.
+    /// The path without symbolic links.
     pub path: PathBuf,
-    /// Device and inode; `None` if it went away meanwhile.
+    /// Device and inode; `None` if the folder disappeared after its path was resolved.
     file: Option<(u64, u64)>,
 }
 
 /// All folders of a site.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BaseFolders {
-    /// The root. Aliases have their own folders.
+    /// The root; aliases have their own folders.
     pub(crate) root: BaseFolder,
-    /// Of the aliases, in their order.
+    /// The folders of the aliases, in the configured order.
     pub(crate) aliases: Vec<BaseFolder>,
 }
 
 impl BaseFolders {
-    /// Where the folders of a site really are.
+    /// Resolves the folders of a site.
     ///
     /// # Errors
-    /// A folder can't be served; the text names it and the reason.
+    /// A folder that cannot be served, and the reason.
     pub fn from_site(rules: &config::SiteConfig) -> io::Result<BaseFolders> {
         let root = match &rules.root {
             SiteRoot::Folder(folder) | SiteRoot::PerHost { prefix: folder, .. } => {
@@ -55,7 +55,7 @@ impl BaseFolder {
         })
     }
 
-    /// No folder: there is nothing at its path.
+    /// A placeholder for a site without a root: no folder has this path.
     fn none() -> BaseFolder {
         BaseFolder {
             path: PathBuf::from("/nonexistent"),
@@ -65,11 +65,11 @@ impl BaseFolder {
 }
 
 fn readable(path: PathBuf) -> io::Result<BaseFolder> {
-    // A clearer message than that of the read below.
+    // Gives a clearer message than reading below would.
     if !path.metadata()?.is_dir() {
         return Err(io::Error::new(io::ErrorKind::NotADirectory, "not a folder"));
     }
-    // An unreadable folder fails the start or reload instead of each request.
+    // An unreadable folder fails the start or reload rather than each request.
     std::fs::read_dir(&path)?;
     Ok(BaseFolder {
         file: file_of(&path),

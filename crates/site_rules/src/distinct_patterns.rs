@@ -1,22 +1,22 @@
-//! The patterns of rules and routes without repetition: a path is matched with each once.
+//! The distinct patterns of rules or routes, so that a path is matched with each of them once.
 
 use std::collections::HashMap;
 
 use lowroad_config::{MatchScope, PathPattern, RouteConfig, RuleConfig};
 
-/// The different patterns of a site's rules or routes, in the order of the first that has them.
+/// The distinct patterns of a site's rules or routes, in the order of their first use.
 pub struct DistinctPatterns<'r> {
-    /// Each pattern once, with its scope.
+    /// The distinct patterns, each with its scope.
     pub patterns: Vec<(&'r PathPattern, MatchScope)>,
-    /// For each rule or route: the index of its pattern.
+    /// For each rule or route, the index of its pattern.
     pub index_of: Vec<usize>,
 }
 
 impl<'r> DistinctPatterns<'r> {
-    /// The patterns of access rules. A refusing rule also covers everything below its paths, so its pattern differs
-    /// from an equal one of another rule.
+    /// The patterns of access rules. A rule that refuses requests also covers everything below its paths, so its
+    /// pattern is distinct from an equal pattern of a rule that does not.
     pub fn from_rules(rules: &'r [RuleConfig]) -> DistinctPatterns<'r> {
-        // Equal patterns are matched once, for all their rules.
+        // Equal patterns with the same scope are matched once, for all of their rules.
         let scoped = rules.iter().map(|rule| match rule.action.refuses() {
             true => (&rule.pattern, MatchScope::Access),
             false => (&rule.pattern, MatchScope::Path),

@@ -1,14 +1,14 @@
-//! Values by the name of a field or cookie, and by its content.
+//! A map by the name and the content of header fields or cookies.
 
 use std::collections::BTreeMap;
 
-/// Values by field, for one content or for any.
+/// Values by field name, and by one content or any content.
 pub struct FieldMap<T> {
-    /// By name in lower case, in ascending order.
+    /// By lower-case name, in ascending order.
     names: Vec<(Box<[u8]>, FieldValues<T>)>,
 }
 
-/// Values for one name: for any value of the field under `None`.
+/// The values for one name, by content; those for any content have the key `None`.
 type FieldValues<T> = BTreeMap<Option<Box<[u8]>>, Vec<T>>;
 
 impl<T> Default for FieldMap<T> {
@@ -18,10 +18,10 @@ impl<T> Default for FieldMap<T> {
 }
 
 impl<T> FieldMap<T> {
-    /// Adds a value for a field of this name, with any content if `content` is none.
+    /// Adds a value for fields with a name and a content; if `content` is `None`, with any content.
     pub fn insert(&mut self, name: &str, content: Option<&str>, value: T) {
         let name = name.to_ascii_lowercase().into_bytes();
-        // Sorted by name: a look-up is a binary search that allocates nothing.
+        // Kept sorted by name: a look-up is a binary search without allocations.
         let at = match self.position(&name) {
             Ok(at) => at,
             Err(at) => {
@@ -33,25 +33,25 @@ impl<T> FieldMap<T> {
         self.names[at].1.entry(content).or_default().push(value);
     }
 
-    /// Whether it has no values.
+    /// Whether the map has no values.
     pub fn is_empty(&self) -> bool {
         self.names.is_empty()
     }
 
-    /// The values for these fields: name and content of each.
+    /// The values that match these fields, which are pairs of name and content.
     pub fn get<'s, 'f>(
         &'s self,
         fields: impl Iterator<Item = (&'f [u8], &'f [u8])>,
     ) -> impl Iterator<Item = &'s T> {
         let mut found: Vec<&'s Vec<T>> = Vec::new();
-        // Without entries, the request's fields are not even parsed.
+        // Without entries, the fields of the request are not even parsed.
         if !self.is_empty() {
             for (name, value) in fields {
                 let Ok(at) = self.position(name) else {
                     continue;
                 };
                 let values = &self.names[at].1;
-                // Entries without a value match every content.
+                // Entries without a content match any content.
                 found.extend(values.get(&None));
                 found.extend(values.get(&Some(value.into())));
             }

@@ -1,5 +1,5 @@
-//! The locations of a site's files: below its root, which may have a folder for each host, and in the folders of
-//! aliases. Maps paths without accessing the files.
+//! Maps paths to files of a site: below its root, which may have a folder for each host, or in the folders of aliases.
+//! The files are not accessed.
 
 use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
@@ -13,23 +13,23 @@ use lowroad_http::target;
 use crate::base_folders::{BaseFolder, BaseFolders};
 use crate::{PathMatches, SiteRules};
 
-/// Folders of a site, without symbolic links.
+/// The folders of a site, without symbolic links.
 pub struct RealFolders {
-    /// The folder of everything outside the aliases: the root, or the part before `{host}`.
+    /// The folder of all files outside of aliases: the root, or the part of the root before `{host}`.
     base: Arc<Path>,
-    /// Those of the site's aliases, in their order.
+    /// The folders of the site's aliases, in the configured order.
     aliases: Vec<Arc<Path>>,
 }
 
-/// Where the file of a path is.
+/// The location of the file for a path.
 pub struct FolderPath<'s, 'p> {
-    /// A folder that nothing leaves.
+    /// The folder that symbolic links must not leave.
     pub base: &'s Path,
-    /// Below that, the folder that the rest is looked for in.
+    /// The folder below `base` to which `rest` is relative.
     pub folder: PathBuf,
-    /// The rest of the decoded path.
+    /// The remaining decoded path.
     pub rest: &'p [u8],
-    /// A name in the rest is not for clients.
+    /// Whether `rest` contains a hidden name, which begins with a dot.
     is_hidden: bool,
 }
 
@@ -44,31 +44,31 @@ impl RealFolders {
 }
 
 impl FolderPath<'_, '_> {
-    /// Whether it is no file of the site for clients, because of a name that begins with a dot.
+    /// Whether the file is not for clients, because its name or a folder's begins with a dot.
     pub fn is_hidden(&self, rules: &SiteRules) -> bool {
         self.is_hidden && !rules.config.hidden
     }
 
-    /// The rest as a path.
+    /// `rest` as a relative path.
     pub fn relative(&self) -> PathBuf {
         relative_path(self.rest)
     }
 }
 
 impl SiteRules {
-    /// The folder of everything outside the aliases.
+    /// The folder of all files outside of aliases.
     pub fn base(&self) -> &Path {
         &self.folders.base
     }
 
-    /// Where the file of a decoded path is, for a host.
+    /// Finds the location of the file for a decoded path and a host.
     pub fn locate<'p>(&self, host: &[u8], path: &'p [u8]) -> FolderPath<'_, 'p> {
         match self.alias(path) {
             Some((_, base, rest)) => FolderPath {
                 base,
                 folder: PathBuf::new(),
                 rest,
-                // `.well-known` is an exception at the top of the site only (RFC 8615 §3), not in an alias.
+                // `.well-known` is an exception only at the top of the site (RFC 8615 §3), not in an alias.
                 is_hidden: rest
                     .split(|b| *b == b'/')
                     .any(|name| name.starts_with(b".")),
@@ -82,7 +82,7 @@ impl SiteRules {
         }
     }
 
-    /// The alias that a decoded path is below, its folder, and the path in that.
+    /// The alias for a decoded path, the alias's folder, and the path relative to that folder.
     pub fn alias<'p>(
         &self,
         path: &'p [u8],
@@ -90,7 +90,7 @@ impl SiteRules {
         self.matched_alias(&self.match_path(path), path)
     }
 
-    /// The same, with the patterns that the path matches already known.
+    /// The same as [`SiteRules::alias`], if the patterns that match the path are already known.
     pub fn matched_alias<'p>(
         &self,
         matches: &PathMatches<'_>,
@@ -105,7 +105,8 @@ impl SiteRules {
         candidates.max_by_key(|(alias, ..)| alias.path.len())
     }
 
-    /// The path, percent-encoded, of a file by its absolute path, if it is in the folder of an internal alias.
+    /// The percent-encoded path of a file, given by its absolute path, if the file is in the folder of an internal
+    /// alias.
     pub fn internal_path(&self, file: &[u8]) -> Option<Vec<u8>> {
         let aliases = self.config.aliases.iter().zip(&self.folders.aliases);
         let mut internal = aliases.filter(|(alias, _)| alias.internal);
@@ -117,33 +118,33 @@ impl SiteRules {
                 file.strip_prefix(folder)
                     .filter(|rest| rest.starts_with(b"/"))
             };
-            // A program may name the file by the configured folder or by its path without symbolic links.
+            // A program may use the configured folder or the one without symbolic links.
             Some((
                 alias,
                 strip_folder(real_folder).or_else(|| strip_folder(&alias.folder))?,
             ))
         })?;
         let mut path = Vec::with_capacity(alias.path.len() + rest.len());
-        // The path is decoded again like a client's.
+        // Encoded, because the path is decoded like a path from a client.
         target::encode_path(alias.path.as_bytes(), &mut path);
         target::encode_path(rest, &mut path);
         Some(path)
     }
 
-    /// The folder of a host, relative to [`Site::base`]; empty where all hosts share one.
+    /// The folder of a host, relative to [`SiteRules::base`]; empty if all hosts share one folder.
     fn host_folder(&self, host: &[u8]) -> PathBuf {
         match &self.config.root {
             SiteRoot::None | SiteRoot::Folder(_) => PathBuf::new(),
             SiteRoot::PerHost { suffix, .. } => {
-                // A normalised host name has no slash and is not made of dots.
+                // A normalized host name contains no slash and does not consist of dots.
                 let host = String::from_utf8_lossy(host);
-                // Joining an absolute suffix would replace the host.
+                // Joining an absolute suffix would discard the host.
                 Path::new(&*host).join(suffix.trim_start_matches('/'))
             }
         }
     }
 
-    /// The absolute folder of a host's files.
+    /// The absolute path of the folder with a host's files.
     pub fn folder(&self, host: &[u8]) -> Arc<Path> {
         match self.has_host_folders() {
             true => self.base().join(self.host_folder(host)).into(),
@@ -158,8 +159,8 @@ impl SiteRules {
     }
 }
 
-/// Whether a path names something that is not for clients: a name that begins with a dot, other
-/// than the registered `.well-known` (RFC 8615) at the top.
+/// Whether a path contains a hidden name: one that begins with a dot, except the registered `.well-known` (RFC 8615) as
+/// the first segment.
 pub fn is_hidden(path: &[u8]) -> bool {
     let mut segments = path
         .split(|b| *b == b'/')
@@ -169,9 +170,9 @@ pub fn is_hidden(path: &[u8]) -> bool {
         || segments.any(|segment| segment.starts_with(b"."))
 }
 
-/// A decoded request path as a path relative to the site's folder.
+/// Converts a decoded request path to a path relative to the site's folder.
 fn relative_path(path: &[u8]) -> PathBuf {
-    // An absolute path would leave the folder when it is joined to it.
+    // Joining an absolute path would leave the folder.
     let trimmed = path.strip_prefix(b"/").unwrap_or(path);
     PathBuf::from(OsStr::from_bytes(trimmed))
 }
@@ -181,7 +182,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn hidden_names() {
+    fn dot_names_are_hidden_except_top_level_well_known() {
         for (path, want) in [
             ("/a/b", false),
             ("/.git/config", true),

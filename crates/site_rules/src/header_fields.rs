@@ -1,5 +1,5 @@
-//! A site's rules for the fields of its responses (`[[site.header]]`, `hsts`), applied alike to files, responses of programs
-//! and origins (interim ones too), redirects and refusals.
+//! Header rules of a site (`[[site.header]]`, `hsts`). They apply to all responses: files, programs and origins (also
+//! interim responses), redirects and refusals.
 
 use lowroad_config::{self as config, MatchScope, PatternSet, PatternSetBuilder, SiteConfig};
 use lowroad_http::fields::ResponseFields;
@@ -7,34 +7,34 @@ use lowroad_http::status::StatusCode;
 
 use crate::SiteRules;
 
-/// The rules for one response, in the form in which they apply.
+/// The header rules for one response, combined.
 #[derive(Default)]
 pub struct SiteFields<'a> {
     removed: Vec<&'a str>,
-    /// Each in place of all fields of its name.
+    /// Lines that replace all fields of their name.
     set: Vec<HeaderPair<'a>>,
-    /// Each beside the fields of its name.
+    /// Lines that are added to the fields of their name.
     appended: Vec<HeaderPair<'a>>,
-    /// Each where there is no field of its name.
+    /// Lines that are added if there is no field of their name.
     defaults: Vec<HeaderPair<'a>>,
 }
 
-/// The patterns that select the fields of a site's responses.
+/// The patterns of the rules that set fields of responses.
 pub struct HeaderPatterns {
     set: PatternSet,
-    /// The patterns of `cache_control` come first.
+    /// The number of patterns of `cache_control`, which come first.
     cache_control_count: usize,
 }
 
-/// Name and value.
+/// A field name and a value.
 type HeaderPair<'a> = (&'a str, &'a str);
 
 impl<'a> SiteFields<'a> {
-    /// The rules for a response at a path. Refusals get no lifetime from a rule: the lifetime of a file does not apply
-    /// to its absence.
+    /// The rules for a response at a path. In an error response no rule sets a lifetime: the lifetime of a file does
+    /// not apply to its absence.
     pub fn new(rules: &'a SiteRules, path: &[u8], status: StatusCode) -> SiteFields<'a> {
         let site = &rules.config;
-        // The common case: no pattern is matched.
+        // The common case: no rules, so no pattern is matched.
         if site.headers.is_empty() {
             return SiteFields::default();
         }
@@ -63,7 +63,7 @@ impl<'a> SiteFields<'a> {
         let mut fields = SiteFields::default();
         for rule in numbers.iter().filter_map(|at| site.headers.get(*at)) {
             for name in &rule.remove {
-                // A later rule for a name replaces the earlier ones.
+                // A later rule for a field name replaces earlier ones.
                 fields.discard_earlier(name);
                 fields.removed.push(name);
             }
@@ -78,8 +78,8 @@ impl<'a> SiteFields<'a> {
         fields
     }
 
-    /// The fields of a program's response with the rules applied. To an interim response, rules add only fields of names
-    /// that it has: `set` and `default` describe the final response.
+    /// Applies the rules to the fields of a program's response. To an interim response, the rules add a field only if
+    /// it already has one of that name: `set` and `default` describe the final response.
     pub fn apply(&self, original: &ResponseFields, status: StatusCode) -> ResponseFields {
         let is_interim = status.code() < 200 && status != StatusCode::SWITCHING_PROTOCOLS;
         let has = |name: &str| original.values(name).next().is_some();
@@ -96,14 +96,14 @@ impl<'a> SiteFields<'a> {
         fields
     }
 
-    /// Whether they change nothing.
+    /// Whether the rules change nothing.
     pub fn is_empty(&self) -> bool {
         let lines = [&self.set, &self.appended, &self.defaults];
         self.removed.is_empty() && lines.iter().all(|lines| lines.is_empty())
     }
 
-    /// Whether a field of the response stays: it is neither removed nor replaced. A line that is appended stands once, so
-    /// that the rules may be applied to a response again.
+    /// Whether a field of the response is kept: the rules neither remove nor replace it. A line equal to an appended
+    /// one is not kept, so that applying the rules twice does not duplicate it.
     pub fn keeps(&self, name: &str, value: &[u8]) -> bool {
         !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name))
             && !contains_name(&self.set, name)
@@ -111,13 +111,13 @@ impl<'a> SiteFields<'a> {
                 .any(|line| has_name(line, name) && line.1.as_bytes() == value)
     }
 
-    /// The lines to add to a response that has fields of these names.
+    /// The lines to add to a response; `response_has` returns whether the response has a field.
     pub fn added(
         &self,
         response_has: impl Fn(&str) -> bool,
     ) -> impl Iterator<Item = HeaderPair<'a>> {
         let is_present = |name: &str| {
-            // A removed field counts as missing, so that a default can take its place.
+            // A removed field counts as missing, so that a default can replace it.
             let is_retained = !self.removed.iter().any(|it| it.eq_ignore_ascii_case(name));
             is_retained && response_has(name)
                 || contains_name(&self.set, name)
@@ -135,18 +135,18 @@ impl<'a> SiteFields<'a> {
         lines.into_iter()
     }
 
-    /// The names that a response has from the rules alone, or not at all: its trailers of these names are left out.
+    /// The names of fields that the rules set or remove; trailers with these names are omitted.
     pub fn omitted_trailers(&self) -> impl Iterator<Item = &'a str> {
         let set = self.set.iter().map(|(name, _)| *name);
         self.removed.iter().copied().chain(set)
     }
 
-    /// Whether the lifetime that clients are given is another than the response's own.
+    /// Whether the rules change the freshness lifetime that clients see.
     pub fn changes_lifetime(&self) -> bool {
         !self.keeps("Cache-Control", b"") || !self.keeps("Expires", b"")
     }
 
-    /// Earlier rules for a name no longer count.
+    /// Discards the effect of earlier rules for a field name.
     fn discard_earlier(&mut self, name: &str) {
         self.removed.retain(|it| !it.eq_ignore_ascii_case(name));
         for lines in [&mut self.set, &mut self.appended, &mut self.defaults] {
@@ -171,7 +171,7 @@ impl HeaderPatterns {
         }
     }
 
-    /// The numbers of the first `cache_control` and of all header rules for a decoded path.
+    /// The number of the first `cache_control`, and the numbers of all header rules, that match a decoded path.
     pub fn match_path(&self, path: &[u8]) -> (Option<usize>, Vec<usize>) {
         let found = self.set.matches(path);
         let numbers = found.iter().map(|number| *number as usize);
@@ -213,7 +213,8 @@ mod tests {
         }
     }
 
-    /// The fields of a response with `X: own` after rules for `X`, each with its kind as value.
+    /// The values of `X` in a response that has `X: own`, after one rule of each kind for `X`, with the kind as the
+    /// value.
     fn applied(kinds: &[&str]) -> Vec<String> {
         let mut site = config::site_for_folder("/".into());
         site.headers = kinds.iter().map(|kind| rule(kind, "X", kind)).collect();
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_and_replaced_fields_are_no_trailers() {
+    fn removed_and_set_fields_are_omitted_from_trailers() {
         for (kinds, is_omitted) in [
             (&[][..], false),
             (&["append"], false),
@@ -254,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn later_rules_apply_to_the_outcome_of_earlier_ones() {
+    fn later_header_rules_apply_to_result_of_earlier_ones() {
         for (kinds, expected) in [
             (&[][..], &["own"][..]),
             (&["set"], &["set"]),

@@ -1,5 +1,5 @@
-//! The rules of a site, made ready for requests once per load of the configuration: its patterns, which are matched with a
-//! path together, its folders, and the fields of its responses. Knows nothing of files, programs or requests.
+//! The rules of a site, compiled once per load of the configuration: patterns, which are matched together, folders, and
+//! header fields of responses. Independent of files, programs and requests.
 
 #![forbid(unsafe_code)]
 
@@ -31,26 +31,27 @@ pub fn site_label(site: &config::SiteConfig, bases: &BaseFolders) -> String {
     }
 }
 
-/// The rules of one site.
+/// The compiled rules of a site.
 pub struct SiteRules {
-    /// The site's number, which begins the keys of its stored responses.
+    /// The number of the site, with which the keys of its stored responses in memory begin.
     pub id: u32,
-    /// Begins the keys of its stored responses on the disk, in all runs of the server.
+    /// The identity of the site, with which the keys of its stored responses on disk begin. The same in all runs of the
+    /// server.
     pub disk_id: [u8; 16],
     /// The site's name in logs and metrics.
     pub label: String,
     /// The site's configuration.
     pub config: config::SiteConfig,
-    /// Encodings that may be made of its files.
+    /// The content codings that may be generated for files.
     pub encodings: CodingSet,
-    /// Selects the fields of its responses by path.
+    /// The header rules, by path.
     pub header_patterns: HeaderPatterns,
     patterns: SitePatterns,
     folders: RealFolders,
 }
 
 impl SiteRules {
-    /// The rules of a site in these folders.
+    /// Compiles the rules of a site in these folders.
     pub fn new(
         id: u32,
         disk_id: [u8; 16],
@@ -69,39 +70,39 @@ impl SiteRules {
         }
     }
 
-    /// The site's patterns that match a decoded path.
+    /// The patterns of the site that match a decoded path.
     pub fn match_path<'a>(&'a self, path: &'a [u8]) -> PathMatches<'a> {
         self.patterns.match_path(path, None)
     }
 
-    /// The same for a path as a client sent it, which has encoded slashes or backslashes unless a file may have it.
+    /// Like `match_path`, for the path of a request: if `is_for_files` is false, it has encoded slashes or backslashes.
     #[inline]
     pub fn match_request_path<'a>(
         &'a self,
         path: RequestPath<'a>,
         is_for_files: bool,
     ) -> PathMatches<'a> {
-        // Without encoded slashes, a path has one form only.
+        // Without encoded slashes, a path has only one form.
         let raw = (!is_for_files).then_some(path.raw());
         self.patterns.match_path(path.decoded(), raw)
     }
 
-    /// Whether a route has a path even if there is a file.
+    /// Whether a route that does not require the file to be missing matches a path.
     pub fn has_route(&self, path: &[u8]) -> bool {
         let matches = self.match_path(path);
-        // Conditions aside: they depend on the request.
+        // Whatever the conditions of the routes, which depend on the request.
         let mut routes = matches.routes();
         routes.any(|pattern| self.patterns.is_routed(pattern))
     }
 
-    /// Whether paths with encoded slashes or backslashes may be answered: no file has one.
+    /// Whether paths with encoded slashes or backslashes can be answered, although no file can have one.
     #[inline]
     pub fn allows_encoded_slashes(&self) -> bool {
         !self.config.routes.is_empty() || !self.config.redirects.is_empty()
     }
 }
 
-/// The content codings that a configuration names.
+/// The configured content codings as a set.
 pub fn content_codings(configured: &[config::OfferedCoding]) -> CodingSet {
     configured.iter().fold(CodingSet::EMPTY, |codings, coding| {
         codings.with(match coding {

@@ -1,5 +1,5 @@
-//! The patterns of all rules of a site, matched with a path together: once per request, and only if a rule of its site
-//! depends on the path.
+//! The patterns of all rules of a site, which are matched together: once per request, and only if a rule depends on the
+//! path.
 
 use std::cell::OnceCell;
 use std::collections::BTreeMap;
@@ -10,7 +10,7 @@ use lowroad_config::{MatchScope, PatternSet, PatternSetBuilder, RouteTo, slash_f
 
 use crate::distinct_patterns::DistinctPatterns;
 
-/// The kind of rule that a pattern belongs to.
+/// The kind of rule to which a pattern belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum PatternKind {
     AccessRule,
@@ -23,12 +23,12 @@ enum PatternKind {
 
 const KINDS: usize = 6;
 
-/// The patterns of a site that decide about a request.
+/// All patterns of a site that decide about requests.
 pub struct SitePatterns {
     set: PatternSet,
-    /// For each [`PatternKind`]: the numbers of its patterns.
+    /// For each [`PatternKind`], the range of numbers of its patterns.
     ranges: [Range<u32>; KINDS],
-    /// For each pattern of routes: whether one of them takes requests for files.
+    /// For each pattern of routes, whether it has a route that does not require the file to be missing.
     routed: Vec<bool>,
 }
 
@@ -36,44 +36,44 @@ pub struct SitePatterns {
 pub struct PathMatches<'a> {
     patterns: &'a SitePatterns,
     path: &'a [u8],
-    /// The path as it was sent, if it has encoded slashes or backslashes.
+    /// The path as the client sent it, if it contains encoded slashes or backslashes.
     raw_path: Option<&'a [u8]>,
     found: OnceCell<PatternMatches>,
 }
 
-/// The patterns that match a path in one of its forms.
+/// The patterns that match some form of a path.
 #[derive(Default)]
 struct PatternMatches {
-    /// In ascending order.
+    /// The numbers of the patterns, in ascending order.
     numbers: Vec<u32>,
-    /// The forms that each of them matches; empty for a path of one form.
+    /// For each of these patterns, the forms that it matches; empty if the path has only one form.
     forms: Vec<FormSet>,
 }
 
-/// Some of the forms of a path: a bit for each. The first is the decoded one, the others are those of [`slash_forms`].
+/// A set of forms of a path, one bit each. The first form is the decoded path, the others are those of [`slash_forms`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FormSet(u8);
 
 impl FormSet {
-    /// The decoded form, which is the only one of a path without encoded slashes and backslashes.
+    /// The decoded form, which is the only one unless the path contains encoded slashes or backslashes.
     const DECODED: FormSet = FormSet(1);
 
     fn from_index(index: usize) -> FormSet {
         FormSet(1 << index)
     }
 
-    /// Whether there is no form in it.
+    /// Whether the set is empty.
     pub fn is_empty(self) -> bool {
         self.0 == 0
     }
 
-    /// The forms of both.
+    /// The union of both sets.
     #[must_use]
     pub fn with(self, other: FormSet) -> FormSet {
         FormSet(self.0 | other.0)
     }
 
-    /// The forms that are not in the other set.
+    /// The forms that are not in `other`.
     #[must_use]
     pub fn without(self, other: FormSet) -> FormSet {
         FormSet(self.0 & !other.0)
@@ -88,11 +88,11 @@ impl SitePatterns {
         for (pattern, scope) in &access.patterns {
             builder.patterns.add(pattern, *scope);
         }
-        // Each kind owns a contiguous range of numbers, so all its patterns are added in turn.
+        // The numbers of each kind are contiguous, so the patterns of one kind are added before those of the next.
         builder.end(PatternKind::AccessRule, access.patterns.len());
         let client_paths = site.tls.as_ref().map_or(&[][..], |tls| &tls.client_paths);
         for pattern in client_paths {
-            // Like a refusing rule, the pattern covers everything below its paths.
+            // Like the pattern of a rule that refuses requests, this one covers everything below its paths.
             builder.patterns.add(pattern, MatchScope::Access);
         }
         builder.end(PatternKind::ClientCertificate, client_paths.len());
@@ -124,12 +124,13 @@ impl SitePatterns {
         }
     }
 
-    /// Whether a route of a pattern, one of [`PathMatches::routes`], takes requests for files.
+    /// Whether a pattern of routes (see [`PathMatches::routes`]) has a route that does not require the file to be
+    /// missing.
     pub fn is_routed(&self, pattern: usize) -> bool {
         self.routed.get(pattern).is_some_and(|routed| *routed)
     }
 
-    /// Matches a decoded path with the patterns; `raw_path` is given if slashes or backslashes in it were encoded.
+    /// Matches a decoded path with all patterns; `raw_path` is passed if the path had encoded slashes or backslashes.
     #[inline]
     pub fn match_path<'a>(&'a self, path: &'a [u8], raw_path: Option<&'a [u8]>) -> PathMatches<'a> {
         PathMatches {
@@ -140,10 +141,10 @@ impl SitePatterns {
         }
     }
 
-    /// The patterns that match a form of a path with ambiguous encoded slashes.
+    /// The patterns that match some form of a path with encoded slashes or backslashes.
     fn match_forms(&self, path: &[u8], raw_path: &[u8]) -> PatternMatches {
         let mut found: BTreeMap<u32, FormSet> = BTreeMap::new();
-        // A handler may decode the slashes or not, so each reading of the path is matched.
+        // Handlers may or may not decode these, so each form of the path is matched.
         for (index, form) in path_forms(path, raw_path).enumerate() {
             for number in self.set.matches(&form) {
                 let forms = found.entry(number).or_default();
@@ -155,20 +156,20 @@ impl SitePatterns {
     }
 }
 
-/// All forms of a path, in the order of the bits of a [`FormSet`].
+/// All forms of a path, in the order of the bits in a [`FormSet`].
 fn path_forms<'p>(path: &'p [u8], raw_path: &'p [u8]) -> impl Iterator<Item = Vec<u8>> {
     std::iter::once(path.to_vec()).chain(slash_forms(raw_path, path))
 }
 
 impl PathMatches<'_> {
-    /// The indexes of the access rules' patterns, as [`DistinctPatterns::from_rules`] lists them.
+    /// The indexes of access rule patterns that match, as in [`DistinctPatterns::from_rules`].
     pub fn access_patterns(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::AccessRule)
     }
 
-    /// The forms of the path that match the access rules' pattern of this index, one of [`PathMatches::access_patterns`].
+    /// The forms of the path that match an access rule pattern; `index` is one of [`PathMatches::access_patterns`].
     pub fn access_forms(&self, index: usize) -> FormSet {
-        // A path of one form has no table of forms.
+        // For a path with one form, no forms are recorded.
         if self.raw_path.is_none() {
             return FormSet::DECODED;
         }
@@ -196,22 +197,22 @@ impl PathMatches<'_> {
         found.next().is_some()
     }
 
-    /// The numbers of the candidate redirects, in their order.
+    /// The numbers of the redirects that may match, in the configured order.
     pub fn redirects(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::Redirect)
     }
 
-    /// The numbers of the candidate rewrites, in their order.
+    /// The numbers of the rewrites that may match, in the configured order.
     pub fn rewrites(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::Rewrite)
     }
 
-    /// The indexes of the routes' patterns, as [`DistinctPatterns::from_routes`] lists them.
+    /// The indexes of route patterns that match, as in [`DistinctPatterns::from_routes`].
     pub fn routes(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::Route)
     }
 
-    /// The numbers of the candidate aliases, in their order.
+    /// The numbers of the aliases that may match, in the configured order.
     pub fn aliases(&self) -> impl Iterator<Item = usize> {
         self.matches(PatternKind::Alias)
     }
@@ -219,12 +220,12 @@ impl PathMatches<'_> {
     #[inline]
     fn matches(&self, kind: PatternKind) -> impl Iterator<Item = usize> {
         let Range { start, end } = self.patterns.ranges[kind as usize];
-        // A site with patterns of other kinds only never matches the path.
+        // Without patterns of this kind, the path is not matched at all.
         let found = match start == end {
             true => &[],
             false => self.found().numbers.as_slice(),
         };
-        // The numbers ascend, so those of one kind are adjacent.
+        // The numbers are in ascending order, so those of one kind are adjacent.
         let first = found.partition_point(|number| ((*number) as usize) < start as usize);
         let found = found[first..]
             .iter()
@@ -243,7 +244,7 @@ impl PathMatches<'_> {
     }
 }
 
-/// Records the range of numbers for the patterns of each kind.
+/// Assigns a range of numbers to the patterns of each kind.
 #[derive(Default)]
 struct NumberedBuilder {
     patterns: PatternSetBuilder,
@@ -259,7 +260,7 @@ impl NumberedBuilder {
     }
 }
 
-/// Names of index files, which the path of a folder may stand for.
+/// The names of index files, for which the path of a folder may stand.
 pub fn indexes(site: &config::SiteConfig) -> impl Iterator<Item = &str> {
     let program_indexes = site.routes.iter().filter_map(|route| match &route.to {
         RouteTo::FastCgi(fastcgi) => Some(fastcgi.index.as_str()),

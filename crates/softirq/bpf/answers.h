@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a segment with a request to the stored response, and to the reply. */
+/* From a segment with a request to the stored response, and on to the reply. */
 #pragma once
 
 #include "events.h"
 #include "handshake.h"
 
-/* The response to send; or, if there is none, the reason to punt the request. */
+/* The response to send, or the reason to punt the request. */
 struct response_choice {
 	__u32 number;
 	/* Value of connection.answer. */
@@ -13,7 +13,7 @@ struct response_choice {
 	__u32 len;
 	__u32 closes;
 	__u32 reason;
-	/* Number of segments, and bytes of each but the last. */
+	/* Number of segments, and bytes in each but the last. */
 	__u16 parts;
 	__u16 cut;
 };
@@ -23,7 +23,7 @@ static __always_inline __u32 response_for(__u32 number, const struct response *r
 	return response->id << ANSWER_NUMBER_BITS | (number + 1);
 }
 
-/* Number of the response in flight. */
+/* Slot number of the response in flight. */
 static __always_inline __u32 in_flight_number(const struct connection *connection)
 {
 	return (connection->answer & ((1 << ANSWER_NUMBER_BITS) - 1)) - 1;
@@ -38,7 +38,8 @@ static __always_inline int is_still_stored(const struct connection *connection)
 	return response && response->id && response_for(number, response) == connection->answer;
 }
 
-/* Records the response to the segment's request as in flight, with this many unacknowledged bytes of the request. */
+/* Records the response to the segment's request as in flight. `unacknowledged`: bytes of the request that the response
+ * does not acknowledge. */
 static __always_inline void set_in_flight(struct connection *connection, const struct segment *segment,
 					  const struct response_choice *choice, __u32 unacknowledged)
 {
@@ -61,8 +62,8 @@ static __always_inline int has_window(const struct segment *segment, const struc
 	return window > len;
 }
 
-/* Bytes in each segment of a longer response. One size for all paths that are not the usual one, so that the
- * checksums of all parts can be computed in advance. */
+/* Bytes in each segment of a longer response. All paths with a smaller MTU share one size, so that the checksums of all
+ * segments can be computed in advance. */
 static __always_inline __u32 cut_for(const struct control *control, const struct segment *segment,
 				     const struct connection *connection)
 {
@@ -75,7 +76,7 @@ static __always_inline __u32 parts_of(__u32 len, __u32 cut)
 	return (len + cut - 1) / cut;
 }
 
-/* Number of segments of the response: 0 if it is too long for this level. */
+/* Number of segments of the response; 0 if the response is too long for this level. */
 static __always_inline __u32 parts_for(const struct control *control, const struct segment *segment,
 				       const struct connection *connection, const struct response *response,
 				       struct response_choice *choice, int is_head)
@@ -108,12 +109,13 @@ SEPARATE int load_request(context *ctx, const struct segment *segment ARG)
 	OPAQUE(len);
 	if (len == 0 || len > REQUEST_MAX || frame_load(ctx, segment->payload_at, scratch->head, len))
 		return -1;
-	/* The parser reads up to eight bytes beyond the end. */
+	/* The parser reads up to eight bytes beyond the end, so zeros follow. */
 	*(__u64 *)(scratch->head + (len & (HEAD_SIZE - 1))) = 0;
 	return 0;
 }
 
-/* Parses the request in the segment and looks up its response: reason_count, or why there is none. */
+/* Parses the request in the segment and looks up its response. Returns reason_count if there is one, otherwise the
+ * reason to punt. */
 SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, struct request_summary *summary ARG)
 {
 	struct scratch *scratch = scratch_memory();
@@ -123,7 +125,7 @@ SEPARATE int read_and_find(context *ctx, const struct segment *segment ARG, stru
 	if (!control || !scratch || load_request(ctx, segment))
 		return reason_up_long;
 	request = &scratch->request;
-	/* Before the index lookup: a purge in between invalidates the memo. */
+	/* Read before the index lookup: a purge between the two invalidates the memo. */
 	__u32 purges = *(volatile __u32 *)&control->purges;
 	parse_request(scratch, segment, control->settings);
 	if (request->reason != reason_count)
@@ -163,7 +165,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	choice->reason = reason_up_miss;
 	if (!control)
 		return 0;
-	/* Computed already if the checksum was verified here. */
+	/* Set already if the checksum was verified here. */
 	if (!segment->payload_hash)
 		sum_payload(ctx, control, segment);
 	if (segment->payload_hash)
@@ -186,7 +188,7 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 		choice->reason = reason_up_large;
 		return 0;
 	}
-	/* All parts are sent at once, so the window must hold the whole response. */
+	/* All segments are sent at once, so the window must hold the whole response. */
 	if (!has_window(segment, connection, choice->len)) {
 		choice->reason = reason_up_window;
 		return 0;
@@ -197,7 +199,8 @@ SEPARATE int choose(context *ctx, struct segment *segment ARG, const struct conn
 	return 1;
 }
 
-/* Rewrites the frame into the chosen response, from `seq` on: 0, or negative with the frame unchanged. */
+/* Rewrites the frame into the chosen response, from `seq` on. Returns 0, or a negative number if it fails; the frame is
+ * unchanged then. */
 SEPARATE int write_answer(context *ctx, const struct segment *segment ARG,
 			  const struct connection *connection ARG, const struct response_choice *choice ARG, __u32 seq)
 {

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Buffered segments: pipelined requests, or a FIN, that a client sends before it has acknowledged our response. They
- * are buffered here unacknowledged. The acknowledgement of the response is then rewritten into the buffered segment,
- * so that the client's retransmission timer need not fire, but still runs as long as anything may be lost.
- * Connections share the buffers: if one is overwritten, the client's retransmission is processed instead. */
+ * are buffered here without being acknowledged. When the acknowledgement of the response arrives, its frame is
+ * rewritten into the buffered segment. So the client's retransmission timer seldom fires, but keeps running while
+ * anything may be lost. Connections share the buffers: if a buffer is overwritten, the client's retransmission is
+ * processed instead. */
 #pragma once
 
 #include "connections.h"
@@ -10,25 +11,26 @@
 
 #define BUFFER_ENTRIES 128
 #define BUFFERED_MAX 1400
-/* The frame that is rewritten must become longer: only then does the kernel verify its checksum again. */
+/* The rewrite must lengthen the frame: only then does the kernel verify its checksum again. */
 #define BUFFERED_MIN 8
 
-/* Clients may cut a retransmission differently, but no shorter (Linux: tcp_min_snd_mss). A shorter segment is not
- * accepted as a request: it would cost less than a request, and trigger as much. */
+/* Clients may split a retransmission differently, but into no shorter segments (Linux: tcp_min_snd_mss). A shorter
+ * segment is not accepted as a repeated request: it would cost the client less than a request, and have the same
+ * effect. */
 #define REPEAT_MIN 48
 
 struct segment_buffer {
 	struct tuple tuple;
-	/* Lock: one processor at a time; the others do not buffer. */
+	/* Lock of the buffer. A processor that does not get it does not buffer its segment. */
 	__u32 busy;
-	/* Sequence number of the first byte. */
+	/* Sequence number of the first buffered byte. */
 	__u32 seq;
 	__u16 len;
-	/* Length of the first piece. */
+	/* Length of the first buffered segment. */
 	__u16 first_len;
 	__u8 has_fin;
 	__u8 spare[3];
-	/* Twice the maximum, so that the verifier need not see that pieces end at BUFFERED_MAX. */
+	/* Twice the maximum, since the verifier can't see that the data ends at BUFFERED_MAX. */
 	__u8 bytes[2 * BUFFERED_MAX];
 };
 
@@ -39,7 +41,7 @@ struct {
 	__type(value, struct segment_buffer);
 } segment_buffers SEC(".maps");
 
-/* Locks the connection's buffer, which must be released; 0 if another processor has it. */
+/* Locks the connection's buffer, which the caller must release; 0 if another processor holds the lock. */
 static __always_inline struct segment_buffer *borrow_buffer(const struct segment *segment)
 {
 	__u32 index = segment->hash & (BUFFER_ENTRIES - 1);
@@ -91,8 +93,8 @@ static __always_inline int buffer_request(context *ctx, const struct segment *se
 	return 0;
 }
 
-/* Buffers the segment from its byte `skip` on, if that is the next data, or continues the buffered data: 0 on
- * success. */
+/* Buffers the segment from its byte `skip` on, if these bytes are the next data of the connection, or continue the
+ * buffered data. Returns 0 on success. */
 SEPARATE int buffer_data(context *ctx, const struct segment *segment ARG,
 		  const struct connection *connection ARG, __u32 skip)
 {
@@ -102,7 +104,7 @@ SEPARATE int buffer_data(context *ctx, const struct segment *segment ARG,
 
 	if (!buffer)
 		return -1;
-	/* The next data of a connection replaces the buffer's content, possibly of another connection. */
+	/* The connection's next data replaces the buffer's content, which may belong to another connection. */
 	if (seq == connection->rcv_nxt) {
 		buffer->tuple = segment->tuple;
 		buffer->seq = seq;
@@ -114,7 +116,7 @@ SEPARATE int buffer_data(context *ctx, const struct segment *segment ARG,
 	return failed;
 }
 
-/* Overwrites the headers of the frame, except the TCP checksum. Timestamps stay. */
+/* Overwrites the frame's headers, except for timestamps and the TCP checksum. */
 static __always_inline int write_buffered_headers(context *ctx, const struct segment *segment)
 {
 	void *begin = frame_begin(ctx), *end = frame_end(ctx);
@@ -144,7 +146,7 @@ static __always_inline int write_buffered_headers(context *ctx, const struct seg
 	return 0;
 }
 
-/* Rewrites the frame into the described segment: first its data, then its headers. */
+/* Rewrites the frame into the segment that `segment` describes: first its data, then its headers. */
 static __always_inline int write_buffered(context *ctx, const struct segment *segment, struct segment_buffer *buffer,
 				      __u32 old_len)
 {
@@ -156,7 +158,7 @@ static __always_inline int write_buffered(context *ctx, const struct segment *se
 	if (len == 0 || len > BUFFERED_MAX || frame_resize(ctx, old_len, segment->frame_len) ||
 	    frame_store(ctx, segment->payload_at, buffer->bytes, len) || write_buffered_headers(ctx, segment))
 		return -1;
-	/* A partial checksum is that of the pseudo-header only. */
+	/* A partial checksum covers the pseudo-header only. */
 	check = fold(pseudo_sum(segment));
 	if (segment->summed != CHECKSUM_PARTIAL) {
 		sum = sum_of_long(ctx, segment);
@@ -167,8 +169,8 @@ static __always_inline int write_buffered(context *ctx, const struct segment *se
 	return frame_store(ctx, segment->tcp_at + 16, &check, sizeof(check));
 }
 
-/* Rewrites a segment that acknowledges all our data into the buffered one: 1. 0 if nothing is buffered; negative:
- * the frame is damaged, and the client retransmits the buffered data. */
+/* Rewrites a segment that acknowledges all our data into the buffered segment. Returns 1; 0 if nothing is buffered; a
+ * negative number if the frame is damaged, so that the client must retransmit the buffered data. */
 SEPARATE int take_buffered(context *ctx, struct segment *segment ARG, const struct connection *connection ARG)
 {
 	struct segment_buffer *buffer = borrow_buffer(segment);

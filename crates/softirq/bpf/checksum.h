@@ -4,7 +4,7 @@
 
 #include "memo.h"
 
-/* Checksum of a TCP header and its options; negative: the header is not linear. */
+/* Sum of a TCP header and its options; negative if the header is not linear. */
 static __always_inline __s64 sum_of_header(context *ctx, const struct segment *segment)
 {
 	void *at = frame_begin(ctx) + (segment->tcp_at & 0x3f), *end = frame_end(ctx);
@@ -60,7 +60,7 @@ static long sum_step(__u64 index, struct sum_cursor *cursor)
 	return request->len == 0;
 }
 
-/* Checksum of a long or non-linear segment; negative: it can't be read. */
+/* Sum of a long or non-linear segment; negative if it can't be read. */
 SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 {
 	struct scratch *scratch = scratch_memory();
@@ -76,7 +76,7 @@ SEPARATE __s64 sum_of_long(context *ctx, const struct segment *segment ARG)
 	return scratch->request.len ? -1 : (__s64)(__u32)scratch->request.hash;
 }
 
-/* Checksum of the pseudo-header. */
+/* Sum of the pseudo-header. */
 static __always_inline __u64 pseudo_sum(const struct segment *segment)
 {
 	__u32 len = segment->payload_at - segment->tcp_at + segment->payload_len;
@@ -85,8 +85,8 @@ static __always_inline __u64 pseudo_sum(const struct segment *segment)
 	return sum + bpf_htons(IPPROTO_TCP) + bpf_htons(len);
 }
 
-/* Whether the checksum may be a partial one, which XDP can't see. Drivers with native XDP do not deliver such
- * packets; should one arrive all the same, the port must not become a black hole. */
+/* Whether the checksum may be a partial one, which XDP can't tell from the metadata. Drivers with native XDP do not
+ * deliver packets with partial checksums; should one arrive all the same, it must not be dropped. */
 static __always_inline int looks_partial(context *ctx, const struct segment *segment, __u64 pseudo)
 {
 #ifdef TIER_XDP

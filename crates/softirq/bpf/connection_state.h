@@ -10,43 +10,45 @@ static __always_inline __u8 state_of(const struct connection *connection)
 	return connection ? connection->state : STATE_OVER;
 }
 
-/* Its requests are answered on the fast path. */
+/* Requests on the connection are answered on the fast path. */
 static __always_inline int is_live(const struct connection *connection)
 {
 	return connection->state == STATE_OPEN || connection->state == STATE_CLOSING;
 }
 
-/* Both sides have closed it, or it was reset. */
+/* Both sides have closed the connection, or it was reset. */
 static __always_inline int has_ended(const struct connection *connection)
 {
 	return connection->state == STATE_DONE || connection->state == STATE_OVER;
 }
 
-/* The kernel processes its segments. */
+/* The kernel processes the connection's segments. */
 static __always_inline int is_kernel_owned(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL || connection->state == STATE_ASKED;
 }
 
-/* The kernel has its socket, with sequence numbers behind the client's, so that segments are translated. */
+/* The kernel has the connection's socket, whose sequence numbers are behind the client's, so that segments are
+ * translated. */
 static __always_inline int is_shifted(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL && (connection->socket_rcv | connection->socket_snd);
 }
 
-/* The kernel has a socket for it, or is about to create one. */
+/* The kernel has a socket for the connection, or is about to create one. */
 static __always_inline int has_socket_soon(const struct connection *connection)
 {
 	return connection->state == STATE_KERNEL || connection->state == STATE_HANDED;
 }
 
-/* A segment with IP options or extension headers would break it, since only this level knows its sequence numbers. */
+/* A segment with IP options or extension headers would break the connection, since only this level knows its sequence
+ * numbers. */
 static __always_inline int needs_plain_segments(const struct connection *connection)
 {
 	return is_live(connection) || connection->state == STATE_HANDED || is_shifted(connection);
 }
 
-/* Only this table knows its sequence numbers: the connection would hang if its entry were evicted. */
+/* Only this table knows the connection's sequence numbers: the connection would hang if its entry were evicted. */
 static __always_inline int needs_slot(const struct connection *connection)
 {
 	if (is_shifted(connection))

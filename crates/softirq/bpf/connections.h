@@ -11,8 +11,8 @@ static __always_inline __u16 seen_at(__u64 now_ns)
 	return now_ns >> 30;
 }
 
-/* Units of `seen` from `then` to `now`. A processor's clock may lag one tick behind that of another processor, which
- * has already written the next unit; that counts as 0, not as the longest time. */
+/* Units of `seen` from `then` to `now`. A processor's clock may lag one tick behind another's, which has then already
+ * written the next unit; that counts as 0, not as the longest time. */
 static __always_inline __u16 units_since(__u16 now, __u16 then)
 {
 	__u16 units = now - then;
@@ -60,7 +60,7 @@ static __always_inline struct connection *find_connection(const struct segment *
 	__u32 tag = tag_of(segment);
 	struct connection_bucket *bucket = bucket_of(segment, 0);
 	struct connection *found = bucket ? find_way(bucket, tag) : 0;
-	/* Tags of different tuples may be equal. */
+	/* Different tuples may have the same tag. */
 	if (found && is_of(found, &segment->tuple))
 		return found;
 	bucket = bucket_of(segment, 1);
@@ -71,7 +71,7 @@ static __always_inline struct connection *find_connection(const struct segment *
 /* Units of `seen` for which a finished connection keeps its slot: the client may not have received our FIN yet. */
 #define LINGER 4
 
-/* Sets the options of replies to the segment: the timestamps of its connection, if it has them. */
+/* Prepares the options of replies to the segment: timestamps, if its connection has them. */
 static __always_inline void set_reply_options(struct segment *segment, const struct connection *connection)
 {
 	segment->reply_options_len = connection->has_timestamps ? TIMESTAMPS_LEN : 0;
@@ -99,12 +99,14 @@ static __always_inline __u32 eviction_rank(const struct connection *connection, 
 	return (is_kernel_owned(connection) ? 2 : 0x10000) + 0x7fff - age;
 }
 
-/* Surveys a bucket: number of free slots << 32 | lowest rank << 8 | its slot. */
+/* Surveys a bucket. Returns (number of free slots) << 32
+ * (lowest rank) << 8
+ * (index of the slot with that rank). */
 SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u32 idle)
 {
 	__u64 least = ~0u, vacant = 0;
-	/* Always 0, but the verifier does not know that. Otherwise it would follow each possible rank of one slot
-	 * through all slots after it. */
+	/* Always 0, but unknown to the verifier, which would otherwise follow each possible rank of one slot through
+	 * all slots after it. */
 	__u32 same = now;
 	OPAQUE(same);
 	__u64 zero = now - same;
@@ -120,8 +122,8 @@ SEPARATE __u64 survey(const struct connection_bucket *bucket ARG, __u32 now, __u
 
 #define WORTH_LIVE (0x10000 << 8)
 
-/* Records the handshake of an evicted connection again if its client has not sent a request yet: the request then
- * completes the handshake a second time. */
+/* Records the handshake of an evicted connection again if its client has not sent a request yet, so that the request
+ * can complete the handshake a second time. */
 SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 {
 	struct control *control = level_control();
@@ -135,8 +137,9 @@ SEPARATE int remember_evicted(const struct connection *old ARG, __u64 now_ns)
 	return 0;
 }
 
-/* Allocates a slot for the segment's connection and evicts its old content; a live connection is evicted only for
- * another live one (`is_ours`). Sets the tuple, but not the tag, which the caller publishes last. */
+/* Allocates a slot for the segment's connection and evicts the slot's old content. A live connection is evicted only in
+ * favour of another live one (`is_ours`). Sets the tuple, but not the tag: the caller writes the tag last, which
+ * publishes the slot. */
 static __always_inline struct connection *allocate_connection(const struct segment *segment, __u32 idle, int is_ours)
 {
 	__u32 tag = tag_of(segment);
@@ -146,8 +149,8 @@ static __always_inline struct connection *allocate_connection(const struct segme
 
 	if (!first || !second)
 		return 0;
-	/* A known connection keeps its slot. Of two connections with the same tag in one bucket, lookups would not
-	 * find the second. */
+	/* A known connection keeps its slot. If two connections in one bucket had the same tag, lookups would find only
+	 * the first. */
 	slot = find_way(first, tag);
 	other = find_way(second, tag);
 	if (other && (!slot || is_of(other, &segment->tuple)))
@@ -170,7 +173,7 @@ static __always_inline struct connection *allocate_connection(const struct segme
 		if (least >= WORTH_LIVE)
 			remember_evicted(slot, segment->now_ns);
 	}
-	/* Without a tag, other processors do not find the slot while it is filled. */
+	/* Without a tag, the slot is invisible to other processors while it is filled. */
 	slot->tag = 0;
 	slot->tuple = segment->tuple;
 	slot->answer = 0;

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The only difference between the XDP and the TC tier: the type of a frame, and how to read, resize and send it. */
+/* The only difference between the XDP and the TC tier: the type of a frame's context, and how to read, resize and send
+ * the frame. */
 #pragma once
 
 #include "maps.h"
@@ -9,8 +10,8 @@
 #define TC_INDEX_INJECTED 0x4c57
 #define TC_INDEX_ANSWER 0x4c58
 #define TC_INDEX_REPEATED 0x4c59
-/* Marks on frames with translated sequence numbers, inbound or outbound. A stacked device (above or below this
- * one) would bring them through the programs a second time. */
+/* Marks on frames with translated sequence numbers, inbound and outbound. A stacked device (bond, VLAN, bridge) would
+ * bring these frames through the programs a second time. */
 #define TC_INDEX_SHIFTED_IN 0x4c5a
 #define TC_INDEX_SHIFTED_OUT 0x4c5b
 
@@ -80,7 +81,8 @@ static __always_inline int is_on_loopback(context *ctx)
 	return 0;
 }
 
-/* Stores a mark in the frame's metadata. Not 0: the driver has no room for metadata, or does not pass it on. */
+/* Stores a mark in the frame's metadata. Returns nonzero if the driver has no room for metadata, or does not pass it
+ * on. */
 static __always_inline int frame_mark(context *ctx, __u32 mark)
 {
 	struct control *control = level_control();
@@ -152,8 +154,8 @@ static __always_inline __u32 interface_of(context *ctx)
 	return ctx->ifindex;
 }
 
-/* Whether the skb is charged to a local socket, that of the client, as veth leaves it. If such a frame is
- * lengthened, its truesize does not grow with it, and the client's TCP divides by zero (Linux 6.18,
+/* Whether the skb is charged to a local socket: that of a client on the other end of a veth pair. If such a frame were
+ * lengthened, its truesize would not grow with it, and the client's TCP would divide by zero (Linux 6.18,
  * __tcp_measure_rcv_mss). */
 static __always_inline int frame_is_owned(context *ctx)
 {
@@ -165,7 +167,7 @@ static __always_inline int frame_is_owned(context *ctx)
 	return sk && sk->protocol == IPPROTO_TCP;
 }
 
-/* Replaces the frame by a clone, which no socket owns. */
+/* Replaces the frame with a clone, which belongs to no socket. */
 static __always_inline int frame_disown(context *ctx)
 {
 	/* The clone has no skb->sk. */
@@ -178,7 +180,7 @@ static __always_inline int is_on_loopback(context *ctx)
 	return interface_of(ctx) == LOOPBACK_IFINDEX;
 }
 
-/* This is the program at TC already. */
+/* Nothing to defer: this is the program at TC. */
 static __always_inline int defer_to_tc(context *ctx)
 {
 	return 0;

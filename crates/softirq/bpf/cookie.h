@@ -3,8 +3,8 @@
  * be guessed; three of its 32 bits also encode a coarse class of the SYN's options. The exact options are stored as
  * long as the half-open entry is not overwritten (half_open.h); the cookie serves overwritten handshakes.
  *
- * Of the 2^32 numbers, eight are valid cookies of a minute. So few, since an attacker without our SYN-ACK can only
- * guess. */
+ * Of the 2^32 numbers, only eight are valid cookies in a minute, so that an attacker who does not see our SYN-ACK can
+ * hardly guess one. */
 #pragma once
 
 #include "half_open.h"
@@ -63,12 +63,12 @@ static __always_inline __u32 cookie_hash(const struct control *control, const st
 	return sip_hash(key, words, 6) >> 32;
 }
 
-/* The upper bits of a cookie are those of the hash, XORed with the class. */
+/* The upper bits of a cookie are those of the hash XORed with the class. */
 #define CLASS_SHIFT 29
 #define MSS_LARGE 1360
 
-/* Encodes options as a class, which is the largest that the client's options include: after decoding, windows and
- * segments may be smaller than necessary. Most clients announce SACK and a scale of 6 to 8. */
+/* Encodes options as a class: the largest one that the client's options include. After decoding, windows and segments
+ * may therefore be smaller than necessary. Most clients announce SACK and a scale of 6 to 8. */
 static __always_inline __u32 class_of(const struct syn_offer *offer)
 {
 	__u32 scale = offer->options & OPTION_SCALE_MASK, class = 1;
@@ -108,11 +108,11 @@ static __always_inline int is_cookie_of(const struct control *control, const str
 	__u32 class = (segment->ack - 1) ^ cookie_hash(control, &segment->tuple, segment->seq - 1, minute);
 
 	read_class(class >> CLASS_SHIFT, segment->is_v6, offer);
-	/* All bits below the class must be equal. */
+	/* All bits below the class must match. */
 	return !(class << (32 - CLASS_SHIFT));
 }
 
-/* Whether the segment acknowledges a valid cookie; decodes its class. */
+/* Whether the segment acknowledges a valid cookie; decodes the cookie's class. */
 static __always_inline int check_cookie(const struct control *control, const struct segment *segment,
 					struct syn_offer *offer)
 {
@@ -123,7 +123,8 @@ static __always_inline int check_cookie(const struct control *control, const str
 	       (before != minute && is_cookie_of(control, segment, before, offer));
 }
 
-/* Guessing: from this number of wrong cookies in a second, cookies are rejected for the rest of it. */
+/* Protection against guessing: after this many wrong cookies within a second, all cookies are rejected for the rest of
+ * the second. */
 #define WRONG_COOKIES_MAX 4096
 
 static __always_inline int is_cookie_flood(const struct control *control, const struct segment *segment)
@@ -145,7 +146,7 @@ static __always_inline void count_wrong_cookie(struct control *control, const st
 
 #define LINUX_OPTIONS_LEN 20
 
-/* The options as words, if they have Linux's layout: MSS, SACK, timestamps, scale; otherwise 0. */
+/* The options as words, if they have the layout of Linux: MSS, SACK, timestamps, scale; otherwise 0. */
 static __always_inline const __u32 *linux_options(context *ctx, const struct segment *syn)
 {
 	const __u32 *words = frame_begin(ctx) + (syn->tcp_at & 0x3f) + TCP_LEN;
@@ -159,7 +160,7 @@ static __always_inline const __u32 *linux_options(context *ctx, const struct seg
 	return words;
 }
 
-/* TSval of a SYN; negative: it has none. */
+/* TSval of a SYN; negative if it has none. */
 SEPARATE __s64 timestamp_of(context *ctx, const struct segment *syn ARG)
 {
 	__u8 bytes[44] = {};
@@ -190,7 +191,7 @@ SEPARATE int read_syn_offer(context *ctx, const struct segment *syn ARG, struct 
 	__u32 len = syn->payload_at - syn->tcp_at - TCP_LEN, at = 0;
 	const __u32 *words = linux_options(ctx, syn);
 
-	/* The default of IPv4 (RFC 9293 §3.7.1). */
+	/* The default MSS of IPv4 (RFC 9293 §3.7.1). */
 	offer->mss = 536;
 	offer->options = OPTION_SCALE_NONE;
 	if (words) {

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The clients that are left to the server. The programs of the level and the interception program each have such a
- * map. */
+/* The clients that are left to the server. Both the level's programs and the interception program have a map of this
+ * kind. */
 #pragma once
 
 #include "kernel.h"

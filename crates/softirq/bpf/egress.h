@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Egress: segments from ports of this level. Tracks where the server's responses end on tracked connections,
- * translates sequence numbers, and drops segments from the old socket of a reclaimed connection, which its client
- * must not receive. */
+/* Egress: segments that the kernel sends from the level's ports. Tracks where the server's responses end, translates
+ * sequence numbers, and drops what the old socket of a reclaimed connection sends, since the client must not receive
+ * that. */
 #pragma once
 
 #include "handshake.h"
 
-/* Reads the headers of a segment to a client. Its numbers and its payload are the server's. */
+/* Parses a segment to a client. Sequence numbers and payload in `segment` are the server's; the tuple is that of the
+ * client's segments. */
 static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct control *control,
 					  struct segment *segment)
 {
@@ -43,7 +44,7 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 	segment->window = bpf_ntohs(tcp->window);
 	segment->flags = ((__u8 *)tcp)[13];
 	segment->payload_at = segment->tcp_at + tcp->doff * 4;
-	/* The IP header of a GSO frame does not hold its length. */
+	/* The length in the IP header of a GSO frame is not the frame's. */
 	segment->payload_len = skb->len - segment->payload_at;
 	if (skb->len < segment->payload_at)
 		return NOT_PLAIN;
@@ -51,7 +52,8 @@ static __always_inline int parse_outgoing(struct __sk_buff *skb, const struct co
 	return PARSED;
 }
 
-/* Loads up to `most` bytes of the payload from `at` on into scratch, followed by zeros. Returns how many. */
+/* Loads up to `most` bytes of the payload, from `at` on, into scratch, followed by zeros. Returns the number of loaded
+ * bytes. */
 static __always_inline __u32 load_payload(struct __sk_buff *skb, const struct segment *segment, __u32 at, __u32 most)
 {
 	struct scratch *scratch = scratch_memory();
@@ -69,8 +71,8 @@ static __always_inline __u32 load_payload(struct __sk_buff *skb, const struct se
 	return len;
 }
 
-/* Reads a response's head at `at` of the payload, and records where the response ends. Returns the length of an
- * interim head, after which the final response begins; 0: nothing more to read. */
+/* Parses a response's head at offset `at` of the payload, and records where the response ends. Returns the length of an
+ * interim response, after which the final one begins, or 0. */
 SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *segment ARG,
 				struct connection *connection ARG, __u32 at)
 {
@@ -80,7 +82,7 @@ SEPARATE __u32 on_response_head(struct __sk_buff *skb, const struct segment *seg
 	if (!scratch)
 		return 0;
 	status = len < CHUNK_HEAD_MAX ? 0 : read_response_head(scratch, len);
-	/* 101 is no interim response: it switches the protocol. */
+	/* 101 is not an interim response: it switches the protocol. */
 	if (status / 100 == 1 && status != 101) {
 		connection->snd_nxt = begin + scratch->request.at;
 		return scratch->request.at;
@@ -121,7 +123,7 @@ static long chunk_step(__u64 index, struct chunk_cursor *cursor)
 		stop_tracking(connection);
 		return 1;
 	}
-	/* The position of the next chunk header, or the end. */
+	/* The position of the next chunk header, or of the end of the body. */
 	connection->answer += step & ~CHUNK_LAST;
 	if (!(step & CHUNK_LAST))
 		return 0;
@@ -136,7 +138,7 @@ SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG,
 {
 	struct chunk_cursor cursor = { skb, segment, connection };
 
-	/* A retransmission: the chunk headers in it were read already, unless it reaches beyond the next one. */
+	/* A retransmission: its chunk headers were parsed before, unless it reaches beyond the next header. */
 	if ((__s32)(connection->answer - segment->seq) < 0) {
 		if ((__s32)(segment->seq + segment->payload_len - connection->answer) > 0)
 			stop_tracking(connection);
@@ -146,7 +148,7 @@ SEPARATE int on_chunks(struct __sk_buff *skb, const struct segment *segment ARG,
 	return 0;
 }
 
-/* Processes the server's data on a tracked connection. It may be retransmitted data. */
+/* Processes data that the server sends on a tracked connection, possibly a retransmission. */
 static __always_inline void on_response(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
@@ -155,7 +157,8 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 	if (!is_tracked(connection, FOLLOWED_END | FOLLOWED_CHUNKS)) {
 		if ((__s32)(end - connection->snd_nxt) <= 0)
 			return;
-		/* The head must begin with the response: it is not reassembled from segments out of order. */
+		/* The head must begin with the response's first byte, since segments out of order are not
+		 * reassembled. */
 		if (segment->seq != connection->snd_nxt) {
 			stop_tracking(connection);
 			return;
@@ -171,27 +174,28 @@ static __always_inline void on_response(struct __sk_buff *skb, const struct segm
 	}
 	if (is_tracked(connection, FOLLOWED_CHUNKS))
 		on_chunks(skb, segment, connection);
-	/* Data beyond the response: unsolicited, or the response to a pipelined request. */
+	/* Data beyond the response: either unsolicited, or the response to a pipelined request. */
 	if (is_tracked(connection, FOLLOWED_END) && (__s32)(end - connection->answer) > 0)
 		stop_tracking(connection);
 }
 
-/* Ends the socket that sent the segment, with a reset in its client's name. */
+/* Ends the socket that sent the segment, by a reset in the name of its client. */
 static __always_inline void end_leftover(struct __sk_buff *skb, const struct segment *segment)
 {
 	if (!inject(skb, segment, segment->ack, 0, FLAG_RST | INJECT_TURNED))
 		count(reason_tcp_ended);
 }
 
-/* Responds to a parked socket. The acknowledgement of its last response bypassed it, so it retransmits that
- * response, or sends keep-alive probes; no request justifies more. Invalid data ends it. */
+/* Responds to a segment from a parked socket. The acknowledgement of its last response bypassed the socket, so it
+ * retransmits that response, or sends keep-alive probes, which are acknowledged here. Anything else is invalid and ends
+ * the socket. */
 static __always_inline void answer_parked(struct __sk_buff *skb, const struct segment *segment,
 					struct connection *connection)
 {
 	__s32 beyond = segment->seq + segment->payload_len - connection->socket_snd;
 	struct control *control = level_control();
 	__u16 age = units_since(seen_at(coarse_now_ns()), connection->seen);
-	/* A client that was silent for that long may be gone. */
+	/* A client that has been silent for so long may be gone. */
 	int is_stale = !control || age > control->idle;
 
 	if (segment->flags & FLAG_FIN || beyond > 0 || is_stale) {
@@ -202,14 +206,15 @@ static __always_inline void answer_parked(struct __sk_buff *skb, const struct se
 	}
 }
 
-/* Drops a segment that the kernel sends on a live connection: from an old socket, parked or not. A FIN ends the
- * socket, which has nothing more to send. */
+/* Drops a segment that the kernel sends on a live connection: it comes from an old socket, parked or not. A FIN ends
+ * the old socket, which then has nothing more to send. */
 static __always_inline int on_parked_leftover(struct __sk_buff *skb, struct segment *segment,
 				       struct connection *connection)
 {
 	int is_kept = connection->socket == SOCKET_KEPT;
 
-	/* The kernel's reply to a segment that this level passed as unknown, or to a SYN without a listener. */
+	/* The kernel's reply to a segment that this level passed as unknown, or to a SYN for which there is no
+	 * listener. */
 	if (segment->flags & FLAG_RST && !is_kept && (!segment->seq || segment->seq == connection->snd_nxt))
 		return TCX_NEXT;
 	count(reason_drop_leftover);
@@ -225,13 +230,13 @@ static __always_inline int on_parked_leftover(struct __sk_buff *skb, struct segm
 	return TC_ACT_SHOT;
 }
 
-/* Passes a segment of the kernel to its client, translated and tracked if needed. */
+/* Passes a segment from the kernel to its client, after translating and tracking it if needed. */
 static __always_inline int on_egress_data(struct __sk_buff *skb, struct segment *segment, struct connection *connection)
 {
 	if (is_shifted(connection)) {
 		if (shift_out(skb, segment, connection))
 			return TC_ACT_SHOT;
-		/* Tracking works with the client's numbers. */
+		/* Tracking uses the client's sequence numbers. */
 		segment->seq += connection->socket_snd;
 		segment->ack += connection->socket_rcv;
 		if (segment->flags & (FLAG_FIN | FLAG_RST))
@@ -242,7 +247,7 @@ static __always_inline int on_egress_data(struct __sk_buff *skb, struct segment 
 	return TCX_NEXT;
 }
 
-/* Maximum number of bytes that a new socket has sent before the connection is known to be the kernel's. */
+/* Maximum number of bytes that a new socket may send before the level sees that the kernel has the connection. */
 #define FIRST_FLIGHT 0x1000000
 
 static __always_inline int on_egress(struct __sk_buff *skb)
@@ -257,7 +262,8 @@ static __always_inline int on_egress(struct __sk_buff *skb)
 	connection = find_connection(&segment);
 	if (!connection)
 		return TCX_NEXT;
-	/* Old sockets send no SYN; that of a new connection must pass, regardless of an entry left from its port. */
+	/* Old sockets send no SYN. The SYN of a new connection must pass, regardless of an old entry with the same
+	 * port. */
 	if (segment.flags & FLAG_SYN) {
 		if (connection->state == STATE_KERNEL) {
 			stop_tracking(connection);
@@ -267,7 +273,8 @@ static __always_inline int on_egress(struct __sk_buff *skb)
 		return TCX_NEXT;
 	}
 	if (has_socket_soon(connection)) {
-		/* The new socket begins where we have ended; a keep-alive probe is one before that. */
+		/* The new socket's sequence numbers begin where ours end; a keep-alive probe has the number before
+		 * that. */
 		if (connection->state == STATE_HANDED && segment.seq - connection->snd_nxt + 1 > FIRST_FLIGHT)
 			return on_parked_leftover(skb, &segment, connection);
 		return on_egress_data(skb, &segment, connection);

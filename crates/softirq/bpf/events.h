@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Events for user space: answers, for the log, and requests for responses worth storing. They don't wake the
- * daemon, which polls the ring several times a second. */
+/* Events for user space: answers, for the log, and requests for responses that are not published. They don't wake the
+ * daemon, which polls the ring buffer several times a second. */
 #pragma once
 
 #include "memo.h"
@@ -28,7 +28,7 @@ static __always_inline void emit_answered(struct scratch *scratch, const struct 
 	emit_event(&scratch->event, sizeof(scratch->event) + (head_len & (HEAD_SIZE - 1)));
 }
 
-/* Reports a request at its second occurrence, so that one-off requests are not fetched. */
+/* Reports a request at its second occurrence, so that responses to one-off requests are not fetched. */
 static __always_inline void emit_requested(struct scratch *scratch, __u32 key_len, __u64 hash, __u64 now_ns)
 {
 	__u32 index = hash & (ASKED_ENTRIES - 1), tag = hash >> 32;
@@ -43,7 +43,7 @@ static __always_inline void emit_requested(struct scratch *scratch, __u32 key_le
 	}
 	if ((__s32)(now - slot->not_before) < 0)
 		return;
-	/* Gives the daemon this long to publish the response. */
+	/* Not reported again for this long, in which the daemon can publish the response. */
 	slot->not_before = now + 2;
 	scratch->asked.hash = hash;
 	scratch->asked.kind = EVENT_ASKED;

@@ -1,14 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Flight: a response of several segments. All of them acknowledge the request except for its last byte, so that the
- * client's own retransmission timer runs until it has acknowledged the whole response, and this side needs none. Its
- * acknowledgements trigger earlier retransmissions of lost segments (RFC 5681 §3.2, RFC 5827, RFC 6582). Connections
- * share the entries for loss recovery: if one is overwritten, the client's timer triggers the retransmission. */
+ * client's own retransmission timer runs until it has acknowledged the whole response; this side needs no timer.
+ * Duplicate and partial acknowledgements trigger earlier retransmissions of lost segments (RFC 5681 §3.2, RFC 5827, RFC
+ * 6582). Connections share the entries for loss recovery: if an entry is overwritten, the client's timer triggers the
+ * retransmission. */
 #pragma once
 
 #include "buffered.h"
 #include "parts.h"
 
-/* Bytes of the request that stay unacknowledged during a flight. Every request is longer. */
+/* Bytes of the request that stay unacknowledged during a flight. Every request is longer than this. */
 #define WITHHELD 1
 
 enum phase {
@@ -20,7 +21,7 @@ enum phase {
 };
 
 struct recovery {
-	/* Identity of the flight: its connection, and the sequence number of its first byte. */
+	/* Identity of the flight: the tag of its connection, and the sequence number of its first byte. */
 	__u32 tag;
 	__u32 seq;
 	/* Bytes of the response that the client has acknowledged. */
@@ -44,8 +45,8 @@ static __always_inline int is_flight(const struct connection *connection)
 	return connection->answer && connection->request_len == WITHHELD;
 }
 
-/* Acknowledged bytes of the response in flight, and its size; both count FIN. An older acknowledgement gives a large
- * number. */
+/* Number of bytes of the response in flight that the segment acknowledges, counting FIN. An older acknowledgement gives
+ * a large number. */
 static __always_inline __u32 acknowledged_part(const struct segment *segment,
 					       const struct connection *connection)
 {
@@ -57,22 +58,22 @@ static __always_inline __u32 in_flight(const struct connection *connection)
 	return connection->snd_nxt - acknowledged_from(connection);
 }
 
-/* Whether the segment belongs to a flight that its client has not acknowledged completely. */
+/* Whether the segment belongs to a flight that the client has not completely acknowledged. */
 static __always_inline int is_of_flight(const struct segment *segment, const struct connection *connection)
 {
 	return is_flight(connection) && acknowledged_part(segment, connection) < in_flight(connection) &&
 	       segment->seq - connection->rcv_nxt + REQUEST_MAX <= REQUEST_MAX + WINDOW;
 }
 
-/* Whether the client has the whole flight and retransmits the withheld byte of its request: its acknowledgement was
- * lost, and only a retransmission can repeat it. Then all that it retransmits is acknowledged. */
+/* Whether the client has the whole flight, but retransmits the withheld byte of its request because its acknowledgement
+ * was lost. Then everything that it retransmits is acknowledged. */
 static __always_inline int has_all_of_flight(const struct segment *segment, const struct connection *connection)
 {
 	return is_flight(connection) && segment->ack == connection->snd_nxt &&
 	       connection->rcv_nxt - segment->seq - 1 < REQUEST_MAX;
 }
 
-/* Clears the loss state of an earlier connection with the same port and the same sequence numbers. */
+/* Clears the recovery state of an earlier connection with the same port and the same sequence numbers. */
 static __always_inline void reset_recovery(const struct segment *segment, const struct connection *connection)
 {
 	__u32 index = segment->hash & (RECOVERY_ENTRIES - 1);
@@ -82,7 +83,7 @@ static __always_inline void reset_recovery(const struct segment *segment, const 
 		found->tag = 0;
 }
 
-/* Starts the flight: updates the connection and sends. NOT_SENT: nothing has changed. */
+/* Starts the flight: updates the connection and sends the segments. NOT_SENT: nothing has changed. */
 SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struct connection *connection ARG,
 			  const struct response_choice *choice ARG)
 {
@@ -95,7 +96,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	int verdict;
 
 	reset_recovery(segment, connection);
-	/* Before sending: the client's acknowledgement may arrive on another processor at once. */
+	/* Before sending, since the client's acknowledgement may arrive immediately on another processor. */
 	set_in_flight(connection, segment, choice, WITHHELD);
 	verdict = send_parts(ctx, segment, &parts);
 	if (verdict == NOT_SENT) {
@@ -107,7 +108,7 @@ SEPARATE int begin_flight(context *ctx, const struct segment *segment ARG, struc
 	return verdict;
 }
 
-/* Retransmits up to `most` parts that the client lacks. NOT_SENT: the response is no longer stored. */
+/* Retransmits up to `most` segments that the client lacks. NOT_SENT: the response is no longer stored. */
 SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const struct connection *connection ARG,
 			__u32 most)
 {
@@ -124,7 +125,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 		return NOT_SENT;
 	parts.cut = cut_for(control, segment, connection);
 	all = parts_of(parts.len, parts.cut);
-	/* The cut has changed in the meantime: an interface with a smaller MTU was added. */
+	/* The segment size has changed in the meantime, since an interface with a smaller MTU was added. */
 	if (all > PARTS_MAX)
 		return NOT_SENT;
 	parts.first = acknowledged_part(segment, connection) / parts.cut;
@@ -132,7 +133,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 	if (parts.first >= all)
 		parts.first = all - 1;
 	parts.count = most < all - parts.first ? most : all - parts.first;
-	/* A single frame can always be sent. */
+	/* A single segment can always be sent. */
 	if (!can_send(ctx, parts.count))
 		parts.count = 1;
 	count(reason_answer_again);
@@ -140,7 +141,7 @@ SEPARATE int send_again(context *ctx, const struct segment *segment ARG, const s
 	return verdict == NOT_SENT ? VERDICT_DROP : verdict;
 }
 
-/* Loss state of the flight; 0: the map has no such entry. */
+/* Recovery state of the flight; 0 if the map has no such entry. */
 static __always_inline struct recovery *recovery_of(const struct segment *segment,
 						    const struct connection *connection)
 {
@@ -149,7 +150,8 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 
 	if (found && (found->tag != connection->tag || found->seq != seq)) {
 		*(__u64 *)&found->acked = 0;
-		/* Another connection has used the entry: count the client's progress so far at most once. */
+		/* Another connection has used the entry in between. The client's progress so far counts at most
+		 * once. */
 		if (connection->options & OPTION_PARTS)
 			found->acked = acknowledged_part(segment, connection);
 		found->tag = connection->tag;
@@ -158,8 +160,8 @@ static __always_inline struct recovery *recovery_of(const struct segment *segmen
 	return found;
 }
 
-/* Whether the flight may be retransmitted once more without progress, for a segment that costs its client less than
- * a request. */
+/* Whether the flight may be retransmitted once more without progress, triggered by a segment that costs its client less
+ * than a request. */
 static __always_inline int has_recovery_time(struct connection *connection)
 {
 	if ((connection->options & OPTION_PARTS) == OPTION_PARTS)
@@ -168,10 +170,10 @@ static __always_inline int has_recovery_time(struct connection *connection)
 	return 1;
 }
 
-/* Number of parts that a segment makes due; negative: too many attempts. */
+/* Number of segments to retransmit; negative: too many attempts. */
 #define FLIGHT_ENOUGH (-1)
 
-/* Processes a retransmission of the request: the client's timer has fired. */
+/* Processes a retransmission of the request, which means that the client's timer has fired. */
 static __always_inline int on_flight_timer(struct recovery *known, struct connection *connection, __u32 part,
 					   __u32 cut)
 {
@@ -179,7 +181,7 @@ static __always_inline int on_flight_timer(struct recovery *known, struct connec
 		connection->options &= ~OPTION_PARTS;
 	if (!has_recovery_time(connection))
 		return FLIGHT_ENOUGH;
-	/* Acknowledgements that move back and forth are no progress. */
+	/* Older acknowledgements that arrive late are not progress. */
 	if (part > known->acked)
 		known->acked = part;
 	known->duplicates = 0;
@@ -194,7 +196,7 @@ static __always_inline int has_more_options(const struct segment *segment)
 	return segment->payload_at != segment->tcp_at + TCP_LEN + timestamps_len;
 }
 
-/* Processes a pure acknowledgement of a part of the flight. */
+/* Processes a pure acknowledgement within the flight. */
 static __always_inline int on_ack(struct recovery *known, const struct segment *segment,
 					 struct connection *connection, __u32 part, __u32 cut)
 {
@@ -212,7 +214,7 @@ static __always_inline int on_ack(struct recovery *known, const struct segment *
 		connection->options &= ~OPTION_PARTS;
 		return known->phase == PHASE_NONE ? 0 : known->phase == PHASE_FAST ? 1 : 2;
 	}
-	/* Without SACK, an acknowledgement that only opens the window looks like a duplicate (RFC 5681 §2). */
+	/* Without SACK, a window update looks like a duplicate acknowledgement (RFC 5681 §2). */
 	if (!has_more_options(segment) && segment->window != known->window) {
 		known->window = segment->window;
 		return 0;
@@ -230,8 +232,8 @@ static __always_inline int on_ack(struct recovery *known, const struct segment *
 	return 1;
 }
 
-/* Action for a segment of a flight that is not acknowledged completely: number of parts to retransmit,
- * FLIGHT_ENOUGH, or 0, with the reason in `reason`. */
+/* Decides on a segment of a flight that is not completely acknowledged. Returns the number of segments to retransmit,
+ * FLIGHT_ENOUGH, or 0 with the reason in `reason`. */
 static __always_inline int flight_action(context *ctx, const struct segment *segment, struct connection *connection,
 					 enum reason *reason)
 {
@@ -247,7 +249,7 @@ static __always_inline int flight_action(context *ctx, const struct segment *seg
 	__u32 cut = cut_for(control, segment, connection);
 	if (!len && !fin)
 		return on_ack(known, segment, connection, part, cut);
-	/* Data beyond the request in flight belongs to the next one. */
+	/* Data beyond the request in flight belongs to the next request. */
 	if (len + fin > before)
 		buffer_data(ctx, segment, connection, before > 0 ? before : 0);
 	if (len && before >= 1 && before <= len)

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Message framing (RFC 9112 §6): parses heads and chunks line by line, in scratch memory, only for the length of the
- * message; unusual syntax is not understood. Independent of the connection table. */
+/* Message framing (RFC 9112 §6): parses heads and chunks line by line, in scratch memory, to find the length of a
+ * message. Gives up on unusual syntax. Independent of the connection table. */
 #pragma once
 
 #include "request.h"
@@ -47,7 +47,7 @@ static __always_inline void parse_length_field(struct scratch *scratch, __u32 at
 	request->hash = length;
 }
 
-/* A field line that begins with "Content-". */
+/* Parses a field line that begins with "Content-". */
 static __always_inline void parse_content_field(struct scratch *scratch, __u32 at, __u32 to)
 {
 	__u64 rest = lower_word(scratch, at + 8);
@@ -58,7 +58,7 @@ static __always_inline void parse_content_field(struct scratch *scratch, __u32 a
 		scratch->request.seen |= HEAD_ODD;
 }
 
-/* End of the line at `at`; 0: it is not understood. */
+/* End of the line at `at`; 0 if the line's syntax is not supported. */
 static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
 {
 	__u32 to = end_of_visible(scratch, at, 0x20);
@@ -68,7 +68,7 @@ static __always_inline __u32 end_of_line(struct scratch *scratch, __u32 at)
 			       scratch->head[at & (HEAD_SIZE - 1)] == ' ' ? 0 : to;
 }
 
-/* A field that switches the protocol, encodes the body, or authenticates the connection. */
+/* Whether the field switches the protocol, encodes the body, or authenticates the connection. */
 static __always_inline int is_unsupported_field(const struct scratch *scratch, __u64 name, __u32 at, __u32 to)
 {
 	if (name == WORD("connecti"))
@@ -99,8 +99,7 @@ static long request_line_step(__u64 index, struct cursor *cursor)
 	return (request->seen & HEAD_ODD) != 0;
 }
 
-/* Whether the request is a POST with a plain target: of the methods that are not parsed here, the only one that is
- * tracked. */
+/* Whether the request is a POST with a plain target, the only method besides GET and HEAD that is tracked. */
 static __always_inline int is_post(struct scratch *scratch)
 {
 	__u32 to = end_of_visible(scratch, 5, 0x21);
@@ -110,7 +109,7 @@ static __always_inline int is_post(struct scratch *scratch)
 	       (head_word(scratch, to + 9) & 0xffff) == WORD("\r\n");
 }
 
-/* Length of the request in scratch with its body; 0: unknown, or more data follows in its segment. */
+/* Length of the request in scratch, including its body; 0 if it is unknown, or if more data follows in the segment. */
 static __always_inline __u32 length_of_request(struct scratch *scratch, __u32 len, __u32 payload_len)
 {
 	struct request *request = &scratch->request;
@@ -167,9 +166,9 @@ static long response_line_step(__u64 index, struct cursor *cursor)
 	return (request->seen & HEAD_ODD) != 0;
 }
 
-/* Parses the response head in scratch, of which `len` bytes are present. Returns its status, or 0 if it is not
- * understood or incomplete. Leaves the end of the head in request.at, its properties in request.seen, and the
- * content length in request.hash. */
+/* Parses the response head in scratch, of which `len` bytes are present. Returns its status, or 0 if the head is
+ * incomplete or its syntax is not supported. Leaves the end of the head in request.at, its properties in request.seen,
+ * and the content length in request.hash. */
 static __always_inline __u32 read_response_head(struct scratch *scratch, __u32 len)
 {
 	struct request *request = &scratch->request;
@@ -188,14 +187,14 @@ static __always_inline __u32 read_response_head(struct scratch *scratch, __u32 l
 		return 0;
 	request->at += 2;
 	bpf_loop(LINES_MAX, response_line_step, &cursor, 0);
-	/* Both length and chunked coding are an attack or an error (RFC 9112 §6.3). */
+	/* A response with both a length and chunked coding is an attack or an error (RFC 9112 §6.3). */
 	if ((request->seen & (HEAD_ENDS | HEAD_ODD)) != HEAD_ENDS ||
 	    (request->seen & (HEAD_LENGTH | HEAD_CHUNKED)) == (HEAD_LENGTH | HEAD_CHUNKED))
 		return 0;
 	return hundreds * 100 + tens * 10 + ones;
 }
 
-/* Bytes of a chunk's line that are loaded; for the last chunk, with its end. */
+/* Number of bytes loaded of a chunk header; enough for the last chunk with the end of the body. */
 #define CHUNK_HEAD_MAX 16
 #define CHUNK_DIGITS_MAX 7
 #define NO_CHUNK (~0u)
@@ -217,7 +216,7 @@ static __always_inline __u32 read_chunk(const struct scratch *scratch, __u32 len
 		return NO_CHUNK;
 	if (size)
 		return at + 2 + size + 2;
-	/* Trailer fields are not understood. */
+	/* Trailer fields are not supported. */
 	if (at + 4 > len || (head_word(scratch, at + 2) & 0xffff) != WORD("\r\n"))
 		return NO_CHUNK;
 	return CHUNK_LAST | (at + 4);

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Half-open connections: the contents of SYNs that were answered, and the number of overwritten entries. New entries
- * overwrite old ones, so that a SYN flood exhausts nothing; the handshake of an overwritten entry may still complete
- * by its cookie. Independent of cookie.h.
+/* Half-open connections: the contents of answered SYNs, and the number of overwritten entries. New entries overwrite
+ * old ones, so that a SYN flood exhausts nothing; an overwritten handshake may still complete by its cookie.
+ * Independent of cookie.h.
  *
- * An entry is bound to its tuple by two hashes under two keys: a tuple with only one of them equal does not match. */
+ * An entry is bound to its tuple by two hashes with different keys; both must match. */
 #pragma once
 
 #include "packet.h"
@@ -21,7 +21,7 @@ struct handshake {
 	struct syn_offer offer;
 };
 
-/* Units of 2^30 ns in which an overwritten handshake may complete by its cookie: clients retransmit after 1 s and 3
+/* Units of 2^30 ns for which an overwritten handshake may complete by its cookie: clients retransmit after 1 s and 3
  * s. */
 #define FORGOTTEN_LIFE 8
 
@@ -31,7 +31,7 @@ static __always_inline struct half_open *half_open_slot(__u64 hash)
 	return bpf_map_lookup_elem(&half_open, &index);
 }
 
-/* Reads the pending handshake of this tuple, if the entry holds it. */
+/* Reads the pending handshake of this tuple, if the entry belongs to it. */
 static __always_inline int read_half_open(const struct half_open *slot, const struct tuple *tuple, __u64 hash,
 					  const struct control *control, struct handshake *found)
 {
@@ -46,7 +46,7 @@ static __always_inline int read_half_open(const struct half_open *slot, const st
 	return identity && contents >> 32 == ((__u32)(hash >> 32) ^ found->isn);
 }
 
-/* Units of 2^30 ns in which a SYN with another sequence number does not displace it; as in Linux. */
+/* Units of 2^30 ns for which a SYN with another sequence number does not displace an entry; as in Linux. */
 #define HALF_OPEN_LIFE 63
 
 static __always_inline int find_half_open(const struct segment *segment, const struct control *control,
@@ -67,7 +67,7 @@ static __always_inline int was_recently_removed(const struct half_open *slot, __
 	return now - slot->forgotten_at <= FORGOTTEN_LIFE;
 }
 
-/* Records a handshake. If the entry belongs to another tuple, that one is overwritten, and counted. */
+/* Records a handshake. An entry of another tuple in the same slot is overwritten and counted. */
 static __always_inline void record_half_open(const struct tuple *tuple, __u64 hash, const struct control *control,
 				     const struct handshake *handshake, __u64 now_ns)
 {
@@ -77,7 +77,7 @@ static __always_inline void record_half_open(const struct tuple *tuple, __u64 ha
 
 	if (!slot)
 		return;
-	/* The overwritten handshake may complete by its cookie. */
+	/* The overwritten handshake may still complete by its cookie. */
 	if (slot->identity && !read_half_open(slot, tuple, hash, control, &old)) {
 		slot->forgotten = was_recently_removed(slot, now) ? slot->forgotten + 1 : 1;
 		slot->forgotten_at = now;
@@ -96,13 +96,13 @@ static __always_inline void remove_half_open(const struct segment *segment)
 		slot->identity = 0;
 }
 
-/* Whether an overwritten handshake may complete by its cookie now: each overwritten entry permits one attempt. A
- * guesser therefore needs a SYN for each guess. */
+/* Whether an overwritten handshake may complete by its cookie now. Each overwritten entry permits one attempt, so an
+ * attacker needs a SYN for each guess. */
 static __always_inline int may_complete_by_cookie(const struct segment *segment)
 {
 	struct half_open *slot = half_open_slot(segment->hash);
 
-	/* Concurrent processors may decrement below zero, by one each; negative counts permit nothing. */
+	/* Concurrent processors may decrement the count below zero; negative counts permit nothing. */
 	if (!slot || (__s32)slot->forgotten <= 0 || !was_recently_removed(slot, segment->now_ns >> 30))
 		return 0;
 	__sync_fetch_and_add(&slot->forgotten, -1);

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* From a SYN to a connection. A SYN flood can't exhaust any state. */
+/* From a SYN to a connection. The state is bounded, so a SYN flood can't exhaust it. */
 #pragma once
 
 #include "cookie.h"
@@ -25,7 +25,7 @@ static __always_inline int is_alive(const struct control *control, const struct 
 	return control->mode == MODE_SERVE && silence_ns < (__s64)HEARTBEAT_LIMIT_NS;
 }
 
-/* Whether the segment's port is being detached, alone or with the whole level. */
+/* Whether the segment's port is being detached, either alone or with the whole level. */
 static __always_inline int is_draining(const struct control *control, const struct segment *segment)
 {
 	return control->mode != MODE_SERVE ||
@@ -68,15 +68,15 @@ SEPARATE int is_admitted(context *ctx, const struct segment *segment ARG, __u64 
 
 #define EVER_NS (~0ull >> 1)
 
-/* Whether the machine filters its input, and has not admitted the client. */
+/* Whether the machine filters its input and has not admitted the client. */
 static __always_inline int is_unknown_client(context *ctx, const struct control *control,
 				       const struct segment *segment, __u64 within_ns)
 {
 	return control->settings & SETTING_ADMIT && !is_admitted(ctx, segment, within_ns);
 }
 
-/* The daemon's own connections to the server come from the server's address, or from a reserved probe source
- * address. */
+/* Whether the segment belongs to one of the daemon's own connections to the server. These come from the server's own
+ * address or from a reserved probe source address. */
 static __always_inline int is_exempt(const struct control *control, const struct segment *segment)
 {
 	return (segment->tuple.client_be[3] == segment->tuple.local_be[3] ||
@@ -84,7 +84,7 @@ static __always_inline int is_exempt(const struct control *control, const struct
 	       is_in(control->exempt, bpf_ntohs(segment->tuple.client_port_be));
 }
 
-/* 127.0.0.0/8 and ::1, which must not appear on a wire (RFC 1122 §3.2.1.3). */
+/* Whether the address is in 127.0.0.0/8 or ::1, which must not appear on the wire (RFC 1122 §3.2.1.3). */
 static __always_inline int is_loopback(const __u32 *address_be)
 {
 	if (address_be[0] || address_be[1])
@@ -93,17 +93,17 @@ static __always_inline int is_loopback(const __u32 *address_be)
 						  : !address_be[2] && address_be[3] == bpf_htonl(1);
 }
 
-/* Whether the SYN is addressed to this machine. Routers and bridges see SYNs for other hosts, which a wildcard
- * listener would match. */
+/* Whether the SYN is addressed to this machine. Routers and bridges also receive SYNs for other hosts, which would
+ * match a wildcard listener. */
 static __always_inline int is_service_address(context *ctx, const struct segment *syn)
 {
 	const __u8 *first = frame_begin(ctx);
 #ifndef TIER_XDP
-	/* In promiscuous mode, frames for other hosts arrive as well. */
+	/* In promiscuous mode, frames for other hosts arrive, too. */
 	if (ctx->pkt_type != PACKET_HOST && ctx->pkt_type != PACKET_LOOPBACK)
 		return 0;
 #endif
-	/* The group bit: a link-layer broadcast or multicast. */
+	/* The group bit marks link-layer broadcast and multicast. */
 	if ((void *)(first + 1) > frame_end(ctx) || *first & 1)
 		return 0;
 	if (is_loopback(syn->tuple.local_be) || is_loopback(syn->tuple.client_be))
@@ -113,14 +113,14 @@ static __always_inline int is_service_address(context *ctx, const struct segment
 
 #define NO_OPERATIONS bpf_htonl(0x01010101)
 
-/* Whether the SYN is a retransmission of one that was answered, and its handshake is still pending. */
+/* Whether the SYN is a retransmission of one that was answered and whose handshake is still pending. */
 static __always_inline int is_repeated(const struct segment *syn, const struct control *control,
 				       struct handshake *found)
 {
 	return find_half_open(syn, control, found) && found->client_isn == syn->seq;
 }
 
-/* Acknowledgement number of a segment without data. Only the response acknowledges its request: else, if the
+/* Acknowledgement number of a segment without data. Only the response may acknowledge its request: otherwise, if the
  * response were lost, the client would not retransmit the request. */
 static __always_inline __u32 acknowledged_to(const struct connection *connection)
 {
@@ -133,15 +133,15 @@ static __always_inline __u32 acknowledged_from(const struct connection *connecti
 	return connection->snd_nxt - (connection->answer ? connection->answer_len + fin : 0);
 }
 
-/* Challenge ACK: only the client itself can confirm that its live connection is gone (RFC 5961 §4). */
+/* Sends a challenge ACK: only the client itself can confirm that its live connection is gone (RFC 5961 §4). */
 static __always_inline int challenge(context *ctx, const struct segment *syn, const struct connection *old)
 {
 	count(reason_tcp_challenge);
 	return reply_bare(ctx, syn, acknowledged_from(old), acknowledged_to(old), FLAG_ACK, old->options);
 }
 
-/* Passes a SYN for the kernel to answer. An entry left from the client's port would keep later segments from the
- * kernel. */
+/* Leaves a SYN to the kernel. An entry of an earlier connection with the client's port would keep later segments from
+ * the kernel, so it is removed. */
 static __always_inline int pass_syn(context *ctx, const struct segment *syn, struct connection *old,
 				    enum reason reason)
 {
@@ -155,13 +155,13 @@ static __always_inline int pass_syn(context *ctx, const struct segment *syn, str
 	return pass_to_kernel(reason);
 }
 
-/* A number that changes with the filter rules. */
+/* A number that identifies the current filter rules. */
 static __always_inline __u32 rules_of(const struct control *control)
 {
 	return control->rules_ns;
 }
 
-/* Records the owner of the segment's connection, and for a SYN the rules under which it was passed. */
+/* Records the owner of the segment's connection, and for a SYN the filter rules under which it was passed. */
 SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 {
 	struct control *control = level_control();
@@ -169,15 +169,16 @@ SEPARATE int mark(const struct segment *segment ARG, __u32 state)
 
 	if (!connection)
 		return -1;
-	/* allocate_connection() evicts no live connection for a marker. */
+	/* Not live: allocate_connection() evicts no live connection for a marker. */
 	connection->state = state;
 	connection->rcv_nxt = rules_of(control);
-	/* Last: from now on other processors find it. */
+	/* Written last, since other processors find the entry from then on. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
 	return 0;
 }
 
-/* The kernel answers the SYN if its filter accepts it; the socket found at the next segment shows whether it did. */
+/* The kernel answers the SYN if its filter accepts the SYN; whether it did is visible at the next segment, by its
+ * socket. */
 static __always_inline int lookup_kernel_socket(context *ctx, const struct segment *syn, struct connection *old)
 {
 	if (!old || !is_live(old))
@@ -188,9 +189,9 @@ static __always_inline int lookup_kernel_socket(context *ctx, const struct segme
 #define TCP_STATE_SYN_RECV 3
 #define TCP_STATE_NEW_SYN_RECV 12
 
-/* Processes a segment after a SYN that was left to the kernel. Once the kernel has a socket with a
- * completed handshake, the client is admitted, and its address is not forged. `rules`: those under which the SYN was
- * passed; the current ones might not have accepted it. */
+/* Processes a segment after a SYN that was left to the kernel. Once the kernel has a socket with a completed handshake,
+ * the client is admitted, and its address is not forged. `rules` identifies the filter rules under which the SYN was
+ * passed; the current rules might not have accepted it. */
 SEPARATE int check_admission(context *ctx, const struct segment *segment ARG, __u32 rules)
 {
 	__u32 state = socket_state(ctx, segment);
@@ -210,7 +211,8 @@ SEPARATE int check_admission(context *ctx, const struct segment *segment ARG, __
 /* Larger than any verdict; the lower bits hold the options of the client's SYN. */
 #define SYN_ACCEPTED 0x1000000
 
-/* Verdict on a SYN, or SYN_ACCEPTED if answer_syn shall answer it. Two functions, so that each has the whole stack. */
+/* Returns the verdict on a SYN, or SYN_ACCEPTED if answer_syn is to answer it. Two functions, so that each has the
+ * whole stack. */
 SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 {
 	struct control *control = level_control();
@@ -221,7 +223,8 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 
 	if (!control)
 		return pass_to_kernel(reason_pass_syn_off);
-	/* A retransmitted SYN is answered even then: one side must answer all segments of a handshake. */
+	/* A retransmitted SYN is answered even if new connections are not accepted, since one side must process all
+	 * segments of a handshake. */
 	if ((!is_alive(control, syn) || is_draining(control, syn) || control->handover_broken ||
 	     control->resting || (!control->published && !(control->settings & SETTING_LEARN))) &&
 	    !is_repeated(syn, control, &known))
@@ -231,33 +234,33 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (is_denied(control, syn))
 		return pass_syn(ctx, syn, old, reason_pass_denied);
-	/* With a smaller MSS the kernel would refuse the migration (bpf_sk_assign_tcp_reqsk). */
+	/* With a smaller MSS, the kernel would refuse to migrate the connection (bpf_sk_assign_tcp_reqsk). */
 	if (read_syn_offer(ctx, syn, &offer) || offer.mss < (syn->is_v6 ? 1220 : 536))
 		return pass_syn(ctx, syn, old, reason_pass_syn_unusual);
 	if (!is_service_address(ctx, syn))
 		return pass_to_kernel(reason_pass_syn_foreign);
-	/* Options that are off in the kernel (sysctl): it would refuse the migration of a connection with them. */
+	/* Options that are disabled in the kernel by sysctl: it would refuse to migrate a connection with them. */
 	if (control->settings & SETTING_NO_SACK)
 		offer.options &= OPTION_SCALE_MASK;
 	if (control->settings & SETTING_NO_SCALE)
 		offer.options |= OPTION_SCALE_NONE;
-	/* The SYN-ACK replaces the SYN in its frame, so options that do not fit into the SYN's option space are not
-	 * agreed to. */
+	/* The SYN-ACK replaces the SYN in its frame, so options that do not fit into the SYN's option space are
+	 * declined. */
 	if (syn->payload_at - syn->tcp_at - TCP_LEN < 8)
 		offer.options = OPTION_SCALE_NONE;
 	else if (syn->payload_at - syn->tcp_at - TCP_LEN < 12 &&
 		 (offer.options & OPTION_SCALE_MASK) != OPTION_SCALE_NONE)
 		offer.options &= OPTION_SCALE_MASK;
 	is_strange = is_unknown_client(ctx, control, syn, ADMISSION_NS) && !is_repeated(syn, control, &known);
-	/* A reclaimed connection may still have its old socket, and the egress program drops the segments of that. */
+	/* A reclaimed connection may still have its old socket, whose segments the egress program drops. */
 	if (old && is_live(old) && old->socket != SOCKET_NONE)
 		return challenge(ctx, syn, old);
-	/* Only the kernel may end the old connection of a client that it has not admitted. */
+	/* If the kernel has not admitted the client, only the kernel may end its old connection. */
 	listener = find_listener(ctx, syn, !is_strange);
 	if (listener == LISTENER_AGAIN)
 		return VERDICT_PASS;
 	if (listener != LISTENER_FOUND) {
-		/* The entry must not keep the kernel's reply from the client. */
+		/* With this entry, the kernel's reply would not reach the client. */
 		if (old && old->state == STATE_DONE)
 			old->tag = 0;
 		return pass_to_kernel(reason_pass_syn_socket);
@@ -266,7 +269,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 		return lookup_kernel_socket(ctx, syn, old);
 	if (old && is_live(old))
 		return challenge(ctx, syn, old);
-	/* A listener was found, so the kernel has no socket any more: the marker is stale. */
+	/* There is a listener, hence no kernel socket of this connection any more: the marker is stale. */
 	if (old && is_kernel_owned(old))
 		old->tag = 0;
 	return SYN_ACCEPTED | offer.mss << 8 | offer.options;
@@ -275,7 +278,7 @@ SEPARATE int on_syn(context *ctx, const struct segment *syn ARG)
 /* MSS; SACK permitted, timestamps; window scale. */
 #define SYN_OPTION_WORDS_MAX 5
 
-/* Whether the client's SYN has timestamps, and the SYN-ACK has room for them. */
+/* Whether the client's SYN has timestamps, and the SYN-ACK has room for them. Sets the client's timestamp. */
 static __always_inline int agrees_to_timestamps(context *ctx, const struct control *control, const struct segment *syn,
 						__u32 *tsval_be)
 {
@@ -309,7 +312,7 @@ static __always_inline __u32 choose_syn_options(context *ctx, const struct contr
 		options[4] = scale;
 		return 20;
 	}
-	/* Zero words, so that they add nothing to the checksum. */
+	/* Words of zeros add nothing to the checksum. */
 	options[3] = 0;
 	if (room < 8)
 		return 4;
@@ -349,7 +352,7 @@ static __always_inline int send_syn_ack(context *ctx, const struct control *cont
 	return frame_reply(ctx);
 }
 
-/* Answers a SYN. `accepted`: the result of on_syn. */
+/* Answers a SYN; `accepted` is the result of on_syn. */
 SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 accepted)
 {
 	struct control *control = level_control();
@@ -357,17 +360,17 @@ SEPARATE int answer_syn(context *ctx, struct segment *syn ARG, __u32 accepted)
 
 	if (!control)
 		return pass_to_kernel(reason_pass_syn_off);
-	/* An earlier connection of this tuple has no influence on this one. */
+	/* Timestamps of an earlier connection with this tuple must not be used. */
 	syn->reply_options_len = 0;
 	int is_known = find_half_open(syn, control, &handshake);
-	/* A forged SYN must not displace the client's handshake (RFC 5961 §4; Linux does the same). */
+	/* A forged SYN must not displace the client's handshake (RFC 5961 §4); Linux does the same. */
 	if (is_known && handshake.client_isn != syn->seq && is_young(syn)) {
 		count(reason_tcp_challenge);
 		return reply_bare(ctx, syn, handshake.isn + 1, handshake.client_isn + 1, FLAG_ACK, handshake.offer.options);
 	}
 	handshake.offer.mss = accepted >> 8;
 	handshake.offer.options = accepted;
-	/* A retransmitted SYN gets the same initial sequence number again. */
+	/* A retransmitted SYN gets the same initial sequence number. */
 	if (!is_known || handshake.client_isn != syn->seq)
 		handshake.isn = make_cookie(control, syn, &handshake.offer);
 	handshake.client_isn = syn->seq;
@@ -380,7 +383,7 @@ static __always_inline __u16 handshake_of(const struct segment *segment)
 	return (segment->ack - 1) >> 8;
 }
 
-/* Whether the segment is a late copy from the handshake of this very connection. */
+/* Whether the segment is a late copy from this connection's own handshake. */
 static __always_inline int is_of_handshake(const struct segment *segment,
 					   const struct connection *connection)
 {
@@ -388,7 +391,7 @@ static __always_inline int is_of_handshake(const struct segment *segment,
 	       connection->rcv_nxt - segment->seq <= 0xffff;
 }
 
-/* Creates a connection from its first segment, and counts the reason. Returns 1 on success. */
+/* Creates a connection from its first segment, and counts `reason`. Returns 1 on success. */
 SEPARATE int open_connection(const struct segment *segment ARG, const struct syn_offer *offer ARG, __u32 reason)
 {
 	struct control *control = level_control();
@@ -400,14 +403,14 @@ SEPARATE int open_connection(const struct segment *segment ARG, const struct syn
 	connection->snd_nxt = segment->ack;
 	connection->mss = offer->mss;
 	connection->options = offer->options;
-	/* If the SYN-ACK had timestamps, clients send them in all later segments, and otherwise never (RFC 7323
-	 * §3.2). */
+	/* If the SYN-ACK had timestamps, the client sends timestamps in all later segments, and otherwise never (RFC
+	 * 7323 §3.2). */
 	connection->has_timestamps = segment->has_timestamps;
 	/* The clock continues from the SYN-ACK's timestamp, which the client echoes. */
 	connection->clock_offset = bpf_ntohl(segment->tsecr_be) - now_ms();
 	connection->handshake = handshake_of(segment);
 	connection->state = STATE_OPEN;
-	/* Last: the tag makes the slot visible to other processors. */
+	/* Written last: the tag makes the slot visible to other processors. */
 	*(volatile __u32 *)&connection->tag = tag_of(segment);
 	count(reason);
 	return 1;
@@ -422,18 +425,18 @@ static __always_inline int is_plain_ack(const struct segment *segment)
 enum relation {
 	/* No handshake is pending. */
 	NO_HANDSHAKE,
-	/* Completes the handshake. */
+	/* The segment completes the handshake. */
 	COMPLETES,
-	/* Overtook the segment that completes it. */
+	/* The segment has overtaken the one that completes the handshake. */
 	OVERTAKES,
-	/* The client has reset it. */
+	/* The client has reset the handshake. */
 	RESETS,
-	/* Acknowledges a number other than ours. */
+	/* The segment acknowledges a number other than ours. */
 	MISSES,
 };
 
-/* Only the segment directly after the SYN completes a handshake: one that overtook others would open the connection
- * behind their data. */
+/* Only the segment directly after the SYN completes a handshake: a later one would open the connection behind data that
+ * has not arrived. */
 SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
 	struct control *control = level_control();
@@ -457,8 +460,8 @@ SEPARATE int relation_of(const struct segment *segment ARG, struct syn_offer *of
 	return COMPLETES;
 }
 
-/* Whether the segment completes a handshake with an overwritten entry: reason_count if so, else the reason to pass
- * or drop it. Does not reopen a connection that is over. */
+/* Whether the segment completes a handshake whose entry was overwritten. Returns reason_count if so, otherwise the
+ * reason to pass or drop the segment. Never reopens a connection that is over. */
 SEPARATE int completes_by_cookie(const struct segment *segment ARG, struct syn_offer *offer ARG)
 {
 	struct control *control = level_control();

@@ -1,13 +1,13 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Keyed hashes of data that peers send, used as positions in tables, and never sent.
+/* Keyed hashes of data from peers, used as positions in tables, and never sent.
  *
- * NH (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999; RFC 4418 §5.2.2): each four bytes are added to a secret word,
- * and the sums are multiplied in pairs of 32 bits to full products of 64. For any two inputs of one length, even
- * chosen ones, the sums differ by a given number under one key in 2^32 at most. SipHash would cost five times as
- * much, and each segment is hashed.
+ * NH (Black, Halevi, Krawczyk, Krovetz, Rogaway 1999; RFC 4418 §5.2.2): a secret word is added to each four bytes, and
+ * pairs of these 32-bit sums are multiplied to 64-bit products, which are added up. For any two inputs of equal length,
+ * even chosen ones, the results differ by a given number under at most one key in 2^32. SipHash would cost five times
+ * as much, and each segment is hashed.
  *
- * That holds as long as hashes stay secret: the value that is sent, the cookie, is a SipHash (cookie.h). The key is
- * drawn when the maps are created and never changes, since all entries are found by it. */
+ * This holds only while hashes stay secret; the one value that is sent, the cookie, is therefore a SipHash (cookie.h).
+ * The key is drawn when the maps are created and never changes, since all entries are found by it. */
 #pragma once
 
 #include "maps.h"
@@ -22,7 +22,7 @@ static __always_inline __u64 nh_of_word(__u64 word, const __u32 *key)
 	return nh_hash((__u32)word, word >> 32, key);
 }
 
-/* The parser refuses IPv6 packets with IPv4-mapped addresses (packet.h). */
+/* Whether the tuple is IPv4. The parser rejects IPv6 packets with IPv4-mapped addresses (packet.h). */
 static __always_inline int is_v4(const struct tuple *tuple)
 {
 	return tuple->client_be[2] == bpf_htonl(0xffff);
@@ -32,7 +32,7 @@ static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 
 {
 	__u64 ports = nh_hash((__u32)tuple->client_port_be << 16 | tuple->local_port_be, 0, key + 8);
 
-	/* The other words are the same for all of IPv4. */
+	/* The other words are the same in all IPv4 tuples. */
 	if (is_v4(tuple))
 		return nh_hash(tuple->client_be[3], tuple->local_be[3], key + 6) + ports;
 	return nh_hash(tuple->client_be[0], tuple->client_be[1], key) +
@@ -41,7 +41,7 @@ static __always_inline __u64 nh_of_tuple(const struct tuple *tuple, const __u32 
 	       nh_hash(tuple->local_be[2], tuple->local_be[3], key + 6) + ports;
 }
 
-/* Mixes a sum, so that any of its bits may be used as an index: sums of different inputs may differ in few bits
+/* Mixes a sum, so that any of its bits may be used as an index; the sums of different inputs may differ in a few bits
  * only. */
 static __always_inline __u64 mix_hash(__u64 sum, const struct hash_key *key)
 {

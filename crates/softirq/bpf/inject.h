@@ -1,18 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Injects segments into the kernel in a client's name. That takes a second frame, a clone of the current one, which
- * only TC can make. Independent of the connection table, and of the purpose. */
+/* Injects segments into the kernel in a client's name. This needs a second frame, a clone of the current one, which
+ * only TC can make. Independent of the connection table, and of the purpose of the segments. */
 #pragma once
 
 #include "packet.h"
 
 #ifndef TIER_XDP
 
-/* The current frame goes to the client: its Ethernet addresses are swapped. */
+/* Swap the Ethernet addresses, since the current frame goes to the client. */
 #define INJECT_TURNED 0x100
-/* The segment re-enters the program, which migrates its connection. */
+/* Let the segment re-enter the program, which migrates its connection. */
 #define INJECT_HANDED 0x200
 
-/* Re-receives a clone. On loopback it is sent again: received there without its route, it would count as martian. */
+/* Lets a clone of the frame be received again. On loopback the clone is sent instead: received there without its route,
+ * it would count as a martian. */
 static __always_inline int inject_buffered(struct __sk_buff *skb)
 {
 	return bpf_clone_redirect(skb, skb->ifindex, is_on_loopback(skb) ? 0 : BPF_F_INGRESS);
@@ -31,8 +32,8 @@ static __always_inline void write_bare_tcp(const struct segment *segment, __u32 
 	tcp[4] = segment->summed == CHECKSUM_PARTIAL ? fold(sum) : (__u16)~fold(sum + words_of(tcp, 5));
 }
 
-/* Injects a bare segment from the segment's client, and leaves the frame unchanged. Bytes behind the headers stay in
- * the clone: the kernel trims a frame to its IP length. `how`: TCP flags, and INJECT_. */
+/* Injects a segment without data from the segment's client, and leaves the frame unchanged. Bytes behind the headers
+ * stay in the clone, since the kernel trims a frame to its IP length. `how`: TCP flags and INJECT_ bits. */
 SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq, __u32 ack, __u32 how)
 {
 	__u32 was[15] = {}, is[15] = {}, len = segment->is_v6 ? 60 : 40;
@@ -66,7 +67,7 @@ SEPARATE int inject(struct __sk_buff *skb, const struct segment *segment ARG, __
 		failed = inject_buffered(skb);
 		skb->tc_index = tc_index;
 	}
-	/* The caller continues with the frame, so its headers are restored. */
+	/* Restored, since the caller continues with the frame. */
 	if (bpf_skb_store_bytes(skb, 0, &eth_was, ETH_HLEN, 0) ||
 	    bpf_skb_store_bytes(skb, ETH_HLEN, was, len, BPF_F_RECOMPUTE_CSUM))
 		return -1;
@@ -79,7 +80,7 @@ static __always_inline int inject_reset(struct __sk_buff *skb, const struct segm
 	return inject(skb, segment, seq, 0, FLAG_RST);
 }
 
-/* Whether this level has injected the segment in the frame. Removes the mark, which is no longer needed. */
+/* Whether this level has injected the segment in the frame. Removes the mark, which is then no longer needed. */
 static __always_inline int is_injected(struct __sk_buff *skb)
 {
 	if (!is_marked(skb, TC_INDEX_INJECTED, TCP_DEST_AT))

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Types shared by the program that intercepts connections and user space. */
+/* Types that the socket interception program shares with user space. */
 #pragma once
 
 #include <linux/types.h>
 
-/* Maximum number of intercepted addresses, with ports. */
+/* Maximum number of intercepted addresses with ports. */
 #define INTERCEPTED_MAX 1024
 
 /* A local address and port; IPv4 as ::ffff:a.b.c.d. */

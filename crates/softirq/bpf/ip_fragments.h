@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Segments of live connections with IPv4 options or IPv6 extension headers, or in fragments. The kernel has no
- * socket for them, and would reset the connection. This program removes options and extension headers, and the
- * segment re-enters the level. For fragments, and for options that only the kernel can process, the connection
- * migrates to the server, and its client retransmits the segment once. All other packets pass unchanged, as do those
- * that the kernel drops. Only TC can do that. */
+/* Segments of live connections that have IPv4 options or IPv6 extension headers, or are fragmented. The kernel has no
+ * socket for these connections, and would reset them. This program removes options and extension headers, and lets the
+ * segment re-enter the level. For fragments, and for options that only the kernel can process, the connection migrates
+ * to the server, and its client retransmits the segment once. All other packets pass unchanged, including those that
+ * the kernel will drop. All of this is possible only at TC. */
 #pragma once
 
 #include "ip_options.h"
 #include "parked.h"
 
-/* Whether the frame may be such a packet, judged by its IP header, which is at the usual offset. */
+/* Whether the frame may be such a packet, judged by an IP header at the usual offset. */
 static __always_inline int is_wrapped(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -20,15 +20,15 @@ static __always_inline int is_wrapped(void *begin, void *end)
 		return 0;
 	if (eth->h_proto == bpf_htons(ETH_P_IPV6))
 		return is_extension(ip[6]);
-	/* With options, or a first fragment: later ones have no ports. */
+	/* IPv4 with options, or a first fragment; later fragments have no ports. */
 	return eth->h_proto == bpf_htons(ETH_P_IP) && ip[9] == IPPROTO_TCP && !(ip[6] & 0x1f) && !ip[7] &&
 	       (ip[0] > 0x45 || ip[6] & 0x20) && ip[0] < 0x50;
 }
 
 #ifndef TIER_XDP
 
-/* Reads the ports and numbers at the beginning of the TCP header, as far as the frame has them; a first fragment has
- * at least the ports and the sequence number. Not 0 if they are missing. */
+/* Reads the ports and sequence numbers of the TCP header, as far as the frame contains them; a first fragment has at
+ * least the ports and the sequence number. Returns nonzero if these are missing. */
 static __always_inline int read_numbers(struct __sk_buff *skb, struct segment *segment, const struct wrapping *found)
 {
 	__u32 at = segment->tcp_at + found->len, tcp[4] = {};
@@ -43,7 +43,7 @@ static __always_inline int read_numbers(struct __sk_buff *skb, struct segment *s
 	segment->tuple.local_port_be = tcp[0] >> 16;
 	segment->seq = bpf_ntohl(tcp[1]);
 	segment->ack = bpf_ntohl(tcp[2]);
-	/* Zeros if the first fragment ends before these fields. */
+	/* Zero if the first fragment ends before these fields. */
 	segment->flags = bpf_ntohl(tcp[3]) >> 16;
 	segment->window = bpf_ntohl(tcp[3]);
 	return 0;
@@ -54,7 +54,8 @@ static __always_inline int has_all_numbers(const struct wrapping *found)
 	return found->tcp_len >= 16;
 }
 
-/* Reads the headers of such a frame. 0 if it is addressed to one of the ports, and the kernel would not drop it. */
+/* Parses the headers of such a frame. Returns 0 if it is addressed to one of the ports, and the kernel would not drop
+ * it. */
 SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, struct wrapping *found ARG)
 {
 	struct control *control = level_control();
@@ -84,7 +85,7 @@ SEPARATE int read_wrapped(struct __sk_buff *skb, struct segment *segment ARG, st
 	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
 }
 
-/* Removes `len` bytes after the IP header. Not 0 on failure: the frame must then be dropped. */
+/* Removes `len` bytes after the IP header. Returns nonzero on failure; the frame must then be dropped. */
 SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 {
 	__u32 ip[5];
@@ -107,10 +108,10 @@ SEPARATE int unwrap(struct __sk_buff *skb, __u32 is_v6, __u32 len)
 	return bpf_skb_store_bytes(skb, ETH_HLEN, ip, sizeof(ip), BPF_F_RECOMPUTE_CSUM);
 }
 
-/* Window assumed for a client until its next segment, if the field is in a later fragment. */
+/* Window assumed for a client until its next segment, if the window field is in a later fragment. */
 #define SMALL_WINDOW 256
 
-/* Injects a bare acknowledgement with the segment's numbers. The frame is overwritten. */
+/* Injects a pure acknowledgement with the segment's numbers. The frame is overwritten. */
 static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const struct segment *segment, __u32 how)
 {
 	__u32 len = ETH_HLEN + 60;
@@ -119,12 +120,13 @@ static __always_inline void inject_acknowledgement(struct __sk_buff *skb, const 
 		inject(skb, segment, segment->seq, segment->ack, FLAG_ACK | how);
 }
 
-/* If the client has acknowledged everything, the kernel creates the connection's socket from a bare acknowledgement,
- * and the client retransmits the segment to the socket. */
+/* Migrates the connection of a fragmented segment: if the client has acknowledged everything, the kernel creates the
+ * connection's socket from a pure acknowledgement, and the client retransmits the segment to that socket. */
 static __always_inline void hand_over_fragmented(struct __sk_buff *skb, struct segment *segment,
 						 struct connection *connection, const struct wrapping *found)
 {
-	/* The first fragment may lack the acknowledgement; without a response in flight it can only be snd_nxt. */
+	/* The first fragment may lack the acknowledgement number. Without a response in flight, it can only be
+	 * snd_nxt. */
 	if (!has_all_numbers(found) && !connection->answer) {
 		segment->ack = connection->snd_nxt;
 		segment->flags = FLAG_ACK;
@@ -151,8 +153,8 @@ static __always_inline int has_socket(struct __sk_buff *skb, const struct segmen
 	return state && state != TCP_STATE_LISTEN && state != TCP_STATE_TIME_WAIT;
 }
 
-/* Processes a segment that only the kernel can process; of a fragmented one the first fragment, which has the
- * sequence numbers. Translates them for the kernel's socket, if needed. */
+/* Processes a segment that only the kernel can process; of a fragmented one, the first fragment, which contains the
+ * sequence numbers. Translates these for the kernel's socket if needed. */
 static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *segment, struct connection *connection,
 				       const struct wrapping *found)
 {
@@ -168,12 +170,13 @@ static __always_inline int on_fragment(struct __sk_buff *skb, struct segment *se
 	if (found->len > 0xff - V6_TCP_AT)
 		return drop(reason_drop_no_room);
 	segment->tcp_at += found->len;
-	/* Ignores SACK blocks, which segments with data seldom have. */
+	/* SACK blocks, which segments with data seldom have, are not translated. */
 	segment->payload_at = segment->tcp_at + TCP_LEN;
 	return shift_in(skb, segment, connection) ? drop(reason_drop_no_room) : pass_to_kernel(reason_pass_kernel);
 }
 
-/* Processes such a segment before the connection is open: the acknowledgement of our SYN was lost, or comes later. */
+/* Processes such a segment before the connection is open: the acknowledgement of our SYN-ACK was lost, or arrives
+ * later. */
 static __always_inline int open_fragmented(struct __sk_buff *skb, const struct segment *segment,
 					   const struct wrapping *found)
 {
@@ -182,7 +185,7 @@ static __always_inline int open_fragmented(struct __sk_buff *skb, const struct s
 	return drop(reason_drop_fragment);
 }
 
-/* Whether the segment would break its connection: a live one, or one that this segment opens. */
+/* Whether the segment would break a connection: a live one, or one that the segment opens. */
 static __always_inline int needs_unwrapping(const struct segment *segment, const struct control *control,
 					    const struct connection *connection)
 {
@@ -193,7 +196,7 @@ static __always_inline int needs_unwrapping(const struct segment *segment, const
 	return needs_plain_segments(connection);
 }
 
-/* Processes a frame with such headers. The segment re-enters the level without them. */
+/* Processes a frame with options, extension headers or fragmentation. The segment re-enters the level without these. */
 static __always_inline int on_wrapped(struct __sk_buff *skb)
 {
 	struct control *control = level_control();

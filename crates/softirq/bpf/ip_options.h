@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* IPv4 options and IPv6 extension headers in front of TCP: whether they can be removed, or only the kernel can
- * process the packet, or the kernel drops it. Follows the rules of Linux (ip_options_compile, ip6_parse_tlv and the
- * handlers of extension headers). Independent of the connection table. */
+/* IPv4 options and IPv6 extension headers in front of TCP: whether they can be removed, or only the kernel can process
+ * the packet, or the kernel drops it. Follows the rules of Linux (ip_options_compile, ip6_parse_tlv, and the handlers
+ * of extension headers). Independent of the connection table. */
 #pragma once
 
 #include "packet.h"
@@ -11,7 +11,7 @@
 #define IPPROTO_ROUTING_HEADER 43
 #define IPPROTO_FRAGMENT_HEADER 44
 #define IPPROTO_DESTINATION_OPTIONS 60
-/* RFC 6275 §6.4, RFC 6554, RFC 8754: types of routing headers that have a meaning even without segments left. */
+/* Types of routing headers that matter even without segments left (RFC 6275 §6.4, RFC 6554, RFC 8754). */
 #define ROUTING_TYPE_MOBILITY 2
 #define ROUTING_TYPE_SEGMENTS 4
 /* RFC 8200 §4.2, RFC 2711, RFC 5570, RFC 9486 */
@@ -20,13 +20,13 @@
 #define TLV_ROUTER_ALERT 5
 #define TLV_CALIPSO 7
 #define TLV_IOAM 0x31
-/* Action of a receiver for an unknown option; values other than 0 drop the packet. */
+/* What a receiver does with an unknown option: it drops the packet unless these bits are 0. */
 #define TLV_ACTION 0xc0
 /* Limits of Linux. */
 #define TLV_PADDING_MAX 7
 #define TLV_COUNT_MAX 8
 
-/* Upper bound of headers and options in a packet of 1,500 bytes. A longer chain passes unchanged. */
+/* Upper bound of headers and options in a packet of 1,500 bytes. A packet with a longer chain passes unchanged. */
 #define EXTENSION_STEPS_MAX 512
 
 static __always_inline int is_extension(__u32 protocol)
@@ -40,9 +40,9 @@ static __always_inline int is_extension(__u32 protocol)
 /* The headers and options between a frame's IP header and TCP. */
 struct wrapping {
 	__u32 len;
-	/* Bytes of TCP in the frame. */
+	/* Bytes of the TCP segment that are in the frame. */
 	__u32 tcp_len;
-	/* A fragment, or options that only the kernel can process. */
+	/* The packet is a fragment, or has options that only the kernel can process. */
 	__u32 needs_kernel;
 };
 
@@ -50,7 +50,7 @@ struct wrapping {
 #define OPTIONS_NEED_KERNEL 1
 #define OPTIONS_DROPPED 2
 
-/* Context of the callbacks that walk over options. */
+/* Context of the callbacks that iterate over options. */
 struct options_cursor {
 	struct __sk_buff *skb;
 	struct scratch *scratch;
@@ -75,14 +75,14 @@ static long v4_option_step(__u64 index, struct options_cursor *cursor)
 		request->seen |= OPTIONS_DROPPED;
 		return 1;
 	}
-	/* Options that the kernel records into, or that concern labels and routers. */
+	/* Options into which the kernel records, and those for security labels and routers. */
 	if (kind == IPOPT_RR || kind == IPOPT_TIMESTAMP || kind == IPOPT_CIPSO || kind == IPOPT_RA)
 		request->seen |= OPTIONS_NEED_KERNEL;
 	request->at += len;
 	return 0;
 }
 
-/* Parses an IPv4 header with options, or that of a first fragment. Not 0 if the kernel drops the packet. */
+/* Parses an IPv4 header with options, or that of a first fragment. Returns nonzero if the kernel drops the packet. */
 SEPARATE int read_v4_options(struct __sk_buff *skb, struct wrapping *found ARG)
 {
 	struct options_cursor cursor = { .skb = skb, .scratch = scratch_memory() };
@@ -113,7 +113,7 @@ SEPARATE int read_v4_options(struct __sk_buff *skb, struct wrapping *found ARG)
 	return scratch->request.seen & OPTIONS_DROPPED ? -1 : 0;
 }
 
-/* A walk over extension headers and their options, in scratch->head. */
+/* State of the iteration over extension headers and their options; stored in scratch->head. */
 struct extension_walk {
 	/* Offsets of the next header or option, and of the end of the current header. */
 	__u32 at;
@@ -141,7 +141,7 @@ static __always_inline int read_padding(struct __sk_buff *skb, struct extension_
 		return OPTIONS_DROPPED;
 	if (len && bpf_skb_load_bytes(skb, at, bytes, len))
 		return OPTIONS_DROPPED;
-	/* Linux drops packets with padding other than zeros. */
+	/* Linux drops packets whose padding is not zero. */
 	return *(__u64 *)bytes ? OPTIONS_DROPPED : 0;
 }
 
@@ -175,7 +175,7 @@ static __always_inline int read_extension(struct __sk_buff *skb, struct extensio
 	__u32 kind = walk->next;
 	__u32 len;
 
-	/* A hop-by-hop header is valid directly behind the IPv6 header only (RFC 8200 §4.1). */
+	/* A hop-by-hop header is valid only directly behind the IPv6 header (RFC 8200 §4.1). */
 	if (!is_extension(kind) || bpf_skb_load_bytes(skb, walk->at, header, sizeof(header)) ||
 	    (kind == IPPROTO_HOP_BY_HOP && walk->at != V6_TCP_AT))
 		return OPTIONS_DROPPED;
@@ -191,7 +191,7 @@ static __always_inline int read_extension(struct __sk_buff *skb, struct extensio
 	walk->end = walk->at + len;
 	if (kind == IPPROTO_ROUTING_HEADER) {
 		walk->at = walk->end;
-		/* For another machine first, or of a type that Linux processes only if configured. */
+		/* Addressed to another machine first, or of a type that Linux processes only if configured. */
 		return header[3] || (header[2] >= ROUTING_TYPE_MOBILITY && header[2] <= ROUTING_TYPE_SEGMENTS)
 			       ? OPTIONS_DROPPED
 			       : 0;
@@ -211,7 +211,7 @@ static long extension_step(__u64 index, struct options_cursor *cursor)
 	return walk->seen & OPTIONS_DROPPED ? 1 : 0;
 }
 
-/* Parses IPv6 extension headers. Not 0 if TCP does not follow, or the kernel drops the packet. */
+/* Parses IPv6 extension headers. Returns nonzero if TCP does not follow them, or if the kernel drops the packet. */
 SEPARATE int read_extensions(struct __sk_buff *skb, __u32 next, struct wrapping *found ARG)
 {
 	struct options_cursor cursor = { .skb = skb, .scratch = scratch_memory() };

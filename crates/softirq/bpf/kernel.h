@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Kernel interfaces that the UAPI headers do not declare, or that Debian's are too old for. */
+/* Kernel interfaces that UAPI headers do not declare, or that Debian's headers are too old for. */
 #pragma once
 
 #include <linux/bpf.h>
@@ -47,12 +47,13 @@ struct sk_buff {
 
 extern void *bpf_cast_to_kern_ctx(void *obj) __ksym;
 
-/* An opaque type; a mere declaration would be of another BTF kind than the kernel's (libbpf compares them). */
+/* A complete type, since a mere declaration would have another BTF kind than the kernel's type (libbpf compares
+ * them). */
 struct sock {
 	char opaque;
 };
 
-/* net/core/filter.c: creates the segment's socket in mid-connection, as a child of a listener. */
+/* net/core/filter.c: creates the socket of a connection from a segment in mid-connection, as a child of a listener. */
 extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 				   struct bpf_tcp_req_attrs *attrs, int attrs__sz) __ksym __weak;
 
@@ -60,8 +61,8 @@ extern int bpf_sk_assign_tcp_reqsk(struct __sk_buff *skb, struct sock *sk,
 #define memcpy(to, from, n) __builtin_memcpy(to, from, n)
 #endif
 
-/* A global function: the verifier checks it once, independent of its callers, with pointers that are never null. It
- * knows only the type of the memory behind them, so the function looks up map elements again. */
+/* A global function: the verifier checks it once, independently of its callers. Pointer arguments are never null; the
+ * verifier knows only the type of the memory behind them, so the function looks up map elements again. */
 #define SEPARATE __attribute__((noinline))
 #define ARG __arg_nonnull
 

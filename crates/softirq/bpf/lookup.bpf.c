@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Socket interception (sk_lookup): gives new connections to a server's port to listeners of ours on other ports. The
- * kernel runs the program when it looks up a listener, so for a SYN and for a migrating connection, and never for a
+/* Socket interception (sk_lookup): assigns new connections to a server's port to Lowroad's listeners on other ports.
+ * The kernel runs the program when it looks up a listener: for a SYN and for a migrating connection, but never for a
  * segment of an existing socket (Documentation/bpf/prog_sk_lookup.rst). Independent of the softirq level. */
 #include "denied_clients.h"
 #include "intercepted.h"
@@ -8,7 +8,8 @@
 /* bits/socket.h */
 #define AF_INET 2
 
-/* Listener for each intercepted address. The kernel removes a socket when it is closed, however its process ended. */
+/* The listener of each intercepted address. The kernel removes a socket when it is closed, however its process
+ * ended. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SOCKHASH);
 	__uint(max_entries, INTERCEPTED_MAX);
@@ -21,8 +22,8 @@ struct endpoints {
 	__u32 local_be[4];
 };
 
-/* IPv4 as ::ffff:a.b.c.d. Reads both forms, through volatile: from two branches clang makes one load at a computed
- * offset of the context, which the verifier refuses ("dereference of modified ctx ptr"). */
+/* Both addresses, IPv4 as ::ffff:a.b.c.d. Reads both forms through volatile: from two branches clang would make one
+ * load at a computed offset of the context, which the verifier rejects ("dereference of modified ctx ptr"). */
 static __always_inline struct endpoints endpoints_of(const volatile struct bpf_sk_lookup *ctx)
 {
 	__u32 remote_be = ctx->remote_ip4, local_be = ctx->local_ip4;
@@ -43,7 +44,7 @@ static __always_inline int is_same(const __u32 *a, const __u32 *b)
 	return a[0] == b[0] && a[1] == b[1] && a[2] == b[2] && a[3] == b[3];
 }
 
-/* The longest prefix that matches a client decides. */
+/* Whether the longest prefix that matches the client denies it. */
 static __always_inline int is_denied(const struct endpoints *endpoints)
 {
 	struct prefix prefix = { .bits = 128 };
@@ -54,17 +55,17 @@ static __always_inline int is_denied(const struct endpoints *endpoints)
 	return rule && *rule == PREFIX_DENIED;
 }
 
-/* Connections from this machine are left to its server: our own requests to it, which come from reserved addresses,
- * and those of other local clients, to which it may grant more than to remote ones. No other host can use these
- * addresses: the kernel drops such packets, or answers them to this machine. The interface is no criterion: for a
- * connection to a local address the kernel reports the interface with that address, not lo. */
+/* Connections from this machine are left to its server: Lowroad's own requests to the server, which come from reserved
+ * addresses, and those of other local clients, which the server may treat differently from remote ones. No other host
+ * can use these addresses: the kernel drops such packets, or sends the replies to this machine. The interface is no
+ * criterion: for a connection to a local address, the kernel reports the interface with that address instead of lo. */
 static __always_inline int is_from_this_machine(const struct endpoints *endpoints)
 {
 	__u32 probe_v4[4] = { 0, 0, bpf_htonl(0xffff), bpf_htonl(OUTSIDER) };
 	__u32 probe_v6[4] = { bpf_htonl(0x20010db8), 0, 0, bpf_htonl(OUTSIDER) };
 	struct endpoints other = *endpoints;
 
-	/* Pass-through connections use the address with the last bit set. */
+	/* Pass-through connections use the probe source address with its last bit set. */
 	other.remote_be[3] &= ~bpf_htonl(1);
 	return is_same(endpoints->remote_be, endpoints->local_be) || is_same(other.remote_be, probe_v4) ||
 	       is_same(other.remote_be, probe_v6);
@@ -88,8 +89,8 @@ int lowroad_lookup(struct bpf_sk_lookup *ctx)
 	sk = bpf_map_lookup_elem(&listen_sockets, &address);
 	if (!sk)
 		return SK_PASS;
-	/* If several sockets share the port (SO_REUSEPORT), the kernel selects one by the connection's hash. A
-	 * socket about to close can't be assigned, and the server's listener is found. */
+	/* If several sockets share the port (SO_REUSEPORT), the kernel selects one by the connection's hash. A socket
+	 * that is about to close can't be assigned; the kernel then finds the server's listener. */
 	bpf_sk_assign(ctx, sk, 0);
 	bpf_sk_release(sk);
 	return SK_PASS;

@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* The BPF maps. User space sets the sizes marked "sized by user space" before it loads the object, and accesses
- * arrays with BPF_F_MMAPABLE as memory. */
+/* The BPF maps. User space sets the sizes marked "sized by user space" before it loads the object, and maps arrays with
+ * BPF_F_MMAPABLE into its memory. */
 #pragma once
 
 #include "denied_clients.h"
@@ -13,7 +13,7 @@ struct {
 	__type(value, struct control);
 } control SEC(".maps");
 
-/* A power of two; sized by user space. */
+/* The connection table. Its size is a power of two; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -22,7 +22,7 @@ struct {
 	__type(value, struct connection_bucket);
 } connections SEC(".maps");
 
-/* A power of two; sized by user space. */
+/* The index of the responses. Its size is a power of two; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -31,7 +31,7 @@ struct {
 	__type(value, struct index_bucket);
 } response_index SEC(".maps");
 
-/* Sized by user space. */
+/* The slots of the responses; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -40,8 +40,8 @@ struct {
 	__type(value, struct response);
 } responses SEC(".maps");
 
-/* Hits of each response, counted per processor: one word for each response slot; sized by user space. Counters
- * inside the responses would move their first cache line between processors at each hit. */
+/* Hits of each response, counted per processor: each value has one word per response slot; sized by user space. If the
+ * counters were in the responses, each hit would move the response's first cache line between processors. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -50,7 +50,7 @@ struct {
 	__uint(value_size, 8192);
 } response_hits SEC(".maps");
 
-/* The bytes of all responses: a single value, sized by user space, in which each response has an extent. */
+/* The bytes of all responses: a single value in which each response has an extent; sized by user space. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -110,8 +110,8 @@ struct admission_key {
 	__u16 spare;
 };
 
-/* When the kernel accepted a client: CLOCK_MONOTONIC, ns. An entry is made only after a handshake with the kernel
- * has completed, so that a flood of forged segments adds none. */
+/* Time at which the kernel accepted a client (CLOCK_MONOTONIC, ns). An entry is made only after a handshake with the
+ * kernel has completed, so that a flood of forged segments adds none. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);
@@ -119,8 +119,8 @@ struct {
 	__type(value, __u64);
 } admissions SEC(".maps");
 
-/* Grace period: user space replaces its element to wait until no program runs that began before. The system call
- * returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */
+/* Grace period: user space replaces the element of this map to wait until all program runs that have already begun are
+ * over. The system call returns after a grace period (kernel/bpf/syscall.c, maybe_wait_bpf_programs). */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, 1);
@@ -133,7 +133,8 @@ struct {
 	});
 } admission_grace SEC(".maps");
 
-/* The request is parsed in this memory, not in the packet, so that offsets need only be masked. */
+/* State of the parser. Requests are parsed in scratch memory, not in the packet, so that offsets need only be
+ * masked. */
 #define HEAD_SIZE 2048
 #define KEY_SIZE 1024
 struct request {
@@ -144,11 +145,11 @@ struct request {
 	/* SEEN_ bits of the fields found. */
 	__u32 seen;
 	__u32 settings;
-	/* Why the request is punted; reason_count: it is not. */
+	/* The reason to punt the request; reason_count if it need not be punted. */
 	__u32 reason;
 	__u32 is_head;
 	__u32 is_http_10;
-	/* Arguments and results of the loops within it. */
+	/* Arguments and results of the loops within the parser. */
 	__u32 from;
 	__u32 to;
 	__u64 hash;
@@ -156,11 +157,11 @@ struct request {
 };
 
 struct scratch {
-	/* In a map and not on the stack: the verifier does not track values in map memory, so it need not try them
-	 * in all combinations. */
+	/* In a map, not on the stack: the verifier does not track values in map memory, so it need not try them in all
+	 * combinations. */
 	struct request request;
 	struct answered_event event;
-	/* No padding between them: each event is sent together with the bytes behind it. */
+	/* Without padding between these fields, since each event is sent together with the bytes behind it. */
 	__u8 head[HEAD_SIZE + 8];
 	struct asked_event asked;
 	__u8 key[KEY_SIZE + 8];
@@ -188,7 +189,7 @@ static __always_inline struct scratch *scratch_memory(void)
 	return bpf_map_lookup_elem(&scratch, &zero);
 }
 
-/* Counts a hit of a response. Not atomic: nothing else on this processor counts in the meantime. */
+/* Counts a hit of a response. Need not be atomic: nothing else on this processor counts in the meantime. */
 static __always_inline void count_hit(__u32 number)
 {
 	__u32 processor = bpf_get_smp_processor_id();

@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Request memos: the bytes of recent requests, and the responses to which they were resolved. Clients repeat
- * themselves, and the same bytes need not be parsed again. Each processor has its own memos, so there are no races.
- * A memo may refer to a response that is gone, so it is validated before use:
+/* Request memos: the bytes of recent requests, and the responses to which they were resolved. Clients repeat their
+ * requests, and the same bytes need not be parsed again. Each processor has its own memos, so there are no races. A
+ * memo may refer to a response that is no longer published, so it is validated before use:
  *
- * - A response removed from the index has expires_ns 0, or its purge is counted (control->purges).
- * - A slot with another response has another id; if a new daemon counts from the same number, the key's hash
- * differs. */
+ * - A response removed from the index has expires_ns 0, or its purge was counted (control->purges).
+ * - A slot that was reused for another response has another id; if a new daemon happens to assign the same id, the
+ *   key's hash differs. */
 #pragma once
 
 #include "responses.h"
 
 #define MEMO_MAX 512
-/* Words that are read between two checks against the frame's end. */
+/* Words that are compared between two checks against the frame's end. */
 #define STRIDE 4
 #define MEMO_ENTRIES 1024
 #define MEMO_SHIFT (64 - 10)
 
 struct memo {
-	/* Other inputs of the result; 0 is an empty memo. */
+	/* The other inputs of the result; 0 marks an empty memo. */
 	__u64 terms;
 	/* The local address. */
 	__u64 local[2];
-	/* Hash of the last request without a memo in this entry: it gets the entry when it is repeated next. */
+	/* Hash of the last request that did not match the memo in this entry: if that request is repeated next, it gets
+	 * the entry. */
 	__u64 candidate;
 	/* Hash of the response's key. */
 	__u64 hash;
@@ -30,8 +31,8 @@ struct memo {
 	__u32 purges;
 	__u16 is_head;
 	__u16 closes;
-	/* The request, the last word padded with zeros; and a margin, so that the verifier need not see that it ends
-	 * at MEMO_MAX. */
+	/* The request; its last word is padded with zeros. The margin is there because the verifier can't see that the
+	 * request ends at MEMO_MAX. */
 	__u64 words[MEMO_MAX / 8 + STRIDE];
 };
 
@@ -42,7 +43,7 @@ struct {
 	__type(value, struct memo);
 } request_memos SEC(".maps");
 
-/* Result of parsing and lookup. */
+/* The result of parsing and lookup. */
 struct request_summary {
 	__u64 hash;
 	__u32 number;
@@ -52,7 +53,7 @@ struct request_summary {
 
 static __always_inline __u64 terms_of(const struct segment *segment, const struct control *control)
 {
-	/* Learning does not affect the result. */
+	/* Whether misses are reported does not affect the result. */
 	return (__u64)(control->settings & ~SETTING_LEARN) << 32 | (__u32)segment->tuple.local_port_be << 16 | segment->payload_len;
 }
 
@@ -70,8 +71,8 @@ static __always_inline struct memo *memo_at(const struct segment *segment)
 	return bpf_map_lookup_elem(&request_memos, &index);
 }
 
-/* The last one to seven bytes of the payload, padded with zeros; the eight bytes read begin in the header at the
- * earliest. */
+/* Reads the last one to seven bytes of the payload, padded with zeros. Always reads eight bytes, which may begin in the
+ * header. */
 static __always_inline int last_partial_word(context *ctx, const struct segment *segment, __u32 left, __u64 *word)
 {
 	__u32 from = (segment->payload_at + segment->payload_len - 8) & 0x3ff;
@@ -84,7 +85,7 @@ static __always_inline int last_partial_word(context *ctx, const struct segment 
 	return 0;
 }
 
-/* Makes the frame's first `len` bytes linear, if possible: XDP can't. */
+/* Makes the frame's first `len` bytes linear; XDP can't. */
 static __always_inline long frame_pull(context *ctx, __u32 len)
 {
 #ifndef TIER_XDP
@@ -102,16 +103,16 @@ struct payload_sums {
 static __always_inline void add_word(struct payload_sums *sums, __u64 word, const __u32 *key)
 {
 	sums->sum += word;
-	/* The carry wraps around. */
+	/* End-around carry. */
 	if (sums->sum < word)
 		sums->sum++;
 	sums->hash += nh_of_word(word, key);
-	/* One word after the other: of four at a time the compiler would keep half on the stack. */
+	/* Add word by word: of four at a time, the compiler would keep half on the stack. */
 	OPAQUE(sums->hash);
 }
 
-/* Walks over the payload once for both its hash and its checksum: sets the hash, returns the checksum. Negative: it
- * is too long for a memo. */
+/* Computes hash and checksum of the payload in one pass: sets the hash, and returns the checksum. Negative if the
+ * payload is too long for a memo. */
 SEPARATE __s64 sum_payload(context *ctx, const struct control *control ARG, struct segment *segment ARG)
 {
 	__u32 left = segment->payload_len;
@@ -123,7 +124,7 @@ SEPARATE __s64 sum_payload(context *ctx, const struct control *control ARG, stru
 	if (left > MEMO_MAX || frame_pull(ctx, segment->payload_at + left))
 		return -1;
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
-	/* The address is hashed, too, so that each has its own memos. */
+	/* The local address is hashed, too, so that each address has its own memos. */
 	key = control->hash_key.words + 2 * HASHED_WORDS_MAX;
 	sums.hash = nh_of_word(local_word(segment, 0), key) + nh_of_word(local_word(segment, 1), key + 2);
 	sums.sum = 0;
@@ -154,7 +155,7 @@ SEPARATE __s64 sum_payload(context *ctx, const struct control *control ARG, stru
 	return (sums.sum & 0xffffffff) + (sums.sum >> 32);
 }
 
-/* Whether the memo's request has the same bytes. */
+/* Whether the memo's request consists of the same bytes. */
 static __always_inline int is_memo_of(context *ctx, const struct memo *memo, const struct segment *segment)
 {
 	void *at = frame_begin(ctx) + (segment->payload_at & 0x7f), *end = frame_end(ctx);
@@ -183,7 +184,7 @@ static __always_inline int is_memo_of(context *ctx, const struct memo *memo, con
 	return !left || (!last_partial_word(ctx, segment, left, &word) && word == *words);
 }
 
-/* The response to the segment's request, if a valid memo has it. */
+/* The response to the segment's request, if there is a valid memo. */
 static __always_inline struct response *recall_request(context *ctx, const struct control *control,
 						       const struct segment *segment, struct request_summary *summary)
 {
@@ -203,7 +204,7 @@ static __always_inline struct response *recall_request(context *ctx, const struc
 	return response;
 }
 
-/* Stores a memo of the request in scratch. `purges`: the count before the lookup. */
+/* Stores a memo of the request in scratch. `purges` is the purge counter before the lookup. */
 SEPARATE int store_memo(const struct segment *segment ARG, const struct request_summary *summary ARG, __u32 purges)
 {
 	struct control *control = level_control();
@@ -214,7 +215,7 @@ SEPARATE int store_memo(const struct segment *segment ARG, const struct request_
 
 	if (!control || !scratch || !memo || !response || segment->payload_len > MEMO_MAX)
 		return 0;
-	/* Only a repeated request displaces a memo, so that one-off requests don't. */
+	/* Only a repeated request displaces a memo; one-off requests don't. */
 	if (memo->candidate != segment->payload_hash) {
 		memo->candidate = segment->payload_hash;
 		return 0;

@@ -15,18 +15,18 @@
 #define TCP_LEN 20
 #define V4_TCP_AT (ETH_HLEN + 20)
 #define V6_TCP_AT (ETH_HLEN + 40)
-/* Minimum Ethernet frame. A reply is padded if the frame was padded on arrival: not all drivers pad. */
+/* Minimum length of an Ethernet frame. A reply is padded if the incoming frame was, since not all drivers pad. */
 #define FRAME_MIN 60
 
-/* A parsed TCP segment; numbers in host order. */
+/* A parsed TCP segment; sequence numbers in host order. */
 struct segment {
 	struct tuple tuple;
 	__u32 seq;
 	__u32 ack;
 	__u64 hash;
-	/* Arrival: CLOCK_MONOTONIC. */
+	/* Time of arrival, CLOCK_MONOTONIC. */
 	__u64 now_ns;
-	/* Hash of the payload, by which its memo is found; 0: not computed. */
+	/* Hash of the payload, by which its memo is found; 0 if not computed. */
 	__u64 payload_hash;
 	__u32 frame_len;
 	__u32 payload_len;
@@ -35,19 +35,21 @@ struct segment {
 	__u8 tcp_at;
 	__u8 flags;
 	__u8 is_v6;
-	/* State of its checksum: CHECKSUM_ of the kernel; 0: unknown. */
+	/* State of the TCP checksum: CHECKSUM_ of the kernel; 0 if unknown. */
 	__u8 summed;
-	/* It was buffered in pieces, of which the first alone would not be accepted as its request (buffered.h). */
+	/* The segment was buffered in several parts, of which the first alone would not be accepted as its request
+	 * (buffered.h). */
 	__u8 is_pieced;
-	/* It has timestamps at the position that all stacks use. */
+	/* The segment has timestamps, at the position that all stacks use. */
 	__u8 has_timestamps;
-	/* Length of the timestamps option in replies to its client. */
+	/* Length of the timestamps option in replies to the segment's client. */
 	__u8 reply_options_len;
 	__u8 spare;
-	/* In network byte order: the client's clock, and ours as last echoed by the client; 0 without timestamps. */
+	/* In network byte order: the client's timestamp, and ours as last echoed by the client; 0 without
+	 * timestamps. */
 	__u32 tsval_be;
 	__u32 tsecr_be;
-	/* Offset of its connection's timestamps. */
+	/* Offset of our timestamps on the segment's connection. */
 	__u32 clock_offset;
 };
 
@@ -68,8 +70,9 @@ static __always_inline int is_in(const __u64 *ports, __u16 port)
 #define TCP_SOURCE_AT 0
 #define TCP_DEST_AT 2
 
-/* Whether this level has marked the frame. Several levels may share an interface and use the same marks; a port has one
- * level, and `port_at` is the offset of this machine's port in the frame. Marked frames have no IP options. */
+/* Whether this level has marked the frame. Several levels may share an interface and use the same marks, but each port
+ * belongs to one level; `port_at` is the offset of this machine's port in the TCP header. Marked frames have no IP
+ * options. */
 static __always_inline int is_marked(struct __sk_buff *skb, __u32 mark, __u32 port_at)
 {
 	void *begin = frame_begin(skb), *end = frame_end(skb), *tcp = begin + V4_TCP_AT;
@@ -101,7 +104,8 @@ struct {
 	__type(value, struct clock);
 } clocks SEC(".maps");
 
-/* CLOCK_MONOTONIC with the resolution of a tick. It changes together with jiffies, which are read without a call. */
+/* CLOCK_MONOTONIC with the resolution of a tick. The coarse clock changes together with jiffies, which are cheaper to
+ * read. */
 static __always_inline __u64 coarse_now_ns(void)
 {
 	__u64 jiffies = bpf_jiffies64();
@@ -134,7 +138,7 @@ static __always_inline __u16 fold(__u64 sum)
 	low += high;
 	if (low < high)
 		low++;
-	/* Adds both halves; the carry of the lower one wraps around into the upper one. */
+	/* Adds both halves with end-around carry; the result is in the upper half. */
 	low += low << 16 | low >> 16;
 	return low >> 16;
 }
@@ -165,8 +169,8 @@ static __always_inline void read_timestamps(const struct tcphdr *tcp, void *end,
 	segment->tsecr_be = options[2];
 }
 
-/* The same clock as that of kernel sockets: a connection may use both in turn, and its client drops older timestamps
- * (PAWS). */
+/* The clock of kernel sockets' timestamps: a connection may have both owners in turn, and its client drops segments
+ * with older timestamps (PAWS). */
 static __always_inline __u32 now_ms(void)
 {
 	return bpf_ktime_get_ns() / 1000000;
@@ -185,14 +189,14 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 
 	if (begin + V4_TCP_AT + TCP_LEN > end)
 		return NOT_OURS;
-	/* struct ethhdr is packed: the compiler would read the field by bytes. */
+	/* By word: struct ethhdr is packed, so the compiler would read the field byte by byte. */
 	protocol = *(__u16 *)(begin + ETH_HLEN - 2);
 	if (protocol == bpf_htons(ETH_P_IP)) {
 		struct iphdr *ip = begin + ETH_HLEN;
 		if (ip->protocol != IPPROTO_TCP)
 			return NOT_OURS;
 		tcp = begin + V4_TCP_AT;
-		/* IPv4 with a header of five words; neither MF flag nor fragment offset. */
+		/* IPv4 with a header of five words; neither the MF flag nor a fragment offset. */
 		if (*(__u8 *)ip != 0x45 || (ip->frag_off & bpf_htons(0x3fff)))
 			return NOT_PLAIN;
 		if (!is_in(control->ports, bpf_ntohs(tcp->dest)))
@@ -206,7 +210,7 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 		struct ipv6hdr *ip = begin + ETH_HLEN;
 		if (begin + V6_TCP_AT + TCP_LEN > end)
 			return NOT_OURS;
-		/* IPv4-mapped addresses must not appear on a wire (RFC 4942 §2.2). */
+		/* IPv4-mapped addresses must not appear on the wire (RFC 4942 §2.2). */
 		if (ip->nexthdr != IPPROTO_TCP || ip->saddr.s6_addr32[2] == bpf_htonl(0xffff))
 			return NOT_OURS;
 		tcp = begin + V6_TCP_AT;
@@ -228,10 +232,11 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	segment->flags = ((__u8 *)tcp)[13];
 	segment->payload_at = segment->tcp_at + tcp->doff * 4;
 	segment->frame_len = frame_len;
-	/* Short frames are padded behind the segment. */
+	/* Frames may be longer than the packet, since short ones are padded. */
 	if (tcp->doff < 5 || ip_len < segment->payload_at || ip_len > segment->frame_len)
 		return NOT_PLAIN;
-	/* RFC 1122 §3.2.1.2: drop it without a reply. IPv6 headers have no checksum. */
+	/* Packets with a wrong checksum must be dropped without a reply (RFC 1122 §3.2.1.2). IPv6 headers have no
+	 * checksum. */
 	if (fold(header_sum) != 0xffff)
 		return WRONG_SUM;
 	segment->payload_len = ip_len - segment->payload_at;
@@ -245,19 +250,19 @@ static __always_inline enum parsed parse(void *begin, void *end, __u32 frame_len
 	return PARSED;
 }
 
-/* A reply. */
+/* The headers of a reply. */
 struct answer {
 	__u32 seq;
 	__u32 ack;
-	/* Checksum of the payload. */
+	/* Folded sum of the payload. */
 	__u32 sum;
 	__u16 payload_len;
-	/* In header units: scaled, except in SYN-ACK. */
+	/* Window as in the header: scaled, except in a SYN-ACK. */
 	__u16 window;
 	__u8 flags;
 	/* Length of a SYN-ACK's options, which are already in the frame. */
 	__u8 options_len;
-	/* The frame's addresses are already swapped. */
+	/* The frame's Ethernet addresses are already swapped. */
 	__u8 is_turned;
 };
 
@@ -275,7 +280,7 @@ static __always_inline void swap_addresses(struct ethhdr *eth)
 	halves[5] = to_end;
 }
 
-/* Writes an IPv4 header without options. `sum`: of both addresses. */
+/* Writes an IPv4 header without options. `sum` is the sum of both addresses. */
 static __always_inline void write_v4(__u32 *words, const struct segment *segment, __u16 len, __u16 id, __u64 sum)
 {
 	__u32 first = (__u32)bpf_htons(len) << 16 | 0x45, ttl = IPPROTO_TCP << 8 | 64;
@@ -287,8 +292,8 @@ static __always_inline void write_v4(__u32 *words, const struct segment *segment
 	words[4] = segment->tuple.client_be[3];
 }
 
-/* Writes Ethernet, IP and TCP headers over those of the segment; the frame has its final length already. Without the
- * DF bit: an ICMP error would not reach this level, so routers must be allowed to fragment IPv4. */
+/* Writes Ethernet, IP and TCP headers over those of the segment; the frame must already have its final length. Without
+ * the DF bit: an ICMP error would not reach this level, so routers must be allowed to fragment IPv4 packets. */
 static __always_inline int write_headers(context *ctx, const struct segment *segment,
 					 const struct answer *answer)
 {
@@ -338,7 +343,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 		words[7] = segment->tsval_be;
 		sum_of_options = words_of(words + 5, 3);
 	}
-	/* A packet that arrived with a partial checksum leaves with one: the kernel or a device completes it. */
+	/* A packet that arrived with a partial checksum is sent with one, which the kernel or a device completes. */
 	if (segment->summed == CHECKSUM_PARTIAL) {
 		words[4] = fold(sum);
 		return 0;
@@ -348,7 +353,7 @@ static __always_inline int write_headers(context *ctx, const struct segment *seg
 	return 0;
 }
 
-/* Advertised to the client: the default initial window of a kernel socket. */
+/* Window that is advertised to the client: the default initial window of a kernel socket. */
 #define WINDOW 64240
 #define WINDOW_SCALE 7
 

@@ -1,16 +1,16 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Parked sockets: the kernel's socket of a reclaimed connection stays idle, and gets the next request that is
- * punted. By then the client's sequence numbers are ahead of the socket's, by the requests that the socket has not
- * received and the responses that it has not sent. From then on TC translates the numbers of each segment in both
- * directions. Independent of requests, and of when a socket is parked. */
+/* Parked sockets: after a connection was reclaimed, its kernel socket stays open and idle, and gets the next request
+ * that is punted. By then, the client's sequence numbers are ahead of the socket's: by the requests that the socket has
+ * not received, and by the responses that it has not sent. From then on, TC translates the numbers of each segment in
+ * both directions. Independent of requests, and of the decision to park a socket. */
 #pragma once
 
 #include "connections.h"
 #include "inject.h"
 #include "socket_lookup.h"
 
-/* Whether the connection's socket is idle at these numbers: it is open, the server has read all data, and all that
- * it has written is acknowledged. */
+/* Whether the connection's socket is idle at these sequence numbers: it is open, the server has read all data, and all
+ * data that the server has written is acknowledged. */
 SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 rcv, __u32 snd)
 {
 	struct bpf_sock *sk = socket_of(ctx, segment);
@@ -20,7 +20,7 @@ SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 r
 	if (!sk)
 		return 0;
 	tcp = bpf_skc_to_tcp_sock(sk);
-	/* In later states, one side has closed. */
+	/* In later states, one side has closed the connection. */
 	if (tcp && sk->state == TCP_STATE_ESTABLISHED)
 		is = tcp->rcv_nxt == rcv && tcp->copied_seq == rcv && tcp->write_seq == snd && tcp->snd_nxt == snd;
 	bpf_sk_release(sk);
@@ -29,7 +29,7 @@ SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 r
 
 #ifndef TIER_XDP
 
-/* NOP, NOP, SACK: the usual layout, also of this machine's kernel. RFC 2018 */
+/* NOP, NOP, SACK: the usual layout, also that of this machine's kernel (RFC 2018). */
 #define SACK_BEGIN 0x01010500
 #define SACK_WORDS_MAX 8
 
@@ -37,8 +37,8 @@ SEPARATE int is_waiting(context *ctx, const struct segment *segment ARG, __u32 r
 #define TCP_SEQ_AT 4
 #define TCP_SUM_AT 16
 
-/* Adds to the numbers of SACK blocks. An option at another position is not translated and reports wrong ranges: the
- * segments that it covers are retransmitted later than necessary. */
+/* Adds `add` to the numbers in SACK blocks. An option at another position is not translated and reports wrong ranges;
+ * the segments in these are then retransmitted later than necessary. */
 SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add)
 {
 	__u32 begin, was[SACK_WORDS_MAX] = {}, is[SACK_WORDS_MAX] = {}, at = segment->tcp_at + TCP_LEN, words;
@@ -60,7 +60,7 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 	    at + 4 + words * 4 > segment->payload_at)
 		return 0;
 	OPAQUE(words);
-	/* Repeated for the verifier, to which the value is unknown after OPAQUE. */
+	/* Repeated for the verifier, which knows nothing about the value after OPAQUE. */
 	if (words == 0 || words > SACK_WORDS_MAX)
 		return 0;
 	if (bpf_skb_load_bytes(skb, at + 4, was, words * 4))
@@ -72,8 +72,8 @@ SEPARATE int shift_sack(struct __sk_buff *skb, const struct segment *segment ARG
 	       bpf_skb_store_bytes(skb, at + 4, is, words * 4, 0);
 }
 
-/* Adds to the segment's sequence and acknowledgement numbers. Not 0 on failure: the frame must be dropped. The
- * checksum is updated incrementally, so a wrong one stays wrong. */
+/* Adds to the segment's sequence and acknowledgement numbers. Returns nonzero on failure; the frame must then be
+ * dropped. The checksum is updated incrementally, so a wrong checksum stays wrong. */
 SEPARATE int shift(struct __sk_buff *skb, const struct segment *segment ARG, __u32 add_seq, __u32 add_ack)
 {
 	__u32 was[2] = { bpf_htonl(segment->seq), bpf_htonl(segment->ack) }, is[2] = { bpf_htonl(segment->seq + add_seq) };
@@ -103,7 +103,7 @@ static __always_inline int shift_out(struct __sk_buff *skb, const struct segment
 	return shift(skb, segment, connection->socket_snd, connection->socket_rcv);
 }
 
-/* Whether `seq` is the next number that the socket expects, so that it accepts a reset with it (RFC 5961 §3.2). */
+/* Whether the socket expects `seq` next, so that it accepts a reset with this number (RFC 5961 §3.2). */
 SEPARATE int expects(struct __sk_buff *skb, const struct segment *segment ARG, __u32 seq)
 {
 	struct bpf_sock *sk = socket_of(skb, segment);
@@ -118,7 +118,8 @@ SEPARATE int expects(struct __sk_buff *skb, const struct segment *segment ARG, _
 	return is;
 }
 
-/* Ends the parked socket in the client's name: with FIN and ACK if the client closes, with RST if it is gone. */
+/* Ends the parked socket in the client's name: with FIN and ACK if the client closes the connection, with RST if the
+ * client is gone. */
 static __always_inline void close_parked(struct __sk_buff *skb, const struct segment *segment,
 				     struct connection *connection, __u32 flags)
 {
@@ -126,7 +127,7 @@ static __always_inline void close_parked(struct __sk_buff *skb, const struct seg
 	inject(skb, segment, connection->socket_rcv, connection->socket_snd, flags);
 }
 
-/* Passes the current request to the parked socket. Returns 0 if that is possible. */
+/* Passes the current request to the parked socket. Returns 0 on success. */
 static __always_inline int resume_parked(struct __sk_buff *skb, const struct segment *segment, struct connection *connection)
 {
 	__u32 rcv = connection->socket_rcv, snd = connection->socket_snd;
@@ -136,7 +137,7 @@ static __always_inline int resume_parked(struct __sk_buff *skb, const struct seg
 	connection->socket = SOCKET_NONE;
 	connection->socket_rcv = segment->seq - rcv;
 	connection->socket_snd = segment->ack - snd;
-	/* The egress program on another processor translates as soon as it reads this state, so the offsets are
+	/* The egress program on another processor translates as soon as it reads the new state, so the offsets are
 	 * written first. */
 	barrier();
 	*(volatile __u8 *)&connection->state = STATE_KERNEL;

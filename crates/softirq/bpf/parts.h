@@ -1,22 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Sends responses of several segments. At TC, as clones of the current frame, one after the other. Native XDP sends
- * one frame for each that arrived: there the kernel broadcasts copies of a frame that names a batch of parts (DEVMAP
- * with BPF_F_BROADCAST), and a program at devmap egress turns each copy into a part. Independent of TCP rules. */
+/* Sends responses of several segments. TC sends them as clones of the current frame, one after the other. Native XDP
+ * can send only one frame for each received one: there, the frame is overwritten with the number of a batch, the kernel
+ * broadcasts copies of it (DEVMAP with BPF_F_BROADCAST), and a program at devmap egress turns each copy into a segment
+ * of the response. Independent of TCP rules. */
 #pragma once
 
 #include "answers.h"
 
-/* Consecutive parts of a response. */
+/* Consecutive segments of a response. */
 struct parts {
-	/* Number of the response. */
+	/* Slot number of the response. */
 	__u32 number;
 	/* Sequence number of the response's first byte. */
 	__u32 seq;
 	__u32 ack;
-	/* Bytes of the response; and of each part but the last. */
+	/* Bytes of the response, and bytes in each segment but the last. */
 	__u16 len;
 	__u16 cut;
-	/* In header units: scaled. */
+	/* Window as in the header, scaled. */
 	__u16 window;
 	__u8 first;
 	__u8 count;
@@ -24,7 +25,7 @@ struct parts {
 	__u8 spare[3];
 };
 
-/* Rewrites the frame into one part: 0, or negative with the frame unchanged. */
+/* Rewrites the frame into one segment. Returns 0, or a negative number if it fails; the frame is unchanged then. */
 SEPARATE int write_part(context *ctx, const struct control *control ARG, const struct segment *segment ARG,
 			const struct parts *parts ARG, __u32 index)
 {
@@ -40,7 +41,7 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 	if (!response || from >= parts->len)
 		return -1;
 #ifdef TIER_XDP
-	/* Each part is made of a separate copy with the original addresses. */
+	/* Each segment is made from a separate copy with the original addresses. */
 	answer.is_turned = 0;
 #endif
 	OPAQUE(index);
@@ -52,18 +53,18 @@ SEPARATE int write_part(context *ctx, const struct control *control ARG, const s
 
 #ifdef TIER_XDP
 
-/* A batch of parts, made of the copies of a frame. */
+/* A batch of segments, made from copies of one frame. */
 struct part_batch {
 	struct segment segment;
 	struct parts parts;
-	/* Serial number, which the frame carries. */
+	/* Serial number, which the copies carry. */
 	__u32 serial;
-	/* Number of parts made so far. */
+	/* Number of segments made so far. */
 	__u32 made;
 };
 
-/* Batches of a processor. Copies are sent at the end of the driver's NAPI poll at the latest, and about sixteen at
- * once, so that fewer batches than this are pending. */
+/* The batches of a processor. Copies are sent at the end of the driver's NAPI poll at the latest, and about sixteen at
+ * a time, so fewer batches than this are pending. */
 #define PART_BATCHES 64
 struct part_batch_ring {
 	/* Serial number of the last batch. */
@@ -90,20 +91,20 @@ static __always_inline struct part_batch *find_part_batch(__u32 serial)
 
 	if (!all)
 		return 0;
-	/* The compiler must not fold the offset in before the null check. */
+	/* Otherwise the compiler would compute the offset before the null check. */
 	OPAQUE(all);
 	return &all->batch[serial & (PART_BATCHES - 1)];
 }
 
-/* The serial number in the frame; 0: the frame is too short. */
+/* The serial number in the frame; 0 if the frame is too short. */
 static __always_inline __u32 *serial_in(context *ctx)
 {
 	__u32 *serial = frame_begin(ctx) + SERIAL_AT;
 	return (void *)(serial + 1) <= frame_end(ctx) ? serial : 0;
 }
 
-/* For each interface and number of parts (both in the key) a DEVMAP that lists the interface that many times: user
- * space fills it where the driver can send redirected frames. */
+/* For each interface and number of segments (both in the key), a DEVMAP that lists the interface that many times. User
+ * space fills it if the driver can send redirected frames. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, 1024);
@@ -122,13 +123,13 @@ static __always_inline void *copies_for(context *ctx, __u32 count)
 	return bpf_map_lookup_elem(&fan_out, &key);
 }
 
-/* Whether this many parts can be sent from here. */
+/* Whether this program can send this many segments. */
 static __always_inline int can_send(context *ctx, __u32 count)
 {
 	return count == 1 || copies_for(ctx, count);
 }
 
-/* Records the batch for the copies of the frame, which has its new length: 0. */
+/* Records the batch for the copies of the frame, which already has its new length. Returns 0 on success. */
 static __always_inline int record_part_batch(context *ctx, const struct segment *segment, const struct parts *parts)
 {
 	__u32 zero = 0, *serial = serial_in(ctx);
@@ -141,7 +142,7 @@ static __always_inline int record_part_batch(context *ctx, const struct segment 
 	if (!batch)
 		return -1;
 	batch->segment = *segment;
-	/* The length of the copies. */
+	/* The copies' length. */
 	batch->segment.frame_len = BATCH_FRAME_LEN;
 	batch->parts = *parts;
 	batch->serial = *serial = all->serial;
@@ -149,7 +150,7 @@ static __always_inline int record_part_batch(context *ctx, const struct segment 
 	return 0;
 }
 
-/* Sends the parts, or NOT_SENT. */
+/* Sends the segments, or returns NOT_SENT. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
 	struct control *control = level_control();
@@ -162,12 +163,12 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 	copies = copies_for(ctx, parts->count);
 	if (!copies || frame_resize(ctx, segment->frame_len, BATCH_FRAME_LEN))
 		return NOT_SENT;
-	/* The frame is truncated by now: after a failure only the client can repeat the request. */
+	/* The frame is truncated by now, so after a failure only the client can repeat the request. */
 	return record_part_batch(ctx, segment, parts) ? VERDICT_DROP : bpf_redirect_map(copies, 0, BPF_F_BROADCAST);
 }
 
-/* Turns the frame, one of the copies, into the next part. Copies arrive in order, on the processor that sent them;
- * if one is missing, it is the last. */
+/* Turns the frame, which is one of the copies, into the next segment. Copies arrive in order, on the processor that
+ * sent them; if any are missing, they are the last ones. */
 static __always_inline int make_part(context *ctx)
 {
 	__u32 *serial = serial_in(ctx);
@@ -188,7 +189,7 @@ static __always_inline int can_send(context *ctx, __u32 count)
 	return 1;
 }
 
-/* Sends the parts, or NOT_SENT. After the first, a failure is handled like a loss on the wire. */
+/* Sends the segments, or returns NOT_SENT. After the first one, a failure is handled like a loss on the wire. */
 SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const struct parts *parts ARG)
 {
 	struct control *control = level_control();
@@ -197,7 +198,7 @@ SEPARATE int send_parts(context *ctx, const struct segment *segment ARG, const s
 		if (write_part(ctx, control, segment, parts, parts->first + i))
 			return i ? VERDICT_DROP : NOT_SENT;
 		if (i + 1 < parts->count)
-			/* The clone carries this part; the frame is reused for the next. */
+			/* The clone carries this segment; the frame is reused for the next one. */
 			bpf_clone_redirect(ctx, ctx->ifindex, 0);
 	}
 	return frame_reply(ctx);

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Path MTU discovery on connections with translated sequence numbers: routers report that a segment was too long for
- * a link, or undeliverable (ICMP, RFC 1191, RFC 8201). They quote the segment as it was sent, and the kernel accepts
- * only sequence numbers of its socket. */
+/* Path MTU discovery on connections with translated sequence numbers: routers report by ICMP that a segment was too
+ * long for a link, or undeliverable (RFC 1191, RFC 8201). They quote the segment as it was sent, but the kernel accepts
+ * only sequence numbers of its socket, so the quoted number is translated. */
 #pragma once
 
 #include "parked.h"
@@ -15,7 +15,7 @@
 /* Bytes of the quoted TCP header that are always present (RFC 792). */
 #define QUOTED_TCP_LEN 8
 
-/* Offset of the quoted IP header of a segment sent by this machine; 0: none. */
+/* Offset of the quoted IP header of a segment sent by this machine; 0 if there is none. */
 static __always_inline __u32 quote_at(void *begin, void *end)
 {
 	struct ethhdr *eth = begin;
@@ -35,7 +35,7 @@ static __always_inline __u32 quote_at(void *begin, void *end)
 
 #ifndef TIER_XDP
 
-/* Reads the quoted headers at `at`: tuple, hash, and seq; tcp_at is the offset of the quoted TCP header. */
+/* Parses the quoted headers at `at`: sets tuple, hash and seq; tcp_at becomes the offset of the quoted TCP header. */
 static __always_inline int read_quote(struct __sk_buff *skb, const struct control *control, struct segment *segment,
 				      __u32 at)
 {
@@ -63,7 +63,8 @@ static __always_inline int read_quote(struct __sk_buff *skb, const struct contro
 	return is_in(control->ports, bpf_ntohs(segment->tuple.local_port_be)) ? 0 : -1;
 }
 
-/* Translates the quoted sequence number if its connection needs it. After a failure the kernel ignores the message. */
+/* Translates the quoted sequence number if its connection needs that. After a failure, the kernel ignores the
+ * message. */
 SEPARATE int shift_quote(struct __sk_buff *skb, struct segment *segment ARG, __u32 at)
 {
 	struct control *control = level_control();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* HTTP parser: from the bytes of a request to the key of its response. It accepts only requests that it understands
- * completely, and gives a reason for the others; that is not an error of the client, the request is punted.
- * Processes eight bytes at a time (SWAR). See RFC 9112 §3, §5; RFC 9110 §5.6. */
+/* HTTP parser: from the bytes of a request to the key of its response. Accepts only requests that it completely
+ * understands, and gives a reason for punting the others; that does not mean that the client made an error. Processes
+ * eight bytes at a time (SWAR). See RFC 9112 §3, §5; RFC 9110 §5.6. */
 #pragma once
 
 #include "packet.h"
@@ -9,13 +9,13 @@
 #define ONES 0x0101010101010101ull
 #define HIGHS 0x8080808080808080ull
 
-/* The high bit of each byte that is at least `least`, for bytes below 0x80. */
+/* The high bit of each byte that is at least `least`; correct for bytes below 0x80. */
 static __always_inline __u64 at_least(__u64 word, __u8 least)
 {
 	return ((word | HIGHS) - ONES * least) & HIGHS;
 }
 
-/* Number of bytes before the first with the high bit set; at least one must be set. */
+/* Number of bytes before the first one whose high bit is set; there must be one. */
 static __always_inline __u32 bytes_before(__u64 marks)
 {
 	return ((((marks - 1) & ~marks) & ONES) * ONES >> 56) - 1;
@@ -89,7 +89,7 @@ static long scan_step(__u64 index, struct cursor *cursor)
 	return marks != 0;
 }
 
-/* End of the visible bytes from `at` on. The zeros behind the request stop the scan. */
+/* End of the visible bytes from `at` on. The zeros behind the request end the scan. */
 static __always_inline __u32 end_of_visible(struct scratch *scratch, __u32 at, __u8 least)
 {
 	struct cursor cursor = { scratch };
@@ -107,14 +107,14 @@ static long copy_step(__u64 index, struct cursor *cursor)
 	return 0;
 }
 
-/* Appends a piece to the key. Whole words are copied; the next piece overwrites the excess. */
+/* Appends a part to the key. Copies whole words; the next part overwrites the excess bytes. */
 static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 from, __u32 to)
 {
 	struct cursor cursor = { scratch };
 	struct request *request = &scratch->request;
 	__u32 len = to - from;
 
-	/* The first comparison keeps the sum from wrapping around. */
+	/* The first comparison prevents an overflow in the second. */
 	if (len > KEY_MAX || request->key_len + len + 1 > KEY_MAX) {
 		request->reason = reason_up_long;
 		return;
@@ -126,14 +126,14 @@ static __always_inline void add_to_key(struct scratch *scratch, __u8 id, __u32 f
 	bpf_loop((len + 7) / 8, copy_step, &cursor, 0);
 }
 
-/* A field that is part of the key: it may occur once, and its value has no surrounding spaces to trim. */
+/* Appends a field to the key. The field may occur only once, and its value must not begin or end with a space. */
 static __always_inline void add_field_to_key(struct scratch *scratch, __u8 id, __u32 mark, __u32 from, __u32 to)
 {
 	struct request *request = &scratch->request;
 	__u8 first = scratch->head[from & (HEAD_SIZE - 1)];
 	__u8 last = scratch->head[(to - 1) & (HEAD_SIZE - 1)];
 
-	/* Parsers differ in trimming. */
+	/* Parsers differ in how they trim whitespace. */
 	if (from == to || first == ' ' || last == ' ' || (request->seen & mark)) {
 		request->reason = mark == SEEN_HOST ? reason_up_host : reason_up_syntax;
 		return;
@@ -148,7 +148,7 @@ static __always_inline void parse_connection_field(struct scratch *scratch, __u3
 	__u64 word = head_word(scratch, from) | ONES * 0x20;
 	__u64 rest = head_word(scratch, from + 8) | ONES * 0x20;
 
-	/* Several Connection lines form one list (RFC 9110 §5.3), which is not parsed here. */
+	/* Several Connection fields form one list (RFC 9110 §5.3), which is not parsed here. */
 	if (request->seen & SEEN_CONNECTION) {
 		request->reason = reason_up_field;
 		return;
@@ -162,9 +162,9 @@ static __always_inline void parse_connection_field(struct scratch *scratch, __u3
 		request->reason = reason_up_field;
 }
 
-/* Fields with which a TLS terminator or another proxy reports a scheme, host, target or method other than the
- * request line's: the server's response may depend on them. Except X-Forwarded-For, which identifies the client
- * only. */
+/* Whether this is a field in which a TLS terminator or another proxy reports a scheme, host, target or method that
+ * differs from the request line's: the server's response may depend on it. X-Forwarded-For is no such field, since it
+ * only identifies the client. */
 static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
 {
 	if (name[0] == WORD("x-forwar"))
@@ -175,7 +175,7 @@ static __always_inline int is_of_terminator(__u32 name_len, const __u64 *name)
 	return name_len == 6 && name[0] == WORD("x-host");
 }
 
-/* Processes a field by its lower-case name. Fields that no level interprets are skipped. */
+/* Processes a field by its lower-case name. Fields that cannot affect the response are skipped. */
 static __always_inline void parse_field(struct scratch *scratch, __u32 name_len, const __u64 *name,
 				  __u32 from, __u32 to)
 {
@@ -276,7 +276,7 @@ static __always_inline void parse_field(struct scratch *scratch, __u32 name_len,
 	}
 }
 
-/* Parses a line of the head, or the empty one at its end. */
+/* Parses a line of the head, or the empty line at its end. */
 static long line_step(__u64 index, struct cursor *cursor)
 {
 	struct scratch *scratch = cursor->scratch;
@@ -285,7 +285,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 	__u64 name[4] = {}, marks = 0;
 
 	if ((head_word(scratch, at) & 0xffff) == WORD("\r\n")) {
-		/* Pipelined bytes: the reply would acknowledge them unprocessed. */
+		/* Pipelined bytes follow: the reply would acknowledge them although they were not processed. */
 		request->seen |= SEEN_END;
 		if (at + 2 != request->len)
 			request->reason = reason_up_more;
@@ -330,7 +330,7 @@ static long line_step(__u64 index, struct cursor *cursor)
 	return request->reason != reason_count;
 }
 
-/* Parses "GET /x HTTP/1.1" and the end of the line. */
+/* Parses the request line, such as "GET /x HTTP/1.1". */
 static __always_inline void parse_request_line(struct scratch *scratch)
 {
 	struct request *request = &scratch->request;
@@ -418,7 +418,7 @@ static long hash_step(__u64 index, struct hash_cursor *cursor)
 	return 0;
 }
 
-/* Keyed, so that an attacker can't fill a bucket on purpose. */
+/* The key's hash. Keyed, so that an attacker can't fill a bucket on purpose. */
 static __always_inline __u64 hash_of_key(struct scratch *scratch, const struct control *control)
 {
 	struct hash_cursor cursor = { scratch, control };

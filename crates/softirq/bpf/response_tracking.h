@@ -1,15 +1,15 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Response tracking: progress of the exchange on a kernel connection, i.e. where its request ends, and where the
- * response. Only if that is known of every exchange since the migration can a request be distinguished from a body
- * that looks like one, so after one message that is not understood, tracking stops for good. It is stored in fields
- * that such a connection does not need otherwise:
+/* Response tracking: records the progress of the exchange on a kernel connection, that is, where the request ends and
+ * where its response ends. A request can be distinguished from a body that looks like one only if this is known of
+ * every exchange since the migration; after one message that can't be parsed, tracking therefore stops for good. The
+ * state is stored in fields that such a connection does not use otherwise:
  *
  *   rcv_nxt, request_len   start of the last request, and the lower bits of its length
  *   snd_nxt                start of its response
  *   answer                 end of the response, if known; or the header of the next chunk
  *   answer_len             the marks below
  *
- * Ingress writes them before it passes a request, egress (egress.h) before the response leaves. */
+ * Ingress writes these fields before it passes a request, and egress (egress.h) before the response leaves. */
 #pragma once
 
 #include "connections.h"
@@ -23,7 +23,7 @@
 #define FOLLOWED_END 4
 /* The response is chunked, and the start of the next chunk is known. */
 #define FOLLOWED_CHUNKS 8
-/* Number of further requests that are tracked. */
+/* Number of further requests that will be tracked. */
 #define FOLLOWED_PATIENCE 0xff0
 #define FOLLOWED_LOOK 0x10
 #define FOLLOWED_LOOKS (48 * FOLLOWED_LOOK)
@@ -35,7 +35,7 @@ static __always_inline int is_tracked(const struct connection *connection, __u32
 	return connection->answer_len & mark;
 }
 
-/* Stops tracking: the connection stays with the kernel until it ends. */
+/* Stops tracking; the connection stays with the kernel until it ends. */
 static __always_inline void stop_tracking(struct connection *connection)
 {
 	connection->answer_len = 0;
@@ -46,7 +46,7 @@ static __always_inline __u32 request_end(const struct connection *connection)
 	return connection->rcv_nxt + (connection->request_len | (connection->answer_len & FOLLOWED_LENGTH));
 }
 
-/* Tracked requests, per processor: tracking a request and its response costs a tenth of a request. */
+/* Number of tracked requests, per processor: tracking a request and its response costs a tenth of a request. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
 	__uint(max_entries, 1);
@@ -54,9 +54,9 @@ struct {
 	__type(value, __u32);
 } trackings SEC(".maps");
 
-/* Beyond this number, only one connection of eight is tracked; these show when tracking pays off again. */
+/* Beyond this number, only one connection in eight is tracked; these show whether tracking pays off again. */
 #define LOOKS_MAX 512
-/* Number of tracked requests that a reclaimed connection pays for. */
+/* Number of tracked requests for which one reclaimed connection compensates. */
 #define LOOKS_WON 16
 
 static __always_inline __u32 *tracking_memory(void)
@@ -98,7 +98,8 @@ static __always_inline __u32 load_start(context *ctx, const struct segment *segm
 	return len;
 }
 
-/* Framing of a request that is punted for this reason: its length << 8 | marks; 0: unknown. */
+/* Framing of a request that is punted for this reason: (its length) << 8
+ * marks; 0 if unknown. */
 SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment ARG, __u32 reason)
 {
 	struct scratch *scratch = scratch_memory();
@@ -112,8 +113,8 @@ SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment AR
 	case reason_up_large:
 	case reason_up_window:
 	case reason_up_room:
-		/* The parser has read the whole segment as one request without a body, so only its method is
-		 * missing. */
+		/* The parser has consumed the whole segment as one request without a body, so only its method is
+		 * unknown. */
 		scratch->head[0] = 0;
 		if (frame_load(ctx, segment->payload_at, scratch->head, 1))
 			return 0;
@@ -130,7 +131,7 @@ SEPARATE __u32 framing_of_request(context *ctx, const struct segment *segment AR
 	default:
 		return 0;
 	}
-	/* The connection has 16 bits for the length. */
+	/* The connection stores 16 bits of the length. */
 	return len && len <= 0xffff ? len << 8 | FOLLOWED | (scratch->head[0] == 'H' ? FOLLOWED_HEAD : 0) : 0;
 }
 
@@ -138,7 +139,7 @@ static __always_inline void record_request(struct connection *connection, __u32 
 {
 	__u32 len = framing >> 8;
 
-	/* 12 bits here, the upper four among the marks. */
+	/* The lower 12 bits; the upper four are among the marks. */
 	connection->request_len = len & 0xfff;
 	connection->answer_len = (framing & 0xff) | patience | (len & FOLLOWED_LENGTH);
 }
@@ -149,14 +150,15 @@ static __always_inline int may_reclaim(const struct control *control)
 	return !(control->settings & (SETTING_KEEP_TIME_WAIT | SETTING_STAY_UP));
 }
 
-/* Starts tracking when a request of a live connection is punted for this reason. Not 0 if it is tracked. */
+/* Starts tracking when a request of a live connection is punted for this reason. Returns nonzero if the request is
+ * tracked. */
 static __always_inline int start_tracking(context *ctx, const struct control *control,
 					   const struct segment *segment, struct connection *connection,
 					   __u32 reason)
 {
 	__u32 framing = 0;
 
-	/* Without tracking, a parked socket would be replaced by a new one. */
+	/* Without tracking, a new socket would replace the parked one. */
 	if (may_reclaim(control) &&
 	    (connection->socket == SOCKET_KEPT || is_worth_tracking(segment)))
 		framing = framing_of_request(ctx, segment, reason);
@@ -169,7 +171,7 @@ static __always_inline int start_tracking(context *ctx, const struct control *co
 	return framing;
 }
 
-/* Continues tracking: the kernel gets the next request, too, for this reason. */
+/* Continues tracking when the next request, too, is left to the kernel, for this reason. */
 static __always_inline void track_segment(context *ctx, const struct segment *segment, struct connection *connection,
 				      __u32 reason)
 {

@@ -20,7 +20,7 @@ static long compare_step(__u64 index, struct comparison *comparison)
 	return differs != 0;
 }
 
-/* Whether the whole keys, padded with zeros, are equal. */
+/* Whether the keys are equal; both are padded with zeros to whole words. */
 static __always_inline int has_key(struct response *response, struct scratch *scratch, __u32 len)
 {
 	struct comparison comparison = { .scratch = scratch, .response = response };
@@ -34,7 +34,7 @@ static __always_inline int has_key(struct response *response, struct scratch *sc
 
 #define NO_RESPONSE (~0u)
 
-/* Number of the response, or NO_RESPONSE. */
+/* Slot number of the response, or NO_RESPONSE. */
 static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, __u64 hash)
 {
 	__u32 index = hash & constants.index_mask, number = 0;
@@ -42,7 +42,7 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	if (!bucket)
 		return NO_RESPONSE;
 	for (int i = 0; i < INDEX_WAYS; i++) {
-		/* Read once: user space may replace the entry, and both halves belong together. The response was
+		/* Read once: user space may replace the entry, and its two halves belong together. The response was
 		 * complete before its entry was written. */
 		__u64 entry = *(volatile __u64 *)&bucket->entry[i];
 		if (entry && entry >> 32 == hash >> 32) {
@@ -55,7 +55,7 @@ static __always_inline __u32 number_for(struct scratch *scratch, __u32 key_len, 
 	return response && has_key(response, scratch, key_len) ? number : NO_RESPONSE;
 }
 
-/* A checksum of words moved to an odd offset has its bytes swapped (RFC 1071 §2). */
+/* A sum of words that start at an odd offset has its bytes swapped (RFC 1071 §2). */
 static __always_inline __u32 at_offset(__u32 sum, __u32 offset)
 {
 	__u16 folded = fold(sum);
@@ -78,7 +78,7 @@ static __always_inline void write_date(context *ctx, __u32 at, const struct date
 	*(__u64 *)(to + DATE_LEN - 8) = *(const __u64 *)(date->text + DATE_LEN - 8);
 }
 
-/* Writes the age in seconds over the field's value; returns its checksum. */
+/* Writes the age in seconds over the field's value; returns the sum of the written bytes. */
 static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u64 age_s)
 {
 	__u8 digits[8] = {};
@@ -92,7 +92,7 @@ static __always_inline __u32 write_age(context *ctx, __u32 at, __u32 offset, __u
 	return at_offset(words_of(digits, 2), offset);
 }
 
-/* The response's bytes from `from` on; 0: the offset is out of range. */
+/* The response's bytes from `from` on; 0 if the offset is out of range. */
 static __always_inline const void *stored_bytes(const struct response *response, __u32 from)
 {
 	__u32 zero = 0, at = response->at + from;
@@ -104,8 +104,8 @@ static __always_inline const void *stored_bytes(const struct response *response,
 	return bytes + at;
 }
 
-/* Rewrites the frame into a segment with `len` bytes of the response, from `from` on. On error the frame is
- * unchanged. */
+/* Rewrites the frame into a segment with `len` bytes of the response, from `from` on. The frame is unchanged if this
+ * fails. */
 static __always_inline int write_response(context *ctx, const struct control *control,
 					  const struct segment *segment, const struct response *response,
 					  struct answer *answer, __u32 from, __u32 len)
@@ -127,7 +127,7 @@ static __always_inline int write_response(context *ctx, const struct control *co
 	}
 	if (age_at) {
 		__u64 age_ns = segment->now_ns - response->born_ns;
-		/* The daemon's clock is finer, so the response may appear to be born in the future. */
+		/* The daemon's clock is finer, so the response may seem to have been generated in the future. */
 		if ((__s64)age_ns < 0)
 			age_ns = 0;
 		answer->sum += write_age(ctx, at, age_at, age_ns / 1000000000);

@@ -1,43 +1,44 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
 /* Types shared with user space: the values of the maps, limits, and the names of all exits. User space generates its
- * types from this file (bindgen), so they are defined here only.
+ * types from this file by bindgen, so they are defined only here.
  * Byte order: fields that end in _be are in network byte order, all others in host order. */
 #pragma once
 
 #include <linux/types.h>
 
-/* Part of the name of the folder of pinned maps: raise it when a type below changes. */
+/* Part of the name of the folder of pinned maps; must be incremented when a type below changes. */
 #define LAYOUT_VERSION 9
 
 /* The TCP timestamps option with its padding (RFC 7323 appendix A). */
 #define TIMESTAMPS_LEN 12
-/* Maximum response bytes in one segment (Ethernet 1500, timestamps). */
+/* Maximum number of response bytes in one segment (MTU 1500, timestamps). */
 #define RESPONSE_MAX 1448
-/* IPv6 routers do not fragment, and their ICMP errors would not find a socket: 1280 - 60 - 12 (RFC 8200 §5). */
+/* IPv6 routers do not fragment, and their ICMP errors would find no socket, so the minimum MTU is used: 1280 - 60 - 12
+ * (RFC 8200 §5). */
 #define RESPONSE_MAX_V6 1208
-/* Segments of a response: the initial congestion window of the kernel (RFC 6928). */
+/* Maximum number of segments of a response: the kernel's initial congestion window (RFC 6928). */
 #define PARTS_MAX 10
-/* The same at TC on a connection that stays open: beyond that, segments cost more there than in the kernel
+/* The same for TC on a connection that stays open: sending more segments costs more there than in the kernel
  * (docs/performance.md). */
 #define KEPT_PARTS_MAX_TC 3
-/* Frame metadata by which native XDP instructs the program at TC: migrate the connection; or process the frame from
- * the beginning, because it needs helpers that only TC has. */
+/* Frame metadata by which native XDP instructs the program at TC: to migrate the connection, or to process the frame
+ * from the beginning, because that needs helpers that only TC has. */
 #define META_HAND_OVER 0x4c6f5721
 #define META_AGAIN 0x4c6f5722
-/* Shift of the interface index in a key of the fan-out map; the number of copies is below. */
+/* Shift of the interface index in a key of the fan-out map; the lower bits contain the number of copies. */
 #define FAN_OUT_SHIFT 8
 #define KEY_MAX 440
-/* Bytes copied out of a segment for the request parser. */
+/* Maximum number of bytes copied out of a segment for the request parser. */
 #define REQUEST_MAX 1500
 #define DATE_LEN 29
 #define AGE_LEN 5
 
-/* Start of a key: class, port, and the requested local address (IPv4 as ::ffff:a.b.c.d), port and address in network
- * byte order. The servers of a machine may respond differently at each. */
+/* Layout of a key's start: class, port, and the requested local address (IPv4 as ::ffff:a.b.c.d); port and address in
+ * network byte order. A machine's servers may respond differently at each address and port. */
 #define KEY_PORT_AT 1
 #define KEY_ADDRESS_AT 3
 #define KEY_START 19
-/* Identifiers of the pieces that follow, each with its bytes as received. */
+/* Identifiers of the parts that follow in a key, each with its bytes as received. */
 #define KEY_TARGET 1
 #define KEY_HOST 2
 #define KEY_ACCEPT_ENCODING 3
@@ -47,26 +48,26 @@
 #define CLASS_CLOSE 1
 #define CLASS_HTTP_10 2
 
-/* A stored response. While the index refers to it, and for some seconds after, only its times change, since it may
- * have to be retransmitted. The programs never write here: all processors read it. */
+/* A stored response. While the index refers to it, and for some seconds afterwards, only its times change, since it may
+ * have to be retransmitted. The programs never write here, since all processors read it. */
 struct response {
-	/* CLOCK_MONOTONIC, ns: the end of its freshness. */
+	/* End of its freshness (CLOCK_MONOTONIC, ns). */
 	__u64 expires_ns;
-	/* CLOCK_MONOTONIC, ns, not after now: when its Age was 0. A time before boot wraps around, and so does the
-	 * difference. */
+	/* Time at which its Age was 0 (CLOCK_MONOTONIC, ns); not in the future. A time before boot wraps around, and so
+	 * does the difference. */
 	__u64 born_ns;
 	__u64 hash;
-	/* Publication counter, never 0: the same number means the same bytes. */
+	/* Publication counter, never 0: while it has not changed, the slot contains the same response. */
 	__u32 id;
-	/* Offset of its bytes in the store; Date and Age are zeros there. */
+	/* Offset of its bytes in the store. The values of Date and Age are zeros there. */
 	__u32 at;
-	/* Checksums of host-order 16-bit words, folded: of each RESPONSE_MAX bytes; of each RESPONSE_MAX_V6 bytes;
+	/* Folded checksums of 16-bit words in host order: of each RESPONSE_MAX bytes, of each RESPONSE_MAX_V6 bytes,
 	 * and of the head. */
 	__u16 sums[2][PARTS_MAX];
 	__u16 head_sum;
 	__u16 len;
 	__u16 head_len;
-	/* Offsets of the values of Date and Age; 0: there is none. */
+	/* Offsets of the values of Date and Age; 0 if there is no such field. */
 	__u16 date_at;
 	__u16 age_at;
 	__u16 key_len;
@@ -75,10 +76,11 @@ struct response {
 	__u8 key[KEY_MAX + 8];
 };
 
-/* Bytes of the store that may be read from the start of any part, regardless of its length. */
+/* Number of bytes that may be read from the start of any segment in the store, regardless of its length. */
 #define STORE_MARGIN (RESPONSE_MAX + 8)
 
-/* An entry is (upper half of the hash) << 32 | (number of the response + 1), or 0. */
+/* An index entry is (upper half of the hash) << 32
+ * (slot number of the response + 1), or 0. */
 #define INDEX_WAYS 8
 struct index_bucket {
 	__u64 entry[INDEX_WAYS];
@@ -92,9 +94,9 @@ struct tuple {
 	__u16 local_port_be;
 };
 
-/* Last word, in host order, of 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe: the probe source addresses,
- * from which the daemon fetches like an unknown client. It is even: pass-through connections use
- * the address above it. */
+/* Last word, in host order, of the probe source addresses 203.0.113.254, 2001:db8::cb00:71fe and fe80::cb00:71fe, from
+ * which the daemon fetches like an unknown client. It is even, since pass-through connections use the next higher
+ * address. */
 #define OUTSIDER 0xcb0071fe
 
 /* A prefix length in bits, and an address; IPv4 as ::ffff:a.b.c.d. */
@@ -103,95 +105,99 @@ struct prefix {
 	__u32 address_be[4];
 };
 
-/* Values of the map `denied`; the longest prefix that matches a client decides. */
+/* Values of the map of denied clients. The longest prefix that matches a client decides. */
 #define PREFIX_DENIED 1
 #define PREFIX_ALLOWED 2
 
 enum connection_state {
 	/* Live: its requests are answered on the fast path. */
 	STATE_OPEN = 1,
-	/* Live, and our FIN was sent. */
+	/* Live, and our FIN has been sent. */
 	STATE_CLOSING = 2,
-	/* Both sides have sent FIN; remembered to acknowledge the client's FIN again. */
+	/* Both sides have sent FIN; the entry remains so that the client's FIN can be acknowledged again. */
 	STATE_DONE = 3,
-	/* Migrating: the segment at rcv_nxt was passed to a listener, perhaps not for the first time. */
+	/* Migrating: the segment at rcv_nxt was passed to a listener, possibly more than once. */
 	STATE_HANDED = 4,
-	/* The kernel has a socket for it. */
+	/* The kernel has a socket for the connection. */
 	STATE_KERNEL = 5,
-	/* Only its handshake is remembered, which must not open it again. */
+	/* Over: the entry only remembers the handshake, copies of which must not reopen the connection. */
 	STATE_OVER = 6,
-	/* As STATE_KERNEL, if the kernel accepts it: its SYN was left to the kernel to find out whether the filter
-	 * admits the client. */
+	/* As STATE_KERNEL, if the kernel accepts the connection: its SYN was left to the kernel to find out whether the
+	 * filter admits the client. */
 	STATE_ASKED = 7,
 };
 
 #define ANSWER_NUMBER_BITS 19 /* in connection.answer */
 
-/* No socket, or the kernel has the connection and its socket has not closed. */
+/* There is no parked socket, or the kernel has the connection and its socket has not closed. */
 #define SOCKET_NONE 0
-/* Parked: it waits for the next request that is punted; parked.h. */
+/* Parked: the socket waits for the next request that is punted (parked.h). */
 #define SOCKET_KEPT 1
-/* It has closed or was reset, and may still send. */
+/* The socket has closed or was reset, but may still send. */
 #define SOCKET_ENDED 2
 
 #define OPTION_SCALE_MASK 0x0f /* of the client; 15: none */
 #define OPTION_SCALE_NONE 0x0f
 #define OPTION_SACK 0x10
-/* Not an option of the client: how often the response in flight was retransmitted for segments that cost less than a
- * request. */
+/* Not an option of the client: the number of times that the response in flight was retransmitted for segments that cost
+ * less than a request. */
 #define OPTION_PARTS 0xe0
 #define OPTION_PARTS_ONE 0x20
 
-/* A TCP connection. While the kernel has it, its sequence numbers describe the progress of the exchange, and
- * answer_len the tracked state: response_tracking.h. */
+/* A TCP connection. While the kernel has it, the sequence numbers describe the progress of the exchange, and answer_len
+ * contains the tracking state (response_tracking.h). */
 struct connection {
 	struct tuple tuple;
-	/* Upper half of the hash, odd; 0: the slot is free. */
+	/* Upper half of the hash, made odd; 0 if the slot is free. */
 	__u32 tag;
 	__u32 rcv_nxt;
 	__u32 snd_nxt;
-	/* The response in flight, which snd_nxt includes and the client has not acknowledged: its number + 1, and
-	 * above that bits of its id; 0: none. */
+	/* The response in flight, which snd_nxt includes and which the client has not completely acknowledged: its slot
+	 * number + 1, and above that the lower bits of its id; 0 if there is none. */
 	__u32 answer;
-	/* Its length, without FIN; and the unacknowledged bytes of its request: all, or WITHHELD. */
+	/* Length of the response in flight, without FIN; and number of unacknowledged bytes of its request: all, or
+	 * WITHHELD. */
 	__u16 answer_len;
 	__u16 request_len;
 	__u16 mss;
-	/* Units of 2^30 ns: time of the last segment. */
+	/* Time of the last segment, in units of 2^30 ns. */
 	__u16 seen;
 	__u8 state;
 	__u8 options;
-	/* Bits of our initial sequence number, so that a copy of the handshake does not reopen the connection. */
+	/* Bits of our initial sequence number, by which copies of the handshake are recognized, so that they do not
+	 * reopen the connection. */
 	__u16 handshake;
-	/* State of the kernel's socket while the connection is live: SOCKET_. The egress program writes it, too. */
+	/* State of the kernel's socket while the connection is live: SOCKET_. The egress program writes this field,
+	 * too. */
 	__u8 socket;
 	/* Both sides send timestamps (RFC 7323). */
 	__u8 has_timestamps;
 	__u8 spare[2];
-	/* While a socket is parked: the next sequence numbers that it expects and sends. While the kernel has the
-	 * connection: how far the client's numbers are ahead of the socket's. */
+	/* While a socket is parked: the next sequence numbers that the socket expects and sends. While the kernel has
+	 * the connection: how far the client's numbers are ahead of the socket's. */
 	__u32 socket_rcv;
 	__u32 socket_snd;
 	/* Offset of our timestamps from CLOCK_MONOTONIC in milliseconds. */
 	__u32 clock_offset;
 };
 
-/* With eight slots, two buckets to choose from and half of the slots taken, no connection is refused (measured: 0 of
- * 10^6; with four slots 1 of 30,000). */
+/* With eight slots per bucket, two candidate buckets and half of the slots taken, no connection is rejected (measured:
+ * 0 of 10^6; with four slots 1 of 30,000). */
 #define CONNECTION_WAYS 8
 struct connection_bucket {
 	struct connection way[CONNECTION_WAYS];
 };
 
-/* Contents of a SYN: two words, each bound to the tuple by a hash under a different key, so that neither a torn
- * entry nor that of another tuple is accepted. */
+/* Contents of a SYN: two words, bound to the tuple by hashes with different keys, so that neither a torn entry nor
+ * another tuple's entry is accepted. */
 struct half_open {
-	/* The second hash + (the client's initial sequence number << 32 | ours); 0: free. */
+	/* (The second hash) + (client's initial sequence number << 32
+	 * ours); 0 if free. */
 	__u64 identity;
 	/* (tag ^ our initial sequence number) << 32 | mss << 16 | options */
 	__u64 contents;
-	/* Number of entries overwritten here before their handshake completed, and time of the last: units of 2^30
-	 * ns. */
+	/* Number of entries overwritten here before their handshakes completed, and time of the last overwrite in units
+	 * of 2^30 ns. */
 	__u32 forgotten;
 	__u32 forgotten_at;
 	/* Arrival of the SYN, in the same units. */
@@ -199,16 +205,16 @@ struct half_open {
 	__u32 spare;
 };
 
-/* A hash of a request without a stored response. */
+/* Hash of a request without a stored response. */
 struct asked {
 	__u32 tag;
-	/* Units of 2^30 ns: not reported again before this time. */
+	/* Units of 2^30 ns: the request is not reported again before this time. */
 	__u32 not_before;
 };
 
 struct date {
 	__u8 text[32];
-	/* Checksum of its 16-bit words, at an even offset. */
+	/* Sum of the text's 16-bit words, at an even offset. */
 	__u32 sum;
 	__u32 spare;
 };
@@ -216,7 +222,7 @@ struct date {
 enum mode {
 	MODE_OFF = 0,
 	MODE_SERVE = 1,
-	/* New connections go to the kernel, live ones migrate with their next request. */
+	/* New connections go to the kernel; live ones migrate at their next request. */
 	MODE_DRAIN = 2,
 };
 
@@ -232,12 +238,12 @@ enum mode {
 #define SETTING_STAY_UP 512 /* migrated connections are not reclaimed */
 #define SETTING_KEEP_TIME_WAIT 256 /* only the kernel ends sockets in TIME_WAIT */
 
-/* Of eight bytes each: the maximum of a request or a key that is hashed. */
+/* Maximum length of the input of a hash, request or key, in words of eight bytes. */
 #define HASHED_WORDS_MAX 64
 
-/* Random secrets, all different; hash.h. */
+/* Random secrets, all different (hash.h). */
 struct hash_key {
-	/* The last two words are for the values hashed beside the bytes: length or address. */
+	/* The last two words are for values hashed in addition to the bytes: the length or the address. */
 	__u32 words[2 * (HASHED_WORDS_MAX + 2)];
 	/* Keys of the two hashes of a tuple. */
 	__u32 tuple[2][10];
@@ -245,12 +251,14 @@ struct hash_key {
 	__u64 mix[2];
 };
 
-/* Why the kernel would not accept migrated connections. The programs only distinguish 0 from the others. */
+/* The reason for which the kernel does not accept migrated connections. The programs only distinguish 0 from the
+ * others. */
 enum handover_problem {
 	HANDOVER_WORKS = 0,
-	/* It refuses each: Multipath TCP, or an option that is switched off. */
+	/* The kernel refuses all of them, because of Multipath TCP or a disabled TCP option. */
 	HANDOVER_REFUSED = 1,
-	/* It has created no socket from a migrated segment: a firewall, or another packet filter, drops it. */
+	/* The kernel creates no sockets from migrated segments, because a firewall or another packet filter drops
+	 * them. */
 	HANDOVER_NOT_TAKEN = 2,
 	/* net.ipv4.tcp_syncookies is 0. */
 	HANDOVER_NO_COOKIES = 3,
@@ -261,82 +269,82 @@ enum resting {
 	AWAKE = 0,
 	/* Connections are left to the kernel; live ones continue. */
 	RESTING = 1,
-	/* No live connection is left: frames are not examined. */
+	/* No live connection remains; frames are not examined. */
 	ASLEEP = 2,
 };
 
-/* Maximum number of distinct reasons not to publish a response. */
+/* Maximum number of kinds of denials that are counted. */
 #define DENIAL_KINDS 8
 
-/* Settings and state by which user space controls the programs. */
+/* Settings and state with which user space controls the programs. */
 struct control {
-	/* CLOCK_MONOTONIC, ns: last sign of life of the daemon. */
+	/* Time of the daemon's last heartbeat (CLOCK_MONOTONIC, ns). */
 	__u64 heartbeat_ns;
 	__u32 mode;
 	__u32 settings;
-	/* Number of published responses; 0: connections are left to the kernel. */
+	/* Number of published responses; if 0, connections are left to the kernel. */
 	__u32 published;
-	/* Index of the current one of `dates`. */
+	/* Index of the current entry of `dates`. */
 	__u32 date_now;
-	/* Units of 2^30 ns without a segment, after which a connection's slot may be reused. */
+	/* Time without a segment, in units of 2^30 ns, after which a connection's slot may be reused. */
 	__u32 idle;
-	/* Process of the daemon, and number of purges. */
+	/* Process id of the daemon, and number of purges. */
 	__u32 pid;
 	__u32 purges;
-	/* Metadata of frames does not arrive at the TC program, which therefore checks every frame. */
+	/* Frame metadata does not reach the TC program, which therefore checks every frame. */
 	__u32 meta_broken;
-	/* One of enum handover_problem; not 0: connections are left to the kernel. */
+	/* One of enum handover_problem; if not 0, connections are left to the kernel. */
 	__u32 handover_broken;
 	/* Smallest MTU of the interfaces. */
 	__u32 mtu;
 	/* One of enum resting. */
 	__u32 resting;
 	struct date dates[2];
-	/* SipHash keys of SYN cookies; (minutes >> 6) & 1 is in use. */
+	/* SipHash keys of SYN cookies; the one at (minutes >> 6) & 1 is in use. */
 	__u64 cookie_key[2][2];
 	struct hash_key hash_key;
 	/* Time of the last wrong cookie in units of 2^30 ns, and number of wrong cookies in that unit. */
 	__u32 wrong_cookies_at;
 	__u32 wrong_cookies;
-	/* CLOCK_MONOTONIC, ns: last change of the filter rules. Admissions before it are void. */
+	/* Last change of the filter rules (CLOCK_MONOTONIC, ns). Earlier admissions are void. */
 	__u64 rules_ns;
-	/* The programs do not use the rest. CLOCK_MONOTONIC, ns: end of the bypass, and end of a pause in fetching,
-	 * which begins when there are too few requests; 0: none. */
+	/* The programs do not use the fields from here to `denials`. End of the bypass, and end of the pause in
+	 * fetching, which begins when fetches bring too few hits (CLOCK_MONOTONIC, ns); 0 if there is none. */
 	__u64 rest_until_ns;
 	__u64 pause_until_ns;
-	/* Requests and answers of the sample on which the bypass began. */
+	/* Requests and answers in the sample that triggered the bypass. */
 	__u64 rest_requests;
 	__u64 rest_answers;
-	/* Responses that the daemon did not publish, by reason. */
+	/* Responses that the daemon did not publish, by kind of denial. */
 	__u64 denials[DENIAL_KINDS];
 	/* Bit sets of ports: ports that are answered, and local source ports that are exempt. */
 	__u64 ports[1024];
 	__u64 exempt[1024];
-	/* Bit set of ports that are being detached: as if the mode were MODE_DRAIN. */
+	/* Bit set of ports that are being detached; for these, the mode is MODE_DRAIN. */
 	__u64 leaving[1024];
 };
 
-/* Constants that user space sets before loading; the verifier removes the branches that they disable. */
+/* Constants that user space sets before it loads the programs; the verifier removes the branches that they disable. */
 struct constants {
 	/* Numbers of buckets - 1; both numbers are powers of two. */
 	__u32 connection_mask;
 	__u32 index_mask;
 	/* Number of response slots - 1; a power of two. */
 	__u32 response_mask;
-	/* Highest offset in the store at which a part of a response may begin. */
+	/* Highest offset in the store at which a segment of a response may begin. */
 	__u32 store_last;
 };
 
-/* How long an admission by the kernel is valid for new connections. */
+/* Time for which an admission by the kernel is valid for new connections. */
 #define ADMISSION_NS 60000000000ull
 
-/* How long the programs continue without a heartbeat of the daemon. */
+/* Time for which the programs continue without a heartbeat of the daemon. */
 #define HEARTBEAT_LIMIT_NS 30000000000ull
 
 #define EVENT_ASKED 1
 #define EVENT_ANSWERED 2
 
-/* Ring event: a request for a response that is not stored. The key follows. */
+/* Event in the ring buffer: a request for a response that is not stored. The key follows. */
 struct asked_event {
 	__u64 hash;
 	__u16 kind;
@@ -344,7 +352,7 @@ struct asked_event {
 	__u32 spare;
 };
 
-/* Ring event: an answer. The request's head follows. */
+/* Event in the ring buffer: an answer. The request's head follows. */
 struct answered_event {
 	__u64 when_ns;
 	__u16 kind;
@@ -355,16 +363,16 @@ struct answered_event {
 	__u32 id;
 };
 
-/* Counters of an exit, per processor. */
+/* Counters of one reason. */
 struct counted {
 	__u64 count;
-	/* Bytes sent, head and body; of answer_hit only. */
+	/* Bytes sent, head and body; for answer_hit only. */
 	__u64 bytes;
 };
 
-/* Every exit of the programs has one of these names; each is a counter.
- * answer_: answered on the fast path. up_: the request is punted to the server. pass_: the segment belongs to no
- * live connection of this level. tcp_: connection life cycle. drop_: dropped without a reply. */
+/* Every exit of the programs has one of these names, and each is a counter. answer_: answered on the fast path. up_:
+ * the request is punted to the server. pass_: the segment belongs to no live connection of this level. tcp_: connection
+ * life cycle. drop_: dropped without a reply. */
 #define REASONS(X) \
 	X(answer_hit, "a stored response") \
 	X(answer_again, "a retransmission of a response") \

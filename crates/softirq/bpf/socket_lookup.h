@@ -4,7 +4,8 @@
 
 #include "packet.h"
 
-/* The kernel's socket for the segment if it came from this port, or its listener; the caller must release it. */
+/* The kernel socket that would get the segment if it came from this client port, or the listener; the caller must
+ * release it. */
 static __always_inline struct bpf_sock *socket_from(void *ctx, const struct segment *segment,
 						    __u16 client_port_be)
 {
@@ -44,7 +45,7 @@ struct tcp_sock {
 #define TCP_STATE_TIME_WAIT 6
 #define TCP_STATE_LISTEN 10
 
-/* State of the kernel's socket for the segment if it came from this port; 0: there is none. */
+/* State of the kernel socket that would get the segment if it came from this client port; 0 if there is none. */
 SEPARATE __u32 state_from(context *ctx, const struct segment *segment ARG, __u16 client_port_be)
 {
 	struct bpf_sock *sk = socket_from(ctx, segment, client_port_be);
@@ -62,7 +63,8 @@ static __always_inline __u32 socket_state(context *ctx, const struct segment *se
 	return state_from(ctx, segment, segment->tuple.client_port_be);
 }
 
-/* Whether there is a listener, regardless of a socket with the client's port: no client sends from port 0. */
+/* Whether there is a listener, regardless of a socket with the client's port: the lookup uses port 0, from which no
+ * client sends. */
 static __always_inline int is_listened_to(context *ctx, const struct segment *segment)
 {
 	return state_from(ctx, segment, 0) == TCP_STATE_LISTEN;

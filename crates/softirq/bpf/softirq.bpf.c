@@ -1,23 +1,23 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* Fast path for small cached responses: answers an HTTP request from the segment that carries it, before there is a
- * socket.
- * The file is built twice: with TIER_XDP for native XDP, without for TC. The TC object has three programs: one at
- * ingress that does everything (without native XDP), one at ingress behind native XDP that does only the work for
- * which XDP has no helpers, and one at egress. Call graph:
+/* Fast path for small cached responses: answers an HTTP request in response to the segment that carries it, before the
+ * kernel assigns the segment to a socket.
+ * The file is compiled twice: with TIER_XDP for native XDP, without it for TC. The TC object has three programs: one at
+ * ingress that does everything (without native XDP), one at ingress behind native XDP that does only the work for which
+ * XDP lacks helpers, and one at egress. Call graph:
  *
- *   frame -> parse -> on_segment -> on_syn | on_ours -> on_request -> choose -> send
- *                                |                   \-> up -> hand_over -> assign
- *                                \-> take_back -> on_ours
- *   frame -> on_outgoing -> on_response | on_leftover
+ *   frame -> parse -> on_segment -> on_syn | on_connection_segment -> on_request -> choose -> write_answer
+ *                                |                                              \-> punt -> migrate -> assign
+ *                                \-> take_back -> on_connection_segment
+ *   frame -> on_egress -> on_response | on_parked_leftover
  *
  * Headers: packet.h: frames; checksum.h: checksums; hash.h: hashes for tables. handshake.h, half_open.h, cookie.h: from
  * SYN to connection. connections.h: the connection table; connection_state.h: predicates over its states. tcp.h: the
  * state machine; buffered.h: buffered early segments; flight.h, parts.h: responses of several segments. answers.h: from
- * a request to its response; memo.h: memoized requests; request.h: HTTP parser; responses.h: stored responses;
- * events.h: events for user space. socket_lookup.h, migrate.h, time_wait.h, inject.h: kernel sockets and migration.
- * response_tracking.h, framing.h: tracking of the exchange on a migrated connection; reclaim.h: reclaiming it; parked.h,
- * path_mtu.h: parked sockets and translated sequence numbers; egress.h: egress; ip_fragments.h: IP options, extension
- * headers, fragments. */
+ * a request to its response; memo.h: request memos; request.h: HTTP parser; responses.h: stored responses; events.h:
+ * events for user space. socket_lookup.h, migrate.h, time_wait.h, inject.h: kernel sockets and migration.
+ * response_tracking.h, framing.h: tracking of the exchange on a migrated connection; reclaim.h: reclaiming it;
+ * parked.h, path_mtu.h: parked sockets and translated sequence numbers; egress.h: egress; ip_fragments.h, ip_options.h:
+ * IP options, extension headers, fragments. */
 #include "path_mtu.h"
 #include "tcp.h"
 #include "ip_fragments.h"
@@ -40,7 +40,7 @@ static __always_inline int on_frame(context *ctx, void *begin, void *end, __u32 
 		return VERDICT_PASS;
 	parsed = parse(begin, end, frame_len, control, &segment);
 #ifdef TIER_XDP
-	/* bpf_skb_adjust_room, which removes these headers, exists at TC only. */
+	/* bpf_skb_adjust_room, which removes such headers, exists at TC only. */
 	if (parsed != PARSED && is_wrapped(begin, end))
 		return defer_to_tc(ctx) ? VERDICT_PASS : pass_to_kernel(reason_pass_fragment);
 #endif
@@ -66,7 +66,7 @@ int lowroad_xdp(struct xdp_md *ctx)
 	return on_frame(ctx, begin, end, bpf_xdp_get_buff_len(ctx));
 }
 
-/* Runs on each copy of a frame at devmap egress and turns it into one part of a long response. */
+/* Runs on each copy of a frame at devmap egress, and turns it into one segment of a long response. */
 SEC("xdp.frags/devmap")
 int lowroad_part(struct xdp_md *ctx)
 {
@@ -79,14 +79,14 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 {
 	struct control *control = level_control();
 
-	/* First, so that a level that is off costs other traffic next to nothing. */
+	/* First, so that an inactive level costs other traffic next to nothing. */
 	if (!control || is_off(control))
 		return VERDICT_PASS;
-	/* A tag that is still present belongs to a VLAN without an interface here, or carries a priority only: the
-	 * kernel decides. */
+	/* A tag that is still present belongs to a VLAN without an interface on this machine, or carries only a
+	 * priority: the kernel decides. */
 	if (skb->vlan_present)
 		return pass_to_kernel(reason_pass_other);
-	/* Drivers usually leave the headers in the linear part of a large frame, but they need not. */
+	/* The headers are usually in the linear part of a large frame, but drivers need not put them there. */
 	if ((void *)(long)skb->data + V6_TCP_AT + TCP_LEN > (void *)(long)skb->data_end)
 		bpf_skb_pull_data(skb, skb->len < V6_TCP_AT + TCP_LEN ? skb->len : V6_TCP_AT + TCP_LEN);
 	if (is_wrapped((void *)(long)skb->data, (void *)(long)skb->data_end))
@@ -94,7 +94,7 @@ static __always_inline int on_skb(struct __sk_buff *skb)
 	return on_frame(skb, (void *)(long)skb->data, (void *)(long)skb->data_end, skb->len);
 }
 
-/* Whether the frame was injected or translated by this level already, so that it must pass unchanged. */
+/* Whether this level has already injected or translated the frame, so that it must pass unchanged. */
 static __always_inline int is_for_kernel(struct __sk_buff *skb)
 {
 	return is_injected(skb) || skb->tc_index == TC_INDEX_SHIFTED_IN;
@@ -126,8 +126,8 @@ static __always_inline int on_migrated_segment(struct __sk_buff *skb)
 	return TCX_NEXT;
 }
 
-/* Ingress program behind native XDP. Processes the frames that the XDP program has marked; if the driver does not
- * deliver metadata, it checks every frame for connections that migrate. */
+/* Ingress program behind native XDP. Processes the frames that the XDP program has marked. If the driver does not
+ * deliver metadata, checks every frame for a migrating connection. */
 SEC("tc")
 int lowroad_marked(struct __sk_buff *skb)
 {
@@ -142,7 +142,7 @@ int lowroad_marked(struct __sk_buff *skb)
 		mark = META_HAND_OVER;
 	if (mark == META_AGAIN)
 		return on_skb(skb);
-	/* A re-injected segment has a mark, but no metadata. */
+	/* A re-injected segment has a mark in tc_index, but no metadata. */
 	return mark == META_HAND_OVER || skb->tc_index == TC_INDEX_REPEATED ? on_migrated_segment(skb) : TCX_NEXT;
 }
 

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only OR Apache-2.0 */
-/* TCP state machine: processes a segment by the state of its connection. docs/softirq.md has this as a table.
- * Invariant: while a response is in flight, its request is not acknowledged, or not all of it. If a segment is lost,
- * the client therefore retransmits its request, and this side needs no retransmission timer. */
+/* TCP state machine: processes a segment according to the state of its connection. docs/softirq.md has a table of it.
+ * Invariant: while a response is in flight, its request is not completely acknowledged. If a segment is lost, the
+ * client therefore retransmits its request, and this side needs no retransmission timer. */
 #pragma once
 
 #include "flight.h"
@@ -12,7 +12,7 @@ static __always_inline int acknowledge(context *ctx, const struct segment *segme
 {
 	__u32 seq = acknowledged_from(connection);
 
-	/* The client has acknowledged a part of the flight, and drops segments with older sequence numbers. */
+	/* The client has acknowledged a part of the flight, and would drop segments with older sequence numbers. */
 	if (is_flight(connection) && segment->ack - seq <= in_flight(connection))
 		seq = segment->ack;
 	count(reason);
@@ -28,7 +28,7 @@ static __always_inline int finish(context *ctx, const struct segment *segment,
 			  FLAG_FIN | FLAG_ACK, connection->options);
 }
 
-/* Resets a connection that can't be continued here, so that the client need not wait for a timeout. */
+/* Resets a connection that can't be continued here, so that the client need not wait for its timeout. */
 static __always_inline int reset(context *ctx, const struct segment *segment,
 				 struct connection *connection, enum reason reason)
 {
@@ -38,7 +38,7 @@ static __always_inline int reset(context *ctx, const struct segment *segment,
 		close_parked(ctx, segment, connection, FLAG_RST);
 	}
 	count(reason);
-	/* The entry remains, so that late copies of the handshake do not open the connection again. */
+	/* The entry remains, so that late copies of the handshake do not reopen the connection. */
 	connection->state = STATE_OVER;
 	return reply_bare(ctx, segment, segment->ack, segment->seq + segment->payload_len,
 			  FLAG_RST | FLAG_ACK, connection->options);
@@ -56,7 +56,7 @@ static __always_inline int punt(context *ctx, const struct segment *segment,
 	count(reason);
 	if (control)
 		is_understood = start_tracking(ctx, control, segment, connection, reason);
-	/* A request that can't be tracked may be part of a long exchange: it gets a new socket, which needs no
+	/* A request that can't be tracked may be part of a long exchange, so it gets a new socket, which needs no
 	 * translation. */
 	if (is_kept && is_understood && !is_closing(segment) && !resume_parked(ctx, segment, connection))
 		return pass_to_socket(ctx, segment, connection);
@@ -85,8 +85,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 {
 	struct response_choice choice;
 
-	/* If the response were lost, such a client might retransmit only the first piece, which would not be
-	 * recognized as the request. */
+	/* If the response were lost, such a client might retransmit only the first part of its request, which would not
+	 * be recognized as a repetition. */
 	if (segment->is_pieced)
 		return punt(ctx, segment, connection, reason_up_cut);
 	if (is_draining(control, segment))
@@ -111,8 +111,8 @@ static __always_inline int on_request(context *ctx, const struct control *contro
 	return frame_reply(ctx);
 }
 
-/* Retransmits the response in flight. The client may have it already, in part, or not at all, so no other level may
- * answer that request: the client gets the same bytes, fresh or not, or a reset if they are no longer stored. */
+/* Retransmits the response in flight. The client may have all of it, a part, or nothing, so no other level may answer
+ * the request: the client gets the same bytes, fresh or not, or a reset if they are no longer stored. */
 SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 			  struct connection *connection ARG)
 {
@@ -124,7 +124,7 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 
 	if (!is_still_stored(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	/* The part that the client has acknowledged takes no room in its window. */
+	/* The acknowledged part takes no room in the client's window. */
 	if (!has_window(segment, connection, choice.len - acknowledged_part(segment, connection)))
 		return drop(reason_up_window);
 	if (write_answer(ctx, segment, connection, &choice, acknowledged_from(connection)))
@@ -133,8 +133,8 @@ SEPARATE int answer_again(context *ctx, const struct segment *segment ARG,
 	return frame_reply(ctx);
 }
 
-/* Whether the segment is a retransmission of the request that the response in flight answers, from a client that has
- * acknowledged nothing of it; possibly with more data behind it, or with only a part of it. */
+/* Whether the segment repeats the request that the response in flight answers, from a client that has acknowledged
+ * nothing of that response. The segment may contain further data, or only a part of the request. */
 static __always_inline int is_same_request(const struct segment *segment,
 					   const struct connection *connection)
 {
@@ -149,37 +149,37 @@ static __always_inline int on_same_request(context *ctx, struct segment *segment
 {
 	__u32 len = connection->request_len;
 
-	/* Clients may coalesce segments when they retransmit: buffer the data behind the request. */
+	/* Clients may coalesce segments when they retransmit, so the data behind the request is buffered. */
 	if (segment->payload_len + (segment->flags & FLAG_FIN) > len)
 		buffer_data(ctx, segment, connection, len);
 	segment->payload_len = len;
 	return answer_again(ctx, segment, connection);
 }
 
-/* Whether the client has acknowledged a part of the response, of which a middlebox has cut the rest. */
+/* Whether the client has acknowledged only a part of a response, which a middlebox has then split. */
 static __always_inline int has_part(const struct segment *segment, const struct connection *connection)
 {
 	__u32 ahead = segment->seq - (connection->rcv_nxt - connection->request_len);
 
-	/* Unsigned: more than 0, and less than all. */
+	/* Unsigned arithmetic: more than 0 and less than everything. */
 	return connection->answer && acknowledged_part(segment, connection) - 1 < in_flight(connection) - 1 &&
 	       ahead <= WINDOW;
 }
 
-/* The request is acknowledged in part, so the client's retransmission timer no longer runs: retransmit the response
- * at once. The number of times is bounded, because an acknowledgement costs less than a request; then the connection
- * is reset. */
+/* The request is acknowledged at least in part, so the client's retransmission timer no longer runs: the response is
+ * retransmitted immediately. An acknowledgement costs less than a request, so the number of retransmissions is bounded;
+ * after that, the connection is reset. */
 static __always_inline int on_part(context *ctx, struct segment *segment, struct connection *connection)
 {
 	if (!has_recovery_time(connection))
 		return reset(ctx, segment, connection, reason_tcp_gone);
-	/* write_answer acknowledges up to the end of the segment: here the whole request. */
+	/* write_answer acknowledges everything up to the end of the segment, here the whole request. */
 	segment->seq = connection->rcv_nxt;
 	segment->payload_len = 0;
 	return answer_again(ctx, segment, connection);
 }
 
-/* Processes a segment of a flight that its client has not acknowledged completely. */
+/* Processes a segment of a flight that the client has not completely acknowledged. */
 SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connection *connection ARG)
 {
 	enum reason reason;
@@ -194,8 +194,8 @@ SEPARATE int on_flight(context *ctx, struct segment *segment ARG, struct connect
 	return reset(ctx, segment, connection, reason_tcp_gone);
 }
 
-/* RFC 5961 §3.2: a reset is accepted at the sequence number that the client sends next: rcv_nxt, or, while a
- * response is in flight and its request is unacknowledged, the number that we have acknowledged last. */
+/* Processes a reset. It is accepted at the sequence number that the client sends next (RFC 5961 §3.2): rcv_nxt, or,
+ * while a response is in flight and its request is unacknowledged, the number that we have acknowledged last. */
 static __always_inline int on_reset(context *ctx, const struct segment *segment,
 				    struct connection *connection)
 {
@@ -208,7 +208,7 @@ static __always_inline int on_reset(context *ctx, const struct segment *segment,
 	return drop(reason_tcp_reset);
 }
 
-/* Drops a segment that arrives before our response is acknowledged, but buffers it first. */
+/* Drops a segment that arrives before our response is acknowledged, after buffering its content. */
 static __always_inline int buffer_segment(context *ctx, const struct segment *segment,
 				const struct connection *connection, enum reason reason)
 {
@@ -221,7 +221,7 @@ static __always_inline int buffer_segment(context *ctx, const struct segment *se
 static __always_inline int on_fin(context *ctx, const struct segment *segment,
 				  struct connection *connection)
 {
-	/* Our response is still in flight: the buffered FIN is processed with its acknowledgement. */
+	/* Our response is still in flight: the buffered FIN is processed when the response is acknowledged. */
 	if (segment->ack != connection->snd_nxt)
 		return buffer_segment(ctx, segment, connection, reason_tcp_fin);
 	connection->rcv_nxt++;
@@ -235,7 +235,7 @@ static __always_inline int on_fin(context *ctx, const struct segment *segment,
 	return finish(ctx, segment, connection);
 }
 
-/* Processes a segment that is not at rcv_nxt, but before or after it. */
+/* Processes a segment whose sequence number is before or after rcv_nxt. */
 static __always_inline int on_unexpected_seq(context *ctx, struct segment *segment,
 					struct connection *connection)
 {
@@ -244,18 +244,18 @@ static __always_inline int on_unexpected_seq(context *ctx, struct segment *segme
 	if (is_same_request(segment, connection))
 		return on_same_request(ctx, segment, connection);
 	if (connection->state == STATE_DONE && before == 1 && segment->flags & FLAG_FIN) {
-		/* Our FIN, or the acknowledgement of the client's, was lost. */
+		/* Our FIN, or our acknowledgement of the client's FIN, was lost. */
 		if (segment->ack != connection->snd_nxt)
 			return finish(ctx, segment, connection);
 		return acknowledge(ctx, segment, connection, reason_tcp_fin);
 	}
-	/* A keep-alive probe: the byte before rcv_nxt (RFC 9293 §3.8.4). */
+	/* A keep-alive probe has the number before rcv_nxt (RFC 9293 §3.8.4). */
 	if (before == 1 && segment->payload_len <= 1 && !(segment->flags & FLAG_FIN) &&
 	    connection->state == STATE_OPEN)
 		return acknowledge(ctx, segment, connection, reason_tcp_probe);
 	if (!segment->payload_len && !(segment->flags & FLAG_FIN))
 		return drop(reason_tcp_ack);
-	/* The request before it may have been punted and be on its way to TC, to the parked socket. */
+	/* The preceding request may have been punted and be on its way to TC, to the parked socket. */
 	if ((__s32)before < 0 && connection->socket == SOCKET_KEPT && defer_to_tc(ctx))
 		return VERDICT_PASS;
 	return acknowledge(ctx, segment, connection,
@@ -264,14 +264,14 @@ static __always_inline int on_unexpected_seq(context *ctx, struct segment *segme
 
 enum future_result { AHEAD_NOT_OURS, AHEAD_BUFFERED, AHEAD_REPLACED, AHEAD_DAMAGED };
 
-/* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response for
- * which that waits: then the buffered segment takes its place and is processed. */
+/* Processes a segment beyond rcv_nxt. It may continue the buffered data, and it may acknowledge the response on which
+ * the buffered data waits: the buffered segment then replaces this one and is processed. */
 static __always_inline enum future_result on_future_seq(context *ctx, struct segment *segment,
 					   struct connection *connection)
 {
 	int has_more = segment->payload_len || segment->flags & FLAG_FIN, result;
 
-	/* Beyond the window, an acknowledgement of unsent data, or no room in the buffer. */
+	/* Beyond the window, or acknowledges unsent data, or there is no room in the buffer. */
 	if (segment->seq - connection->rcv_nxt > WINDOW ||
 	    acknowledged_part(segment, connection) > in_flight(connection) ||
 	    (has_more && buffer_data(ctx, segment, connection, 0)))
@@ -291,17 +291,17 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
 {
 	if (segment->flags & FLAG_RST)
 		return on_reset(ctx, segment, connection);
-	/* A frame that triggers data must not be charged to a local socket (frame_is_owned). */
+	/* A frame that triggers a response must not be charged to a local socket (frame_is_owned). */
 	if ((segment->payload_len || connection->answer) && frame_is_owned(ctx))
 		return frame_disown(ctx);
-	/* RFC 9293 §3.10.7.4, fourth and fifth check */
+	/* The fourth and fifth check of RFC 9293 §3.10.7.4. */
 	if (segment->flags & FLAG_SYN)
 		return acknowledge(ctx, segment, connection, reason_tcp_challenge);
 	if (!(segment->flags & FLAG_ACK))
 		return drop(reason_drop_odd);
 	if (is_of_flight(segment, connection))
 		return on_flight(ctx, segment, connection);
-	/* The whole flight is acknowledged, so the retransmitted bytes can be acknowledged, too. */
+	/* The client has acknowledged the whole flight, so its retransmitted bytes can be acknowledged, too. */
 	if (has_all_of_flight(segment, connection))
 		connection->answer = 0;
 	if (has_part(segment, connection))
@@ -332,7 +332,8 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
 		int is_withheld = is_flight(connection);
 
 		connection->answer = 0;
-		/* A parked or old kernel socket may still send, and the entry is needed to drop that. */
+		/* A parked or old kernel socket may still send; its segments can be dropped only while the entry
+		 * exists. */
 		if (connection->state == STATE_DONE && connection->socket == SOCKET_NONE)
 			connection->state = STATE_OVER;
 		if (is_withheld)
@@ -342,7 +343,7 @@ static __always_inline int on_connection_segment(context *ctx, const struct cont
 }
 
 /* Processes a segment without a known connection: it may complete a handshake, or belong to a kernel socket. Returns
- * a reason to pass or drop the segment, or reason_count if a connection was opened. */
+ * the reason to pass or drop the segment, or reason_count if a connection was opened. */
 SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 {
 	struct syn_offer offer = {};
@@ -355,35 +356,35 @@ SEPARATE int on_unknown(context *ctx, const struct segment *segment ARG)
 		return reason_tcp_reset;
 	if (!is_plain_ack(segment))
 		return reason_pass_unknown;
-	/* A listener would reset the connection. The client retransmits the segment; if it is a pure ACK, no data is
-	 * lost. */
+	/* A listener would reset the connection. If the segment has data, the client retransmits it; a pure ACK is no
+	 * loss. */
 	if (relation == OVERTAKES)
 		return reason_drop_early;
 	state = socket_state(ctx, segment);
 	if (state && state != TCP_STATE_LISTEN) {
-		/* A marker, so that the next segment needs no socket lookup. */
+		/* Marks the connection, so that its next segment needs no socket lookup. */
 		mark(segment, STATE_KERNEL);
 		return reason_pass_kernel;
 	}
 	if (!state)
 		return reason_pass_unknown;
-	/* Of one handshake, either the cookie or the half-open entry is compared, not both: else a guess would have
-	 * two numbers to hit. */
+	/* For one handshake, either the cookie or the half-open entry is compared, never both; otherwise an attacker's
+	 * guess could match two numbers. */
 	reason = relation == MISSES ? reason_drop_cookie : completes_by_cookie(segment, &offer);
 	if (reason == reason_count && !open_connection(segment, &offer, reason_tcp_open_cookie))
 		return reason_pass_unknown;
 	return reason;
 }
 
-/* Whether the segment is so far from the connection's window that it can't belong to it. */
+/* Whether the segment is so far from the connection's window that it can't belong to this connection. */
 static __always_inline int is_far(const struct segment *segment, __u32 rcv_nxt)
 {
-	/* Unsigned: more than 64 KB before or after rcv_nxt. */
+	/* Unsigned arithmetic: more than 64 KB before or after rcv_nxt. */
 	return segment->seq - rcv_nxt + 0x10000 > 0x20000 && !(segment->flags & FLAG_FIN);
 }
 
-/* Opens a new connection in the place of one that is not live, if the client has reused its port. A cookie alone
- * proves that only if the segment can't be a late one of the old connection. */
+/* Opens a new connection in the place of one that is not live, if the client has reused its port. A cookie alone proves
+ * that only if the segment can't be a late one of the old connection. */
 SEPARATE int open_anew(const struct segment *segment ARG, __u32 rcv_nxt)
 {
 	struct syn_offer offer = {};
@@ -402,19 +403,19 @@ static __always_inline int is_drop(int reason)
 	return reason == reason_drop_early || reason == reason_drop_cookie || reason == reason_tcp_reset;
 }
 
-/* Whether the client may have reused its port: SYNs of live connections are not answered, so only for other states. */
+/* Whether the client may have reused its port. Not for a live connection, since SYNs to it are not answered. */
 static __always_inline int may_reuse_tuple(const struct segment *segment, const struct connection *connection)
 {
 	return !is_live(connection) && !is_of_handshake(segment, connection);
 }
 
-/* Whether the kernel keeps the connection of this segment; if not, the connection may be reclaimed. */
+/* Whether the segment goes to the kernel without further processing; if not, its connection may be reclaimed. */
 static __always_inline int is_bypassed(context *ctx, const struct segment *segment,
 					     struct connection *connection, __u16 now)
 {
 	if (connection->state == STATE_ASKED && check_admission(ctx, segment, connection->rcv_nxt))
 		connection->state = STATE_KERNEL;
-	/* Written once per unit only: each write takes the cache line from other processors. */
+	/* Written only once per unit, since each write takes the cache line from other processors. */
 	if (connection->seen != now)
 		connection->seen = now;
 	return !is_next_request(segment, connection);
@@ -425,7 +426,7 @@ static __always_inline int on_migrated(context *ctx, struct segment *segment, st
 {
 	if (!(segment->flags & FLAG_RST))
 		return migrate(ctx, segment, connection);
-	/* If the kernel has created the socket, it processes the reset; if not, the connection is over. */
+	/* If the kernel has created the socket, it processes the reset. If not, the connection is over. */
 	if (segment->seq == connection->rcv_nxt)
 		connection->state = STATE_OVER;
 	return pass_to_kernel(reason_tcp_reset);
@@ -447,8 +448,8 @@ static __always_inline int has_wrong_sum(context *ctx, const struct control *con
 	       !has_right_sum(ctx, control, segment);
 }
 
-/* Entry point: dispatches on the state of the connection. First segments for the kernel and invalid ones, then
- * connections that are opened or reclaimed, last the segment itself. */
+/* Entry point: dispatches on the state of the connection. First come segments for the kernel and invalid ones, then
+ * connections to open or to reclaim, and finally the segments of live and migrating connections. */
 static __always_inline int on_segment(context *ctx, const struct control *control,
 				      struct segment *segment)
 {
@@ -467,7 +468,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 	}
 	if (connection)
 		set_reply_options(segment, connection);
-	/* After the kernel's segments, of which the kernel verifies the checksum itself. */
+	/* After the segments for the kernel, which verifies their checksums itself. */
 	if (has_wrong_sum(ctx, control, segment))
 		return connection ? drop(reason_drop_sum) : pass_to_kernel(reason_drop_sum);
 	if (is_syn) {
@@ -482,7 +483,7 @@ static __always_inline int on_segment(context *ctx, const struct control *contro
 		break;
 	case STATE_KERNEL:
 	case STATE_ASKED:
-		/* As in on_ours: the response lengthens the frame. */
+		/* As in on_connection_segment: the response lengthens the frame. */
 		if (frame_is_owned(ctx))
 			return frame_disown(ctx);
 		if (!take_back(ctx, segment, connection))

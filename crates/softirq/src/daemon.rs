@@ -1,5 +1,5 @@
-//! The daemon's loop: reads events, has responses fetched, publishes and validates them, and writes a heartbeat.
-//! `learner` decides; this module carries out the actions.
+//! The daemon's loop: reads the programs' events, has the missing responses fetched, publishes and validates responses,
+//! and writes the heartbeat. `learner` decides; this module carries out its actions.
 
 mod bypass_control;
 mod fetchers;
@@ -30,14 +30,14 @@ use lowroad_wire::key::RequestKey;
 use self::bypass_control::BypassControl;
 use self::fetchers::{FetchCompletion, FetchOrder};
 
-/// Polling interval of the ring while there is no other work.
-const LOOK_INTERVAL: Duration = Duration::from_millis(50);
+/// Polling interval of the event ring while there is no other work.
+const RING_POLL_INTERVAL: Duration = Duration::from_millis(50);
 const SECOND_NS: u64 = 1_000_000_000;
-/// Interval of the state machine's ticks; several within the shortest lifetime.
+/// Interval of the learner's ticks; several within the shortest lifetime.
 const TICK_NS: u64 = SECOND_NS / 10;
 
 /// Maximum number of pages that are reported as not learnable.
-const TOLD_MAX: usize = 32;
+const REPORTED_PAGES_MAX: usize = 32;
 
 /// Inputs of the daemon besides the level.
 pub struct DaemonContext<'a> {
@@ -47,11 +47,11 @@ pub struct DaemonContext<'a> {
     pub learning: LearnSettings,
     /// Rules of the level bypass.
     pub bypass_rules: bypass::LevelBypassRules,
-    /// Connects to the server.
+    /// Opens connections to the server.
     pub connect: ServerConnector,
-    /// The server is one of ours: it decides itself which responses are for all clients.
+    /// The server is Lowroad itself, which decides which of its responses are for all clients.
     pub is_lowroad: bool,
-    /// Returns the server's response without a connection, if the server supports that.
+    /// Gets the server's response without a TCP connection, if the server supports that.
     pub offer_lookup: Option<OfferLookup>,
     /// Which clients are answered.
     pub admission: AdmissionPolicy,
@@ -59,11 +59,11 @@ pub struct DaemonContext<'a> {
     pub on_answer: Box<dyn FnMut(&LevelEvent<'_>) + 'a>,
     /// Receives messages for the operator.
     pub notify: Box<dyn FnMut(&str) + 'a>,
-    /// Once it is set, lifetimes are limited to a second.
-    pub brief: &'a AtomicBool,
-    /// Number of purges made by the server, not by an operator; incremented before the purge.
-    pub changes: &'a AtomicU32,
-    /// Ends the loop.
+    /// Once this is set, lifetimes are limited to one second.
+    pub short_lifetimes: &'a AtomicBool,
+    /// Number of purges made by the server itself rather than by an operator; incremented before the purge.
+    pub server_purges: &'a AtomicU32,
+    /// Setting this ends the loop.
     pub stop: &'a AtomicBool,
 }
 
@@ -79,10 +79,10 @@ pub enum AdmissionPolicy {
 }
 
 impl DaemonContext<'_> {
-    /// Runs until it is stopped, then lets the level drain. All other mode changes are the caller's.
+    /// Runs until `stop` is set, then lets the level drain. The caller makes all other mode changes.
     ///
     /// # Errors
-    /// When the kernel refuses an operation.
+    /// If the kernel refuses an operation.
     pub fn run(mut self) -> Result<(), LevelError> {
         let count = self.learning.in_progress_max;
         let new_fetcher = || {
@@ -90,11 +90,11 @@ impl DaemonContext<'_> {
                 .with_offer_lookup(self.offer_lookup.clone())
         };
         let (jobs, done) = fetchers::start(new_fetcher, count)?;
-        // The callback can't borrow the loop's state, so it collects keys for it.
+        // The callback can't borrow the loop's state, so it collects the reported keys in this list.
         let requested_keys = Mutex::new(Vec::new());
         let mut on_answer = std::mem::replace(&mut self.on_answer, Box::new(|_| {}));
         let events = EventRing::new(self.level, |event| match event {
-            LevelEvent::Asked { hash, key } => {
+            LevelEvent::RepeatedMiss { hash, key } => {
                 if let (Ok(mut requested_keys), Some(key)) =
                     (requested_keys.lock(), RequestKey::read(key))
                 {
@@ -109,8 +109,8 @@ impl DaemonContext<'_> {
             publisher: ResponsePublisher::new(self.level)?,
             jobs,
             purges: self.level.purges(),
-            changes: self.changes,
-            handled_changes: 0,
+            server_purges: self.server_purges,
+            handled_server_purges: 0,
             filter: None,
             bypass_control: BypassControl::new(self.bypass_rules.clone()),
             reported_pages: (!self.is_lowroad).then(BTreeSet::new),
@@ -122,7 +122,7 @@ impl DaemonContext<'_> {
         let mut addresses = Vec::new();
         while !self.stop.load(Ordering::Relaxed) {
             let now_ns = crate::clock::now_ns();
-            // Before the first heartbeat, with which the level starts to accept connections.
+            // Before the first heartbeat, since the level accepts connections from then on.
             if now_ns >= next_second_ns {
                 next_second_ns = now_ns + SECOND_NS;
                 let current = interfaces::addresses().map_err(LevelError::system("addresses"))?;
@@ -141,12 +141,12 @@ impl DaemonContext<'_> {
             if now_ns >= next_tick_ns {
                 next_tick_ns = now_ns + TICK_NS;
                 self.level.write_heartbeat(now_ns, &date_now());
-                if self.brief.load(Ordering::Relaxed) {
+                if self.short_lifetimes.load(Ordering::Relaxed) {
                     daemon_loop.learner.limit_lifetimes(1);
                 }
                 daemon_loop.tick(now_ns)?;
             }
-            // Once per period, while no valid cookie depends on the key.
+            // The key may be replaced only while no valid cookie depends on it, and once per period.
             let period = level::idle_key_period(now_ns);
             if period.is_some() && period != rotated_in {
                 rotated_in = period;
@@ -166,16 +166,16 @@ impl DaemonContext<'_> {
             let wait_time = if has_more {
                 Duration::ZERO
             } else {
-                LOOK_INTERVAL
+                RING_POLL_INTERVAL
             };
-            // Waiting for results is also the pause of the loop.
+            // This wait for fetch results is also the loop's pause.
             match done.recv_timeout(wait_time) {
                 Ok(result) => daemon_loop.fetched(result, &mut self.notify)?,
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        // No answers after this point, so the events left in the ring complete the log.
+        // The programs send no answers after this point, so the remaining events complete the log.
         self.level.set_mode(layout::MODE_DRAIN);
         self.level.wait_for_programs()?;
         while events.take()? {}
@@ -201,10 +201,10 @@ struct DaemonLoop<'a> {
     publisher: ResponsePublisher,
     jobs: Sender<FetchOrder>,
     purges: u32,
-    changes: &'a AtomicU32,
-    /// Those of the purges that the server made.
-    handled_changes: u32,
-    /// The input filter as of a second ago.
+    server_purges: &'a AtomicU32,
+    /// Number of the server's own purges handled so far.
+    handled_server_purges: u32,
+    /// The firewall rules as read at the last check, at most a second ago.
     filter: Option<FirewallRules>,
     bypass_control: BypassControl,
     /// Pages that were reported as not learnable; `None`: no reports.
@@ -229,8 +229,8 @@ impl DaemonLoop<'_> {
             .update(self.level, &mut self.learner, now_ns)
     }
 
-    /// Detects input filters, and restricts the level to clients that the kernel has admitted. If that can't be
-    /// determined, a filter is assumed.
+    /// Reads the firewall rules, and restricts the level to clients that the kernel has admitted if the rules filter
+    /// input. If the rules can't be read, such a filter is assumed.
     fn admit(&mut self, admission: AdmissionPolicy, notify: &mut dyn FnMut(&str)) {
         let previous = self.filter;
         let rules =
@@ -257,8 +257,8 @@ impl DaemonLoop<'_> {
         });
     }
 
-    /// Processes purges by other processes. It retires everything, since responses that are still requested are soon
-    /// fetched again.
+    /// Handles purges made by other processes. Everything is retired, since the responses that clients still request
+    /// will soon be fetched again.
     fn apply_external_purges(&mut self, actions: &mut Vec<LearnAction>) {
         let purges = self.level.purges();
         let counted = purges.wrapping_sub(self.purges);
@@ -267,11 +267,13 @@ impl DaemonLoop<'_> {
         }
         self.purges = purges;
         self.learner.purge(&RequestPattern::All, actions);
-        // Our own server purges at each file change, which is no reason to end a bypass.
-        let changes = self.changes.load(Ordering::Relaxed);
-        // The server counts before it purges, so its count may be ahead of the purges.
-        let changes = changes.wrapping_sub(self.handled_changes).min(counted);
-        self.handled_changes = self.handled_changes.wrapping_add(changes);
+        // The server itself purges at each file change, which is no reason to end a bypass.
+        let changes = self.server_purges.load(Ordering::Relaxed);
+        // The server increments its count before it purges, so the count may be ahead of the purges.
+        let changes = changes
+            .wrapping_sub(self.handled_server_purges)
+            .min(counted);
+        self.handled_server_purges = self.handled_server_purges.wrapping_add(changes);
         if changes < counted {
             let now_ns = crate::clock::now_ns();
             self.bypass_control
@@ -328,9 +330,9 @@ impl DaemonLoop<'_> {
             return;
         };
         // The set prevents repetitions, and bounds the messages.
-        if reported_pages.len() < TOLD_MAX && reported_pages.insert(key.url()) {
+        if reported_pages.len() < REPORTED_PAGES_MAX && reported_pages.insert(key.url()) {
             notify(&format!("{} is left to the server: {reason}", key.url()));
-            if reported_pages.len() == TOLD_MAX {
+            if reported_pages.len() == REPORTED_PAGES_MAX {
                 notify(
                     "further pages that are left to the server are not logged: `lowroad explain \
                       URL` shows the reason for each",
@@ -344,14 +346,15 @@ impl DaemonLoop<'_> {
         for action in actions {
             self.perform_one(action, &mut refused)?;
         }
-        // Those are denials, which can't be refused.
+        // These actions are denials, which can't be rejected.
         for action in refused {
             self.perform_one(action, &mut Vec::new())?;
         }
         Ok(())
     }
 
-    /// Carries out one action; refused publications add to `refused`.
+    /// Carries out one action. If a publication is rejected, the actions that follow from that are appended to
+    /// `refused`.
     fn perform_one(
         &mut self,
         action: LearnAction,
@@ -368,7 +371,7 @@ impl DaemonLoop<'_> {
                     key,
                     validators,
                 };
-                // The fetchers live as long as this sender.
+                // Sending can't fail: the fetcher threads live as long as this sender.
                 let _ = self.jobs.send(job);
             }
             LearnAction::Publish {
@@ -425,7 +428,7 @@ impl DaemonLoop<'_> {
     }
 }
 
-/// Reasons that the response itself does not show.
+/// Only reasons that an operator can't see in the response itself.
 fn is_worth_reporting(reason: &FetchDenial) -> bool {
     matches!(reason.label(), "too-long" | "for-few")
 }

@@ -1,6 +1,6 @@
-//! Doctor: checks whether the machine, its interfaces and a port support this level, and gives advice. `facts`
-//! collects facts, and `judge` judges them, so that machines that don't exist can be judged in tests. Nothing is
-//! attached or changed.
+//! `doctor`: checks whether the machine, its interfaces and a port support the fast path, and gives advice. `facts`
+//! collects facts and `judge` judges them, so that tests can judge machines that don't exist. Nothing is attached or
+//! changed.
 
 pub mod facts;
 mod judge;
@@ -15,7 +15,7 @@ use crate::machine::listeners::SystemListener;
 pub use facts::{machine, one_interface, port};
 pub use judge::judge;
 
-/// All facts.
+/// All facts that were collected.
 #[derive(Clone, Debug)]
 pub struct DoctorFacts {
     /// The machine, and its current network namespace.
@@ -31,11 +31,11 @@ pub struct DoctorFacts {
 pub struct MachineFacts {
     /// The kernel's release, as in `uname -r`.
     pub release: String,
-    /// It has BTF.
+    /// The kernel has BTF.
     pub has_btf: bool,
-    /// It has the function for migration; `None` if that can't be determined.
-    pub has_handover: Option<bool>,
-    /// It supports BPF `sk_lookup`; `None` if that can't be determined.
+    /// The kernel has `bpf_sk_assign_tcp_reqsk`, which migration needs; `None` if that can't be determined.
+    pub has_migration_kfunc: Option<bool>,
+    /// The kernel supports BPF `sk_lookup`; `None` if that can't be determined.
     pub has_lookup: Option<bool>,
     /// The effective user is root.
     pub is_root: bool,
@@ -71,15 +71,15 @@ pub struct InterfaceFacts {
     pub details: InterfaceDetails,
     /// Its MTU.
     pub mtu: Option<u32>,
-    /// Bits `NETDEV_XDP_ACT_`; `None` if the kernel does not report them.
+    /// Bits `NETDEV_XDP_ACT_…`; `None` if the kernel does not report them.
     pub xdp_features: Option<u64>,
-    /// A foreign XDP program is attached.
+    /// Another vendor's XDP program is attached.
     pub has_foreign_xdp: bool,
-    /// One of our programs is attached.
+    /// One of Lowroad's XDP programs is attached.
     pub has_lowroad_xdp: bool,
     /// The features negotiated by a virtio device and its driver.
     pub virtio: Option<u64>,
-    /// Queues in use, and their maximum.
+    /// Queues in use, and their maximum number.
     pub queues: Option<(u32, u32)>,
     /// The device strips VLAN tags from frames.
     pub strips_vlan: bool,
@@ -90,11 +90,11 @@ pub struct InterfaceFacts {
 /// The result of a check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DoctorVerdict {
-    /// Good.
+    /// No problem.
     Ok,
-    /// It works with limitations.
+    /// Works with limitations.
     Warn,
-    /// It can't work.
+    /// Can't work.
     No,
 }
 

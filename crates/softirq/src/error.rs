@@ -1,9 +1,9 @@
-//! Errors of the level as a whole, by cause.
+//! Errors that concern the whole level, by cause.
 
 use std::fmt;
 use std::io;
 
-/// Why the level can't work.
+/// The reason for which the level can't work.
 #[derive(Debug)]
 pub enum LevelError {
     /// A system call or libbpf failed: the operation, and its error.
@@ -13,11 +13,11 @@ pub enum LevelError {
         /// Its error.
         error: io::Error,
     },
-    /// The verifier rejected the programs: its last lines.
+    /// The verifier rejected the programs; the last lines of its log.
     Verifier(String),
-    /// The machine lacks a requirement: which, and the remedy.
+    /// The machine lacks a requirement; names it, and the remedy.
     Machine(String),
-    /// The request is impossible.
+    /// The caller's request can't be carried out.
     Usage(String),
 }
 

@@ -1,8 +1,8 @@
-//! Fetches a response from the origin, as a shared cache would. Independent of storage.
+//! Fetches a response from the origin with the request that a shared cache would send. Independent of storage.
 //!
-//! Connections are pooled; the caller opens them to the address that the key names, since they may need a certain
-//! source address. Everything that the origin sends is bounded and checked: ambiguous framing is an error and closes
-//! the connection. Read RFC 9112 §6.3, §7.1 and §9.3.
+//! Connections are pooled. The caller's `connect` opens them to the address that the key names, since they may need a
+//! certain source address. Everything that the origin sends is bounded and checked: ambiguous framing is an error and
+//! closes the connection. See RFC 9112 §6.3, §7.1 and §9.3.
 
 pub mod address_fetcher;
 mod incoming_response;
@@ -20,7 +20,7 @@ use self::incoming_response::IncomingResponse;
 use crate::response::FetchError;
 use crate::response::fetched_response::{FetchedResponse, RevalidationFields};
 
-/// Bytes read at once.
+/// Maximum number of bytes per read.
 const READ_LEN: usize = 8 << 10;
 /// Maximum number of idle connections, over all addresses.
 const POOL_MAX: usize = 4;
@@ -28,13 +28,13 @@ const POOL_MAX: usize = 4;
 /// Limits of a fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct FetchLimits {
-    /// Bytes of the head of a response. Default 16 KiB.
+    /// Maximum bytes of a response's head. Default 16 KiB.
     pub head_len_max: usize,
     /// Maximum bytes of a body. Default 64 KiB; a longer one ends the fetch.
     pub body_len_max: usize,
     /// Timeout of each read or write. Default 2000.
     pub wait_ms: u64,
-    /// Timeout of the whole fetch, without connecting. Default 5000.
+    /// Timeout of the whole fetch, not counting the connect. Default 5000.
     pub total_ms: u64,
 }
 
@@ -49,13 +49,13 @@ impl Default for FetchLimits {
     }
 }
 
-/// Fetches one response at a time over pooled connections. `connect` opens one to an address of the origin, with its
-/// own timeout; `AddrNotAvailable` means that the address does not exist.
+/// Fetches one response at a time over pooled connections. `connect` opens a connection to an address of the origin,
+/// with a timeout of its own; its error `AddrNotAvailable` means that the address does not exist.
 #[derive(Debug)]
 pub struct ResponseFetcher<C> {
     connect: C,
     limits: FetchLimits,
-    /// Idle connections with their destination; the latest last.
+    /// Idle connections with their destination; the most recently used last.
     pool: Vec<(SocketAddr, TcpStream)>,
 }
 
@@ -69,22 +69,22 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
         }
     }
 
-    /// Sends a GET for the key; `validators` make it conditional unless the key is conditional itself.
+    /// Sends a GET for the key. `validators` make the request conditional, unless the key is conditional itself.
     ///
     /// # Errors
-    /// When there is no complete and unambiguous response.
+    /// If the origin sends no complete and unambiguous response.
     pub fn fetch(
         &mut self,
         key: &KeyParts<'_>,
         validators: &RevalidationFields,
     ) -> Result<FetchedResponse, FetchError> {
-        // Covers a second attempt as well.
+        // One deadline for the first attempt and the retry.
         let deadline = Instant::now() + Duration::from_millis(self.limits.total_ms);
         let local = key.local();
         if let Some(stream) = self.take_pooled(local) {
             match self.exchange(stream, key, validators, deadline) {
-                // The origin may have closed it while the request was in flight; a GET may be repeated (RFC 9112
-                // §9.3.1).
+                // The origin may have closed the connection while the request was in flight; a GET may be repeated (RFC
+                // 9112 §9.3.1).
                 Err(FetchError::Closed | FetchError::Broken(_)) => {}
                 result => return result,
             }
@@ -93,7 +93,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
             ErrorKind::AddrNotAvailable => FetchError::AddressGone(key.address),
             kind => FetchError::Connect(kind),
         })?;
-        // The request is a single write, so delaying it gains nothing.
+        // The request is a single write, so Nagle's algorithm could only delay it.
         stream.set_nodelay(true).map_err(broken)?;
         self.exchange(stream, key, validators, deadline)
     }
@@ -120,14 +120,14 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
                 return Err(FetchError::Closed);
             }
         }
-        // Leftover bytes could be taken for the next response.
+        // Leftover bytes could be taken for a part of the next response.
         if response.keeps_connection() && input.bytes.is_empty() {
             self.return_to_pool(key.local(), input.stream);
         }
         Ok(response.fetched(unix_secs()))
     }
 
-    /// A pooled connection that is still open and has no pending bytes.
+    /// Takes a pooled connection that is still open and has no pending bytes.
     fn take_pooled(&mut self, local: SocketAddr) -> Option<TcpStream> {
         while let Some(at) = self.pool.iter().rposition(|(to, _)| *to == local) {
             let (_, stream) = self.pool.remove(at);
@@ -139,7 +139,7 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
     }
 
     fn return_to_pool(&mut self, local: SocketAddr, stream: TcpStream) {
-        // The oldest is the most likely to be closed by the origin soon.
+        // The connection idle for longest is the one that the origin will most likely close next.
         if self.pool.len() == POOL_MAX {
             self.pool.remove(0);
         }
@@ -147,10 +147,10 @@ impl<C: Fn(SocketAddr) -> io::Result<TcpStream>> ResponseFetcher<C> {
     }
 }
 
-/// Neither closed nor with unsolicited bytes.
+/// Whether the connection is open and no unsolicited bytes have arrived.
 fn is_quiet(stream: &TcpStream) -> io::Result<bool> {
     stream.set_nonblocking(true)?;
-    // No byte means closed; any byte is unsolicited.
+    // A successful peek means that the connection is closed (no byte) or has unsolicited bytes.
     let peeked = stream.peek(&mut [0]);
     stream.set_nonblocking(false)?;
     Ok(peeked.is_err_and(|e| e.kind() == ErrorKind::WouldBlock))
@@ -161,14 +161,14 @@ fn unix_secs() -> u64 {
     now.map_or(0, |since| since.as_secs())
 }
 
-/// User-Agent of the daemon: a server of ours recognizes the requests of the level by it, together with their source
-/// address, since any client can send this field.
+/// The daemon's User-Agent. Lowroad as a server recognizes the daemon's requests by this field together with their
+/// source address, since any client can send the field.
 pub const USER_AGENT: &[u8] = b"lowroad";
 
 /// Parses a complete response.
 ///
 /// # Errors
-/// When it is malformed or incomplete.
+/// If the response is malformed or incomplete.
 pub fn read(bytes: &[u8]) -> Result<FetchedResponse, FetchError> {
     let limits = FetchLimits {
         body_len_max: bytes.len(),
@@ -178,13 +178,13 @@ pub fn read(bytes: &[u8]) -> Result<FetchedResponse, FetchError> {
     let mut bytes = bytes.to_vec();
     match response.take(&mut bytes) {
         Ok(true) if bytes.is_empty() => Ok(response.fetched(unix_secs())),
-        // Its announced length exceeds the bytes.
+        // `TooLong`: the announced length exceeds the bytes.
         Ok(_) | Err(FetchError::TooLong { .. }) => Err(FetchError::Closed),
         Err(error) => Err(error),
     }
 }
 
-/// The bytes of a request. The key's values contain no line terminator.
+/// Serializes the request. The key's values contain no line terminator.
 #[must_use]
 pub fn request(key: &KeyParts<'_>, validators: &RevalidationFields) -> Vec<u8> {
     let mut out = Vec::new();
@@ -204,7 +204,7 @@ fn lines(key: &KeyParts<'_>, validators: &RevalidationFields) -> Vec<u8> {
         )
     };
     let mut out = Vec::new();
-    // Only the fields of the key, and constant ones: the response must suit all requests with the key.
+    // Only fields of the key and constant fields, since the response must suit all requests with this key.
     for (name, value) in [
         ("Host", Some(key.host)),
         ("User-Agent", Some(USER_AGENT)),
@@ -227,23 +227,23 @@ struct FetchInput {
     stream: TcpStream,
     limits: FetchLimits,
     deadline: Instant,
-    /// Received and not yet consumed.
+    /// Received bytes that are not consumed yet.
     bytes: Vec<u8>,
 }
 
 impl FetchInput {
     fn send(&mut self, request: &[u8]) -> Result<(), FetchError> {
-        // The origin may not read.
+        // With a timeout, since the origin may not read.
         let wait = self.wait()?;
         self.stream.set_write_timeout(Some(wait)).map_err(broken)?;
         self.stream.write_all(request).map_err(broken)
     }
 
-    /// Waits for more; 0: the origin has closed.
+    /// Waits for more bytes; returns 0 once the origin has closed the connection.
     fn receive(&mut self) -> Result<usize, FetchError> {
         let mut piece = [0; READ_LEN];
         loop {
-            // The deadline shortens each wait.
+            // Set anew for each read, since the deadline may come before the read timeout.
             let wait = self.wait()?;
             self.stream.set_read_timeout(Some(wait)).map_err(broken)?;
             match self.stream.read(&mut piece) {
@@ -261,7 +261,7 @@ impl FetchInput {
     fn wait(&self) -> Result<Duration, FetchError> {
         let remaining = self.deadline.saturating_duration_since(Instant::now());
         let wait = remaining.min(Duration::from_millis(self.limits.wait_ms));
-        // A timeout of 0 would mean none.
+        // A socket timeout of 0 would mean no timeout.
         if wait.is_zero() {
             return Err(FetchError::TimedOut);
         }

@@ -1,4 +1,5 @@
-//! The values of the maps as defined in `bpf/shared.h`, and the names of all exits of the programs.
+//! The types of the maps' values, generated from `bpf/shared.h`, and the names of the programs' reasons (exit
+//! counters).
 
 #![allow(
     missing_docs,
@@ -10,10 +11,10 @@
 
 include!(concat!(env!("OUT_DIR"), "/shared.rs"));
 
-/// Name and meaning of each reason, by its number.
+/// Name and meaning of each reason, indexed by its number.
 pub const REASONS: &[(&str, &str)] = include!(concat!(env!("OUT_DIR"), "/reasons.rs"));
 
-/// The folded sum of host-order 16-bit words (RFC 1071); an odd byte at the end is padded with zero.
+/// The folded one's complement sum (RFC 1071) of words in host byte order; an odd byte at the end is padded with zero.
 #[must_use]
 pub fn sum_of(bytes: &[u8]) -> u16 {
     let mut sum: u64 = 0;

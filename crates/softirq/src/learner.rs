@@ -1,20 +1,21 @@
-//! The learner: decides what is fetched, published, extended and retired, as a pure state machine. Time and events come
-//! in, `LearnAction`s go out, to be carried out in their order.
+//! The learner: a pure state machine that decides which responses are fetched, published, extended and retired. Its
+//! input is events and the time; its output is [`LearnAction`]s, to be carried out in order.
 //!
 //! ```text
-//!           asked              pump                 fetched
-//! (nothing) ─────► waiting ───────────► under way ───────────► published ──► retired
+//!           request          start                result
+//! (nothing) ─────► waiting ───────────► fetching  ───────────► published ──► retired
 //!                     ▲                  │     │                 │  ▲  expired, evicted, purged
 //!                     └──────────────────┘     └─► denied        └──┘
-//!                  overtaken by a purge          10 s or 60 s   validated at 80 % of its life
+//!                    outdated by a purge        10 s or 60 s   validated at 80 % of its lifetime
 //! ```
 //!
-//! Fetches that bring too few hits are paused: `account`.
+//! Fetching pauses if the fetches bring too few hits: `budget`.
 //!
-//! A hash stands for its key: while one key has it, another key with the same hash is left to the server.
+//! The index knows only hashes: while one key occupies a hash, requests for any other key with this hash are left to
+//! the server.
 //!
-//! Order of actions: a Publish may name a serial that it replaces, which a later action retires. Retiring clears an
-//! index entry only if it still holds that serial.
+//! Order of actions: a `Publish` may name the serial of the response that it replaces; a later action retires that
+//! response. Retiring clears an index entry only if the entry still refers to the retired serial.
 
 mod account;
 mod action;
@@ -46,13 +47,13 @@ use std::sync::Arc;
 const SECOND_NS: u64 = 1_000_000_000;
 const MILLISECOND_NS: u64 = 1_000_000;
 
-/// Maximum number of remembered denials. One that is forgotten early costs a fetch.
+/// Maximum number of remembered denials. If a denial is not remembered, the key may be fetched again too early.
 const DENIED_MAX: usize = 16_384;
 
 /// Counters of a `ResponseLearner`.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LearnCounters {
-    /// Keys that were reported.
+    /// Keys reported by the programs.
     pub reported: u64,
     /// Fetches started.
     pub fetches: u64,
@@ -60,25 +61,25 @@ pub struct LearnCounters {
     pub published: u64,
     /// Responses that were validated as unchanged.
     pub extended: u64,
-    /// Responses retired at the end of their freshness.
+    /// Responses retired when their freshness ended.
     pub expired: u64,
-    /// Responses evicted for room.
+    /// Responses evicted to make room.
     pub evicted: u64,
     /// Responses retired by a purge.
     pub purged: u64,
-    /// Responses replaced because their successor differed or was not storable.
+    /// Responses retired because their successor differed or was not storable.
     pub replaced: u64,
-    /// Fetches discarded because of a purge in the meantime.
+    /// Fetches whose result was discarded because of a purge during the fetch.
     pub outdated: u64,
     /// Keys not fetched because fetching was paused.
     pub paused: u64,
-    /// Keys with the hash of another key.
+    /// Reported keys whose hash another key occupies.
     pub collisions: u64,
-    /// Denials by reason, see `FetchDenial::label`.
+    /// Denials by `FetchDenial::label`.
     pub denied: BTreeMap<&'static str, u64>,
 }
 
-/// The state machine. `now_ns` is of the same monotonic clock in all calls; actions are appended to `out`.
+/// The state machine. All calls take `now_ns` from the same monotonic clock, and append actions to `out`.
 #[derive(Debug)]
 pub struct ResponseLearner {
     settings: LearnSettings,
@@ -86,7 +87,7 @@ pub struct ResponseLearner {
     published: LearnedResponses,
     /// Denied hashes, with the end of their denial.
     denied: HashMap<u64, u64>,
-    account: FetchBudget,
+    budget: FetchBudget,
     /// The next time at which all hits are counted.
     next_count_ns: u64,
     serial_next: u64,
@@ -97,7 +98,7 @@ impl ResponseLearner {
     /// Starts without published responses.
     pub fn new(settings: LearnSettings) -> ResponseLearner {
         ResponseLearner {
-            account: FetchBudget::new(settings.budget_rules.clone()),
+            budget: FetchBudget::new(settings.budget_rules.clone()),
             settings,
             jobs: FetchJobs::default(),
             published: LearnedResponses::default(),
@@ -124,26 +125,27 @@ impl ResponseLearner {
     }
 
     /// Numbers of running fetches, and of waiting keys.
-    pub fn busy(&self) -> (usize, usize) {
+    pub fn fetch_counts(&self) -> (usize, usize) {
         (self.jobs.in_progress(), self.jobs.waiting())
     }
 
-    /// End of a pause in which no new key is fetched, because fetches brought too few hits; `None`: no pause.
+    /// End of the current pause, in which no new key is fetched because fetches brought too few hits; `None` without a
+    /// pause.
     pub fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
-        self.account.paused_until(now_ns)
+        self.budget.paused_until(now_ns)
     }
 
-    /// Ends a pause of the fetches.
+    /// Ends a pause.
     pub fn try_again(&mut self) {
-        self.account.try_again();
+        self.budget.try_again();
     }
 
-    /// Resets the fetch budget: past results do not predict future requests any more.
+    /// Resets the fetch budget, since past results no longer predict future requests.
     pub fn reset_budget(&mut self) {
-        self.account.reset();
+        self.budget.reset();
     }
 
-    /// Processes a repeated request for a key that is not published.
+    /// Handles a report of a repeated request for a key that is not published.
     pub fn process_request(
         &mut self,
         key: RequestKey,
@@ -157,7 +159,7 @@ impl ResponseLearner {
                 self.counters.collisions += 1;
                 return;
             }
-            // The report was written before the publication.
+            // The report is older than the publication.
             if entry.expires_ns > now_ns {
                 return;
             }
@@ -170,7 +172,7 @@ impl ResponseLearner {
         }
         match FetchDenial::for_path(&key.parts(), &self.settings) {
             Some(denial) => self.deny(hash, denial, now_ns, out),
-            None if !self.account.allows(now_ns) => self.counters.paused += 1,
+            None if !self.budget.allows(now_ns) => self.counters.paused += 1,
             None => self.enqueue(key, hash, now_ns, out),
         }
         self.start_fetches(now_ns, out);
@@ -184,7 +186,7 @@ impl ResponseLearner {
         now_ns: u64,
         out: &mut Vec<LearnAction>,
     ) {
-        // A fetch that has timed out was ended before.
+        // No job: the fetch has timed out before.
         let Some(job) = self.jobs.end(ticket) else {
             return;
         };
@@ -198,8 +200,8 @@ impl ResponseLearner {
         self.start_fetches(now_ns, out);
     }
 
-    /// Processes timeouts, expiry and validation; to be called several times a second. `hits` returns the number of
-    /// hits of a response since its publication.
+    /// Handles timeouts, expiry and validation; to be called several times a second. `hits` returns the number of hits
+    /// of a response since its publication.
     pub fn tick(
         &mut self,
         now_ns: u64,
@@ -220,17 +222,17 @@ impl ResponseLearner {
         if counts_all {
             self.next_count_ns = now_ns.saturating_add(SECOND_NS);
         }
-        // Before the expiry below, so that the last hits of expired responses count.
+        // Before responses are removed below, so that the last hits of expired ones count.
         let new = self.published.count_hits(now_ns, counts_all, hits);
-        self.account.credit(new.hits, new.projected, now_ns);
+        self.budget.credit(new.hits, new.projected, now_ns);
         let withdrawn = self.published.remove_where(|e| e.expires_ns <= now_ns);
         self.counters.expired += withdrawn.len() as u64;
         retire(withdrawn, out);
         for (key, hash, hits) in self.published.due_entries(now_ns) {
             // Half of the queue is reserved for new keys.
             let has_room = self.jobs.waiting() < self.settings.waiting_max.div_ceil(2);
-            if has_room && (FetchBudget::covers_fetch(hits) || self.account.allows(now_ns)) {
-                self.wait(key, hash);
+            if has_room && (FetchBudget::covers_fetch(hits) || self.budget.allows(now_ns)) {
+                self.charge_and_enqueue(key, hash);
             }
         }
         self.start_fetches(now_ns, out);
@@ -259,13 +261,13 @@ impl ResponseLearner {
             self.deny(hash, FetchDenial::Busy, now_ns, out);
             return;
         }
-        self.wait(key, hash);
+        self.charge_and_enqueue(key, hash);
     }
 
     /// Enqueues a key and charges the fetch budget.
-    fn wait(&mut self, key: RequestKey, hash: u64) {
+    fn charge_and_enqueue(&mut self, key: RequestKey, hash: u64) {
         if self.jobs.enqueue(key, hash) {
-            self.account.charge();
+            self.budget.charge();
         }
     }
 
@@ -276,7 +278,7 @@ impl ResponseLearner {
                 return;
             };
             let entry = self.published.by_hash(hash).filter(|e| e.key == key);
-            // A key with conditional fields is fetched with these, not with ours.
+            // A key with conditional fields is fetched with these fields, not with the stored validators.
             let revalidated = entry.filter(|_| !key.parts().is_conditional());
             let previous = revalidated.map(|e| Arc::clone(&e.stored));
             let validators = previous
@@ -310,12 +312,12 @@ impl ResponseLearner {
         let terms = VerdictTerms {
             key: job.key.parts(),
             settings: &self.settings,
-            // Includes the waiting time on both sides of the socket: the age is rather too high than too low.
+            // Includes the waiting time before and after the request: the computed age is rather too high than too low.
             delay_ms: now_ns.saturating_sub(job.start_ns) / MILLISECOND_NS,
         };
         match judge(result, job.previous.as_deref(), &terms) {
             Ok(accepted) => self.accept(job, accepted, now_ns, out),
-            Err(denial) => self.refuse(&job, denial, now_ns, out),
+            Err(denial) => self.handle_denial(&job, denial, now_ns, out),
         }
     }
 
@@ -329,9 +331,9 @@ impl ResponseLearner {
         let generated_ns = now_ns.wrapping_sub(accepted.age_ms * MILLISECOND_NS);
         let expires_ns = now_ns.saturating_add(accepted.remaining_ms * MILLISECOND_NS);
         let with_age = self.settings.with_age;
-        // Identical bytes: only the times change, and the slot, its counters and memos stay valid.
+        // The bytes are identical, so only the times change: the slot, its counters and the memos stay valid.
         if let Some(entry) = self.published.by_hash_mut(job.hash)
-            && entry.is_sent_as(&accepted, with_age)
+            && entry.encodes_to_same_bytes(&accepted, with_age)
         {
             entry.renew(accepted.stored, now_ns, expires_ns);
             let (serial, hash) = (entry.serial, job.hash);
@@ -345,7 +347,7 @@ impl ResponseLearner {
             });
             return;
         }
-        // First, so that its room counts as free.
+        // Removed first, so that its space counts as free.
         let old = self.published.remove(job.hash);
         self.counters.replaced += old.len() as u64;
         if !self.make_room(accepted.prepared.bytes.len(), out) {
@@ -377,7 +379,7 @@ impl ResponseLearner {
         retire(old, out);
     }
 
-    /// Evicts until a response of this length fits; false if it can't fit at all.
+    /// Evicts responses until one of this length fits; returns false if it can't fit at all.
     fn make_room(&mut self, len: usize, out: &mut Vec<LearnAction>) -> bool {
         let mut withdrawn = Vec::new();
         while !self.has_room(len) {
@@ -396,9 +398,9 @@ impl ResponseLearner {
             && self.published.bytes() + len as u64 <= self.settings.published_bytes_max
     }
 
-    /// Denies a key. A published response stays if the origin merely failed, and is retired if the origin sent another
-    /// response.
-    fn refuse(
+    /// Handles a denial. If the origin merely failed, a published response stays; if the origin sent an unpublishable
+    /// response, the published one is retired and the key denied.
+    fn handle_denial(
         &mut self,
         job: &FetchJob,
         denial: FetchDenial,
@@ -408,7 +410,7 @@ impl ResponseLearner {
         if denial.is_failure()
             && let Some(entry) = self.published.by_hash_mut(job.hash)
         {
-            // Answered with until it expires; validation is retried later.
+            // The response is used until it expires; validation is retried later.
             entry.postpone(now_ns.saturating_add(self.settings.denied_secs * SECOND_NS));
             *self.counters.denied.entry(denial.label()).or_default() += 1;
             return;
@@ -419,10 +421,10 @@ impl ResponseLearner {
         self.deny(job.hash, denial, now_ns, out);
     }
 
-    /// Reports that a response could not be published under this hash: no room, or an unusable head.
+    /// Handles a failed publication under this hash: there was no room, or the head was unusable.
     pub fn reject_publication(&mut self, hash: u64, now_ns: u64) -> Vec<LearnAction> {
         let mut out = Vec::new();
-        // It was entered when its publication was requested.
+        // The response was inserted when `LearnAction::Publish` was requested.
         self.published.remove(hash);
         self.deny(hash, FetchDenial::NoRoom, now_ns, &mut out);
         out

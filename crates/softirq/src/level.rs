@@ -1,5 +1,5 @@
-//! The level as seen from user space: its maps as memory, found by the folder in which they are pinned. Works with and
-//! without attached programs, and with and without the daemon.
+//! The level as seen from user space: its maps, mapped into memory. They are found by the folder in which they are
+//! pinned. Works with and without attached programs, and with and without the daemon.
 
 mod bypass;
 pub mod clients;
@@ -34,9 +34,9 @@ pub struct SoftirqLevel {
     connections: MappedArray<layout::connection_bucket>,
     pub(crate) index: MappedArray<layout::index_bucket>,
     pub(crate) responses: MappedArray<layout::response>,
-    /// One word per response slot and processor.
+    /// One counter per response slot and processor.
     response_hits: MappedArray<u64>,
-    /// The store, as words.
+    /// The response store, in words.
     store: MappedArray<u64>,
     /// Bytes of the store, with the margin.
     store_len: u32,
@@ -53,23 +53,23 @@ impl SoftirqLevel {
     /// Opens the maps that are pinned in a folder.
     ///
     /// # Errors
-    /// When there are none, or the process may not open them.
+    /// If the folder has no such maps, or the process may not open them.
     pub fn open(folder: &Path) -> Result<Self, LevelError> {
         SoftirqLevel::with_maps(folder, |name| pinned(folder, name))
     }
 
-    /// Opens one of its maps.
+    /// Opens one of the level's maps.
     ///
     /// # Errors
-    /// When the process may not open it.
+    /// If the process may not open the map.
     pub(crate) fn pinned(&self, name: &str) -> Result<MapHandle, LevelError> {
         pinned(&self.folder, name)
     }
 
-    /// Opens the maps by name; all or some of them are pinned in the folder.
+    /// Opens all maps with `open_map`; all or some of them are pinned in the folder.
     ///
     /// # Errors
-    /// When a map can't be opened or mapped.
+    /// If a map can't be opened or mapped.
     pub(crate) fn with_maps(
         folder: &Path,
         open_map: impl Fn(&str) -> Result<MapHandle, LevelError>,
@@ -94,7 +94,7 @@ impl SoftirqLevel {
         })
     }
 
-    /// The folder in which its maps and links are pinned.
+    /// The folder in which the level's maps and links are pinned.
     #[must_use]
     pub fn folder(&self) -> &Path {
         &self.folder
@@ -107,7 +107,7 @@ impl SoftirqLevel {
     }
 
     /// The sizes of its maps.
-    pub(crate) fn room(&self) -> MapCapacity {
+    pub(crate) fn map_capacity(&self) -> MapCapacity {
         MapCapacity {
             connection_buckets: len_of_map(&self.connections),
             index_buckets: len_of_map(&self.index),
@@ -116,8 +116,8 @@ impl SoftirqLevel {
         }
     }
 
-    /// Copies the control of another level for a trial: with the same rules, but as if that level were awake, accepted
-    /// all clients and reported misses.
+    /// Copies the control structure of another level for a trial. The rules stay the same, but the copy is awake,
+    /// accepts all clients, and reports misses.
     pub(crate) fn copy_control(&self, other: &SoftirqLevel) {
         let mut control = other.control();
         control.mode = layout::MODE_SERVE;
@@ -125,20 +125,20 @@ impl SoftirqLevel {
         control.resting = layout::AWAKE;
         control.handover_broken = layout::HANDOVER_WORKS;
         control.settings |= layout::SETTING_LEARN;
-        // A trial has neither a client address to check nor a log.
+        // The trial has no client addresses to check, and no log.
         let client_settings = layout::SETTING_ADMIT | layout::SETTING_DENY;
         control.settings &= !(client_settings | layout::SETTING_LOG);
         self.control.write(0, control);
     }
 
-    /// Initializes the control: owner, settings, MTU, and the idle time after which a connection's slot may be reused;
-    /// draws keys if there are none.
+    /// Initializes the control structure: owner, settings, MTU, and the idle time after which a connection's slot may
+    /// be reused. Draws keys if there are none.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// If the system has no random numbers.
     pub fn prepare(&self, settings: u32, idle_timeout_s: u32, mtu: u32) -> Result<(), LevelError> {
         let control = self.control();
-        // Keys of an earlier daemon stay: the entries of the maps are found by them.
+        // Keys of an earlier daemon stay, since the maps' entries are found by them.
         if control.hash_key.mix == [0; 2] {
             let cookie_keys = [[random()?, random()?], [random()?, random()?]];
             self.set(offset_of!(layout::control, cookie_key), cookie_keys);
@@ -151,7 +151,8 @@ impl SoftirqLevel {
         self.set_mtu(mtu);
         self.set_handover(layout::HANDOVER_WORKS);
         self.wake();
-        // In the programs' units; they compare 16-bit ages, of which the upper half would wrap.
+        // Converted to the programs' units of 2^30 ns. The programs compare ages of 16 bits, so only the lower half is
+        // usable.
         let idle = (u64::from(idle_timeout_s) * 1_000_000_000) >> 30;
         let idle = lower(idle.clamp(1, 0x7fff));
         self.set(offset_of!(layout::control, idle), idle);
@@ -169,11 +170,11 @@ impl SoftirqLevel {
         self.set(offset_of!(layout::control, mtu), mtu);
     }
 
-    /// Draws a new cookie key in the place of the unused one: the programs change over every 64 minutes. It must be
-    /// called in the time that [`idle_key_period`] gives.
+    /// Draws a new cookie key in the place of the unused one: the programs switch to the other key every 64 minutes. To
+    /// be called in the periods that [`idle_key_period`] returns.
     ///
     /// # Errors
-    /// When the system has no random numbers.
+    /// If the system has no random numbers.
     pub fn rotate_cookie_key(&self, now_ns: u64) -> Result<(), LevelError> {
         // The programs select the key by bit 6 of the minute.
         let next = (now_ns / 60_000_000_000 / 64 + 1) & 1;
@@ -197,16 +198,16 @@ impl SoftirqLevel {
             self.set(offset, new_date);
             self.set(offset_of!(layout::control, date_now), next);
         }
-        // After the date: with the first heartbeat the level starts to answer.
+        // After the date: from the first heartbeat on, the level answers.
         self.set(offset_of!(layout::control, heartbeat_ns), now_ns);
     }
 
-    /// Sets one of the modes of `shared.h`.
+    /// Sets the level's mode, one of `shared.h`.
     pub fn set_mode(&self, mode: layout::mode) {
         self.set(offset_of!(layout::control, mode), mode);
     }
 
-    /// Sets the ports that are answered.
+    /// Sets the ports on which the level answers.
     pub fn set_ports(&self, ports: &[u16]) {
         let mut bits = [0u64; 1024];
         for port in ports {
@@ -217,7 +218,7 @@ impl SoftirqLevel {
         self.set(offset_of!(layout::control, ports), bits);
     }
 
-    /// Starts to drain a port: new connections go to the kernel, live ones migrate with their next request.
+    /// Starts to drain a port: new connections go to the kernel, and live ones migrate at their next request.
     pub fn drain_port(&self, port: u16) {
         let leaving = offset_of!(layout::control, leaving);
         self.set_port(leaving, port, true);
@@ -225,12 +226,12 @@ impl SoftirqLevel {
 
     /// Stops answering on a port.
     pub fn stop_port(&self, port: u16) {
-        // In this order: without its drain mark the port would be answered again for a moment.
+        // In this order: without its drain mark, the port would be answered again for a moment.
         self.set_port(offset_of!(layout::control, ports), port, false);
         self.set_port(offset_of!(layout::control, leaving), port, false);
     }
 
-    /// The ports that are answered.
+    /// The ports on which the level answers.
     #[must_use]
     pub fn ports(&self) -> Vec<u16> {
         let bits = self.control().ports;
@@ -239,12 +240,12 @@ impl SoftirqLevel {
             .collect()
     }
 
-    /// Sets whether connections from this local port are exempt.
+    /// Sets whether connections from this local port bypass the level.
     pub fn exempt_port(&self, port: u16, exempt: bool) {
         self.set_port(offset_of!(layout::control, exempt), port, exempt);
     }
 
-    /// Sets one bit of a field that has one for each port.
+    /// Sets one bit of a field that has a bit for each port.
     fn set_port(&self, field: usize, port: u16, is_set: bool) {
         let at = field + usize::from(port >> 6) * size_of::<u64>();
         let word: u64 = self.control.get(0, at);
@@ -259,18 +260,18 @@ impl SoftirqLevel {
         self.responses.len()
     }
 
-    /// The same, as the size of a map.
+    /// The number of response slots, in the type of a map's size.
     pub(crate) fn response_slots(&self) -> u32 {
         self.response_slots
     }
 
-    /// The number of bytes that published responses may take.
+    /// The number of bytes available to published responses.
     #[must_use]
     pub fn store_len(&self) -> u32 {
         self.store_len - layout::STORE_MARGIN
     }
 
-    /// Writes a response's bytes; `at` is a multiple of a word.
+    /// Writes a response's bytes to the store; `at` must be a multiple of a word.
     pub(crate) fn write_store(&self, at: u32, bytes: &[u8]) {
         let first = index(at) / size_of::<u64>();
         for (word, chunk) in (first..).zip(bytes.chunks(size_of::<u64>())) {
@@ -284,18 +285,18 @@ impl SoftirqLevel {
         self.set(offset_of!(layout::control, published), count);
     }
 
-    /// Sets whether connections are left to the kernel because it does not accept migrated ones, and why.
+    /// Records whether, and why, connections are left to the kernel because it does not accept migrated ones.
     pub fn set_handover(&self, problem: layout::handover_problem) {
         self.set(offset_of!(layout::control, handover_broken), problem);
     }
 
-    /// The number of purges.
+    /// The number of purges so far.
     #[must_use]
     pub fn purges(&self) -> u32 {
         self.control().purges
     }
 
-    /// Counts a purge: responses fetched before it are not published any more.
+    /// Counts a purge: responses fetched before it must no longer be published.
     pub fn count_purge(&self) {
         self.set(
             offset_of!(layout::control, purges),
@@ -327,10 +328,10 @@ impl SoftirqLevel {
         &self.events
     }
 
-    /// Waits until no program runs that began before (a grace period).
+    /// Waits until all program runs that have already begun are over (an RCU grace period).
     ///
     /// # Errors
-    /// When the kernel has no memory for it.
+    /// If the kernel has no memory for this.
     pub fn wait_for_programs(&self) -> Result<(), LevelError> {
         loader::wait_for_programs(&self.grace)
     }
@@ -340,8 +341,9 @@ impl SoftirqLevel {
     }
 }
 
-/// The 64-minute period of the key in use, while the other key may be replaced: cookies of the previous period stay
-/// valid for a minute into this one, and in the last minute the next period may begin before the new key is written.
+/// The current 64-minute period, if the cookie key that is not in use may be replaced now. Not in the first two
+/// minutes, since cookies of the previous period stay valid for a minute, and not in the last two, since the next
+/// period could begin before the new key is written.
 #[must_use]
 pub fn idle_key_period(now_ns: u64) -> Option<u64> {
     let minute = now_ns / 60_000_000_000;
@@ -360,12 +362,12 @@ fn memory<T: Copy>(map: &MapHandle) -> Result<MappedArray<T>, LevelError> {
         .map_err(LevelError::system("mapping a map into memory"))
 }
 
-/// The number of values, which fits a map's size.
+/// The number of values, in the type of a map's size.
 fn len_of_map<T: Copy>(map: &MappedArray<T>) -> u32 {
     u32::try_from(map.len()).unwrap_or(u32::MAX)
 }
 
-/// Maps values that consist of words, one value after the other.
+/// Maps values that are arrays of words, as one array.
 fn words(map: &MapHandle) -> Result<MappedArray<u64>, LevelError> {
     let words = index(map.value_size()) / size_of::<u64>();
     MappedArray::new(map, index(map.max_entries()) * words)
@@ -383,7 +385,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_are_left_alone_while_cookies_of_theirs_are_under_way() {
+    fn key_is_replaced_only_while_no_valid_cookie_depends_on_it() {
         let at = |minute: u64| idle_key_period(minute * 60_000_000_000 + 59_999_999_999);
         assert_eq!([at(0), at(1), at(2)], [None, None, Some(0)]);
         assert_eq!([at(61), at(62), at(63)], [Some(0), None, None]);

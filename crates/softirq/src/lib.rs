@@ -1,10 +1,10 @@
-//! The softirq level: eBPF programs (`bpf/`) that answer requests for small cached responses from the segment that
-//! carries the request, and their user space part, which loads and attaches them, learns which responses are worth
-//! publishing, publishes them, and reads events.
+//! The softirq level: eBPF programs (`bpf/`) that answer requests for small cached responses directly in response to
+//! the segment that carries the request, and a user space part that loads and attaches the programs, learns which
+//! responses are worth publishing, publishes them, and reads events.
 //!
-//! It is independent of the server behind it: that is the process that listens on the port.
+//! The level is independent of the server behind it, which is simply the process that listens on the port.
 //!
-//! Modules use only those above them in this list, and their own children:
+//! Each module uses only modules above it in this list, and its own children:
 //!
 //! | module | purpose |
 //! |---|---|

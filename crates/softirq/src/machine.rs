@@ -1,5 +1,5 @@
-//! Queries about this machine, or its current network namespace: interfaces and devices, sockets, settings, packet
-//! filters. Independent of programs and maps.
+//! Queries about this machine and its current network namespace: interfaces and devices, sockets, settings, packet
+//! filters. Independent of the eBPF programs and maps.
 
 pub(crate) mod device;
 pub mod filter;

@@ -1,7 +1,7 @@
-//! Migration watch: finds out whether the kernel accepts migrated connections. The programs can't see that: a firewall
-//! behind them may drop segments if it has not seen the connection's SYN, and clients would wait for ever. So migrated
-//! connections are looked up in the kernel's tables; while they have no socket there, connections are left to the
-//! kernel from their SYN on. `judge` decides; this module collects and applies.
+//! Migration watch: detects whether the kernel accepts migrated connections. The programs can't see that: a firewall
+//! behind them may drop segments of connections whose SYN it has not seen, and clients would wait forever. The daemon
+//! therefore looks up migrated connections in the kernel's tables; while they get no socket there, connections are left
+//! to the kernel from their SYN on. `judge` decides; this module collects the input and applies the decision.
 
 mod judge;
 
@@ -19,7 +19,7 @@ use crate::machine::tcp_settings::{self, TcpSettings};
 
 use judge::{MigratedConnection, MigrationCounters, MigrationJudge};
 
-/// Why connections are left to the kernel, and the remedy; `None`: they are not.
+/// The reason for which connections are left to the kernel, and the remedy; `None` if migration works.
 #[must_use]
 pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
     match problem {
@@ -40,7 +40,7 @@ pub fn describe(problem: layout::handover_problem) -> Option<&'static str> {
     }
 }
 
-/// The watch, which samples once a second.
+/// The watch, which takes a sample every second.
 #[derive(Debug, Default)]
 pub struct MigrationWatch {
     judge: MigrationJudge,
@@ -51,7 +51,7 @@ impl MigrationWatch {
     /// Checks the settings and the migrated connections. Returns a message for the operator, if any.
     ///
     /// # Errors
-    /// When counters can't be read.
+    /// If counters can't be read.
     pub fn check(
         &mut self,
         level: &SoftirqLevel,
@@ -63,7 +63,7 @@ impl MigrationWatch {
         if current & tcp_settings::BITS != settings.bits() {
             level.set_settings(current & !tcp_settings::BITS | settings.bits());
         }
-        // Whether any connection is tracked varies with the traffic, so it is no change of settings.
+        // `is_tracking` varies with the traffic, so it does not count as a change of settings.
         let set = TcpSettings {
             is_tracking: false,
             ..settings
@@ -71,14 +71,14 @@ impl MigrationWatch {
         let have_changed = self.settings.replace(set) != Some(set);
         let counts = counts(level)?;
         let needs_samples = self.judge.needs_samples(&counts);
-        // A walk through the table is expensive, so it is done on suspicion only.
+        // Walking the connection table is expensive, so it is done only on suspicion.
         let connections = if needs_samples {
             sample_connections(level, now_ns)
         } else {
             Vec::new()
         };
         let has_socket = |client: &SocketAddrV6, server: &SocketAddrV6| {
-            // A failed query is no evidence.
+            // A failed query is no evidence of a missing socket.
             !matches!(
                 netlink::socket_of(*server, *client),
                 Ok(KernelSocket::Listener)
@@ -119,14 +119,14 @@ fn counts(level: &SoftirqLevel) -> Result<MigrationCounters, LevelError> {
     })
 }
 
-/// Recently active connections that have migrated.
+/// Connections that have migrated and were active recently.
 fn sample_connections(level: &SoftirqLevel, now_ns: u64) -> Vec<MigratedConnection> {
     let mut found = Vec::new();
     for entry in level.entries() {
         let age = u32::from(units_since(now_ns, entry.seen));
         let state = u32::from(entry.state);
         let is_migrating = state == layout::STATE_HANDED;
-        // Connections that the kernel had from the start have no handshake of this level.
+        // Connections that the kernel owned from the start have no handshake by this level.
         let has_kernel_socket = state == layout::STATE_KERNEL && entry.handshake != 0;
         if age <= judge::FRESH && (is_migrating || has_kernel_socket) {
             let (server, client) = endpoints(&entry.tuple);

@@ -1,10 +1,10 @@
-//! Selects published responses by a purge pattern. The patterns are defined in the crate `lowroad-cache`.
+//! Matches published responses with purge patterns, which the crate `lowroad-cache` defines.
 
 use lowroad_wire::key::RequestKey;
 
 pub use lowroad_cache::pattern::{RequestPattern, RequestPatternError, decode_escapes};
 
-/// Whether the pattern matches the response with this key, at any address.
+/// Whether the pattern matches the response with this key, regardless of the local address.
 #[must_use]
 pub fn matches_pattern(pattern: &RequestPattern, key: &RequestKey) -> bool {
     let parts = key.parts();

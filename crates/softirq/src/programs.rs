@@ -1,5 +1,5 @@
-//! Programs: loads the embedded objects into the kernel, attaches them to interfaces, and pins them in a folder, so
-//! that they outlive the process. Independent of the programs' function.
+//! The eBPF programs: loads the embedded objects into the kernel, attaches the programs to interfaces, and pins them in
+//! a folder, so that they outlive the process. Independent of what the programs do.
 
 mod calls;
 pub mod fan_out;

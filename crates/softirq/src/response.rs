@@ -1,5 +1,5 @@
-//! A response of the server: as fetched, why there is none, and the bytes to publish. Independent of whether it may be
-//! stored.
+//! Responses of the server: as fetched, the errors of fetches, and the encoded form to publish. Independent of whether
+//! a response may be stored.
 
 pub mod encoder;
 pub mod fetched_response;

@@ -1,7 +1,7 @@
-//! Trial: runs a level's programs on a request (`BPF_PROG_TEST_RUN`), with the level's responses, but with private
-//! other maps and in a private network namespace, so that nothing is counted, stored, learned or sent.
+//! Trial: runs a level's programs on a request (`BPF_PROG_TEST_RUN`) in a private network namespace, with the level's
+//! responses but otherwise private maps. Nothing is counted, stored, learned or sent.
 //!
-//! The private control is a copy of the level's, as if the level were awake, and the client admitted.
+//! The private control structure is a copy of the level's, except that the level is awake and the client admitted.
 
 mod frames;
 
@@ -24,18 +24,18 @@ use crate::programs::maps::FreshMaps;
 
 use self::frames::{ACK, PAYLOAD_MAX_V4, PAYLOAD_MAX_V6, PSH, SYN, TrialSegment};
 
-/// Maps that the programs only read.
+/// The maps that are shared with the level, since the programs only read them.
 const SHARED: [&str; 3] = ["response_index", "responses", "response_store"];
-/// `lo` in every network namespace: test runs deliver frames from it.
+/// The index of `lo` in every network namespace; test runs deliver frames from it.
 const LOOPBACK: i32 = 1;
 /// Size of the private connection table.
 const CONNECTIONS: u32 = 64;
 
-/// MSS 1460, window scale, SACK: as clients send it.
+/// MSS 1460, window scale, SACK permitted: typical options of a client's SYN.
 const SYN_OPTIONS: [u8; 12] = [2, 4, 5, 180, 1, 3, 3, 7, 1, 1, 4, 2];
 const FIRST_SEQ: u32 = 1_000_000;
 const FIRST_PORT: u16 = 20_000;
-/// Addresses reserved for documentation (RFC 5737, RFC 3849).
+/// Client addresses from the ranges reserved for documentation (RFC 5737, RFC 3849).
 const CLIENT: (Ipv4Addr, Ipv6Addr) = (
     Ipv4Addr::new(198, 51, 100, 1),
     Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 2),
@@ -44,26 +44,27 @@ const CLIENT: (Ipv4Addr, Ipv6Addr) = (
 /// The programs of one tier for a trial.
 pub struct ProgramTrial {
     programs: TrialPrograms,
-    /// The private maps, together with the shared ones.
+    /// The level with the trial's maps: the private and the shared ones.
     level: SoftirqLevel,
     port_next: AtomicU16,
 }
 
-/// The outcome of a request.
+/// The result of a trial.
 #[derive(Clone, Debug, Default)]
 pub struct TrialOutcome {
-    /// Names of all exits taken by the handshake and the request.
+    /// Names of all counters incremented during the handshake and the request.
     pub exits: Vec<&'static str>,
-    /// The response, if it was answered.
+    /// The response, if the request was answered.
     pub response: Option<PublishedResponse>,
-    /// The key to learn, if the request was parsed, and there is no fresh response.
+    /// The key to learn, if the request was parsed and there is no fresh response.
     pub key: Option<RequestKey>,
     /// The field line because of which the request is punted.
     pub field: Option<String>,
 }
 
 impl TrialOutcome {
-    /// Why it is punted, passed or dropped: one of [`REASONS`]. `None`: it is answered.
+    /// The reason for which the request is punted, passed or dropped: a name from [`REASONS`]. `None` if it is
+    /// answered.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
         let exit_with = |prefix: &str| self.exits.iter().find(|exit| exit.starts_with(prefix));
@@ -72,7 +73,7 @@ impl TrialOutcome {
         }
         let ends = ["up_", "pass_", "drop_"];
         let reason = ends.iter().find_map(|prefix| exit_with(prefix)).copied();
-        // Each frame is counted at its exit.
+        // Each frame increments a counter at its exit.
         reason.or(self.exits.first().copied())
     }
 }
@@ -81,20 +82,20 @@ impl ProgramTrial {
     /// Loads the programs of a tier for a trial of this level.
     ///
     /// # Errors
-    /// When the process may not, or the kernel rejects the programs.
+    /// If the process lacks permission, or the kernel rejects the programs.
     pub fn new(level: &SoftirqLevel, tier: ProgramTier) -> Result<ProgramTrial, LevelError> {
         let maps = FreshMaps::default();
         for name in SHARED {
             maps.share(name, level.pinned(name)?);
         }
-        let mut room = level.room();
+        let mut room = level.map_capacity();
         room.connection_buckets = CONNECTIONS;
         let programs = load_for_trial(tier, room, &maps)?;
-        // As in the level: without fan-out maps, long responses are left to TC.
+        // As in the level: without fan-out maps, TC sends long responses.
         if let Some(parts) = &programs.parts
-            && fan_out::is_filled(level.folder())
+            && fan_out::has_maps(level.folder())
         {
-            fan_out::fill_with(&maps.map_handle("fan_out")?, parts.fd(), LOOPBACK)?;
+            fan_out::enter_maps(&maps.map_handle("fan_out")?, parts.fd(), LOOPBACK)?;
         }
         let trial_level = SoftirqLevel::with_maps(level.folder(), |name| maps.map_handle(name))?;
         trial_level.copy_control(level);
@@ -105,10 +106,10 @@ impl ProgramTrial {
         })
     }
 
-    /// Tries a request's head at an address of this machine.
+    /// Tries a request, given by its head, at an address of this machine.
     ///
     /// # Errors
-    /// When programs can't be run.
+    /// If programs can't be run.
     pub fn run_request(&self, head: &[u8], local: SocketAddr) -> Result<TrialOutcome, LevelError> {
         let address = match local.ip() {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -116,18 +117,18 @@ impl ProgramTrial {
         };
         self.level.set_addresses(&[address.octets()])?;
         let run_all = || {
-            let _listener = enter_nowhere(local)?;
+            let _listener = enter_private_namespace(local)?;
             let mut outcome = self.run_request_twice(head, local)?;
             outcome.field = self.field(head, local, &outcome)?;
             Ok(outcome)
         };
-        // Only that thread changes its network namespace.
+        // In a separate thread, since only that thread changes its network namespace.
         let done = thread::scope(|scope| scope.spawn(run_all).join());
         done.unwrap_or_else(|_| Err(LevelError::Usage("the trial ended early".to_owned())))
     }
 
-    /// Runs the request twice, since the programs report a miss at the second request. To be called in a namespace with
-    /// a listener.
+    /// Runs the request twice, since the programs report a miss only at the second request. To be called in a network
+    /// namespace with a listener.
     fn run_request_twice(
         &self,
         head: &[u8],
@@ -135,12 +136,13 @@ impl ProgramTrial {
     ) -> Result<TrialOutcome, LevelError> {
         let missed_key = Mutex::new(None);
         let events = EventRing::new(&self.level, |event| {
-            if let (LevelEvent::Asked { key, .. }, Ok(mut missed_key)) = (event, missed_key.lock())
+            if let (LevelEvent::RepeatedMiss { key, .. }, Ok(mut missed_key)) =
+                (event, missed_key.lock())
             {
                 *missed_key = RequestKey::read(key);
             }
         })?;
-        // The response that was used is the one with one more hit.
+        // The response that was sent is the one with an additional hit.
         let published = publisher::published(&self.level);
         let exits = self.exits_of(head, local)?;
         let published_after = publisher::published(&self.level);
@@ -161,8 +163,8 @@ impl ProgramTrial {
         })
     }
 
-    /// Finds the field line: the programs parse line by line, so it is the last line of the shortest head with the same
-    /// outcome.
+    /// Finds the field line because of which the request is punted. The programs parse line by line, so it is the last
+    /// line of the shortest head with the same outcome.
     fn field(
         &self,
         head: &[u8],
@@ -181,17 +183,17 @@ impl ProgramTrial {
             let part = format!("{}\r\n\r\n", lines[..count].join("\r\n"));
             let exits = self.exits_of(part.as_bytes(), local)?;
             if exits.contains(&reason) {
-                // The request line is no field.
+                // The request line is not a field line.
                 return Ok((count > 1).then(|| lines[count - 1].to_owned()));
             }
         }
         Ok(None)
     }
 
-    /// Opens a connection and sends the request. Returns the exits that were counted.
+    /// Opens a connection and sends the request. Returns the names of the counters that increased.
     fn exits_of(&self, head: &[u8], local: SocketAddr) -> Result<Vec<&'static str>, LevelError> {
         let before = self.level.counters()?;
-        // A new port each time: the table still has the earlier connections.
+        // A new client port each time, since the table still has the earlier connections.
         let port = self.port_next.fetch_add(1, Ordering::Relaxed).max(1024);
         let (client, payload_max): (IpAddr, usize) = match local.is_ipv4() {
             true => (CLIENT.0.into(), PAYLOAD_MAX_V4),
@@ -213,7 +215,7 @@ impl ProgramTrial {
                 seq: FIRST_SEQ.wrapping_add(1),
                 ack: seq.wrapping_add(1),
                 options: &[],
-                // A client sends the rest in another segment.
+                // A client would send the rest in another segment.
                 payload: &head[..head.len().min(payload_max)],
                 ..syn
             };
@@ -227,26 +229,26 @@ impl ProgramTrial {
             .collect())
     }
 
-    /// Runs the program that answers, and the one behind it if the first passes the frame on.
+    /// Runs the answering program; if it passes the frame on, also runs the program behind it.
     fn run(&self, frame: &[u8]) -> Result<Vec<u8>, LevelError> {
         let (_, out) = self.programs.answering.run_on_frame(frame)?;
         match &self.programs.after_xdp {
-            // The mark precedes the frame.
+            // XDP's mark precedes the frame.
             Some(after_xdp) if is_passed_to_tc(&out) => Ok(after_xdp.run_on_frame(frame)?.1),
             _ => Ok(out),
         }
     }
 }
 
-/// Whether the mark in front of the frame requests the TC program.
+/// Whether the mark in front of the frame requests the program at TC.
 fn is_passed_to_tc(out: &[u8]) -> bool {
     out.starts_with(&crate::layout::META_AGAIN.to_ne_bytes())
 }
 
-/// Moves the thread into a new network namespace, with a listener on this port.
-fn enter_nowhere(local: SocketAddr) -> Result<TcpListener, LevelError> {
+/// Moves the thread into a new network namespace, and opens a listener on the port there.
+fn enter_private_namespace(local: SocketAddr) -> Result<TcpListener, LevelError> {
     let failed = || LevelError::system("a network namespace for a trial");
-    // SAFETY: no file descriptors are unshared, only the network of a thread about to end.
+    // SAFETY: unshares only the network namespace, not the file descriptors, of a thread that is about to end.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET) }
         .map_err(|error| failed()(error.into()))?;
     let any: IpAddr = match local.is_ipv4() {

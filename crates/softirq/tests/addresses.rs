@@ -1,20 +1,20 @@
-//! The same request to two addresses of one machine: each has its own response, however often the two alternate, also
-//! when memos of requests are used.
+//! The same request to two addresses of one machine gets the response of that address, also if the addresses alternate
+//! and if request memos are used.
 
 mod common;
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
-use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, PSH, SYN, Sent};
-use common::responses::{REQUESTS, Response, Shelf};
+use common::bench::{Bench, FrameEffect, missing_bench_requirement};
+use common::frames::{self, ACK, PSH, SYN, SentSegment};
+use common::responses::{REQUESTS, Response, TestPublisher};
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::SERVER;
 
 const CLIENT_ISN: u32 = 77;
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// The destination of [`Sent::is_for_others`]: here another address of the server.
+/// The destination of [`SentSegment::is_for_other_machine`], which is another address of the server here.
 fn other_of(server: (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
     let (mut v4, mut v6) = (server.0.octets(), server.1.octets());
     v4[3] ^= 1 << 4;
@@ -25,23 +25,23 @@ fn other_of(server: (Ipv4Addr, Ipv6Addr)) -> (Ipv4Addr, Ipv6Addr) {
 /// A client's connection.
 struct Client<'b> {
     bench: &'b Bench,
-    sent: Sent,
+    sent: SentSegment,
 }
 
 impl<'b> Client<'b> {
     fn open(bench: &'b Bench, is_v6: bool, is_other: bool, port: u16) -> Client<'b> {
-        let mut sent = Sent {
+        let mut sent = SentSegment {
             is_v6,
             port,
-            is_for_others: is_other,
+            is_for_other_machine: is_other,
             flags: SYN,
             seq: CLIENT_ISN,
             window: 64_000,
             options: vec![2, 4, 5, 0xb4],
-            ..Sent::default()
+            ..SentSegment::default()
         };
         let syn = sent.frame();
-        let Did::Reply(reply) = bench.run(&syn) else {
+        let FrameEffect::Reply(reply) = bench.run(&syn) else {
             panic!("no SYN-ACK")
         };
         let reply = frames::receive(&reply, &syn).expect("a right answer");
@@ -49,23 +49,22 @@ impl<'b> Client<'b> {
         sent.seq += 1;
         sent.ack = reply.seq.wrapping_add(1);
         sent.flags = ACK;
-        assert_eq!(bench.run(&sent.frame()), Did::Drop);
+        assert_eq!(bench.run(&sent.frame()), FrameEffect::Drop);
         sent.flags = ACK | PSH;
         Client { bench, sent }
     }
 
-    /// The last byte of the response.
+    /// Sends a request. Returns the first byte of the response's body.
     fn ask(&mut self, request: &str) -> u8 {
         self.sent.payload = request.as_bytes().to_vec();
         let frame = self.sent.frame();
-        let Did::Reply(reply) = self.bench.run(&frame) else {
+        let FrameEffect::Reply(reply) = self.bench.run(&frame) else {
             panic!("no answer to {request:?}")
         };
         let reply = frames::receive(&reply, &frame).expect("a right answer");
         self.sent.seq = reply.ack;
         let len = u32::try_from(reply.payload.len()).expect("short");
         self.sent.ack = reply.seq.wrapping_add(len);
-        // The first byte of the body.
         let body = reply
             .payload
             .windows(4)
@@ -74,8 +73,8 @@ impl<'b> Client<'b> {
     }
 }
 
-fn each_has_its_own(test: &str, tier: ProgramTier) {
-    if let Some(reason) = lacks() {
+fn responses_depend_on_address(test: &str, tier: ProgramTier) {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let bench = Bench::new(tier);
@@ -94,22 +93,22 @@ fn each_has_its_own(test: &str, tier: ProgramTier) {
     let one = Response::named("A");
     let get = REQUESTS[0].bytes;
     bench.namespace.enter(|| {
-        let mut shelf = Shelf::new(&bench.level);
+        let mut publisher = TestPublisher::new(&bench.level);
         for (edition, address) in (0..).zip(&all) {
-            let what = one.prepare(edition);
-            shelf.publish(&bench.level, &one.key_at(*address), &what, HOUR_NS);
+            let prepared = one.prepare(edition);
+            publisher.publish(&bench.level, &one.key_at(*address), &prepared, HOUR_NS);
         }
         bench.beat(0);
         let mut clients: Vec<Client<'_>> = (0u16..4)
             .map(|at| Client::open(&bench, at >= 2, at % 2 == 1, 20_000 + at))
             .collect();
-        // A repeated request gets a memo, which later rounds use.
+        // A repeated request creates a memo, which later rounds use.
         for round in 0..8 {
             for (edition, client) in (b'a'..).zip(&mut clients) {
                 assert_eq!(client.ask(get), edition, "round {round}, {:?}", client.sent);
             }
         }
-        // Alternating, too: the memo then belongs to the last request.
+        // While the addresses alternate, the memo is always that of the previous request.
         for (edition, client) in (b'a'..).zip(&mut clients) {
             for _ in 0..4 {
                 assert_eq!(client.ask(get), edition, "{:?}", client.sent);
@@ -121,13 +120,13 @@ fn each_has_its_own(test: &str, tier: ProgramTier) {
 }
 
 #[test]
-fn the_tc_program_knows_which_address_was_asked() {
-    let test = "the_tc_program_knows_which_address_was_asked";
-    each_has_its_own(test, ProgramTier::Tc);
+fn tc_program_selects_response_by_server_address() {
+    let test = "tc_program_selects_response_by_server_address";
+    responses_depend_on_address(test, ProgramTier::Tc);
 }
 
 #[test]
-fn the_xdp_program_knows_which_address_was_asked() {
-    let test = "the_xdp_program_knows_which_address_was_asked";
-    each_has_its_own(test, ProgramTier::Xdp);
+fn xdp_program_selects_response_by_server_address() {
+    let test = "xdp_program_selects_response_by_server_address";
+    responses_depend_on_address(test, ProgramTier::Xdp);
 }

@@ -1,5 +1,6 @@
-//! Work that only TC can do, on real devices: connections that replace others in TIME_WAIT, and are migrated to a
-//! listener. At the XDP tier the program behind does it, which needs a device that passes frame metadata on.
+//! Work that only the TC program can do, on real devices: replacing sockets in TIME_WAIT, and migrating connections to
+//! a listener. At the XDP tier the TC program runs after the XDP program, which requires a device that passes frame
+//! metadata on.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::io::{Read, Write};
 use std::net::TcpStream;
 
 use common::leftover;
-use common::line::{CLIENT_PORT, Ends, Line};
+use common::line::{CLIENT_PORT, EndAddresses, TestNetwork};
 use lowroad_softirq::layout;
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net;
@@ -15,8 +16,8 @@ use lowroad_testkit::{skip, wait_until};
 
 const REQUEST: &[u8] = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A request and its response through the server's own socket, which closes first.
-fn exchange(line: &Line, ends: Ends, accept: impl FnOnce() -> TcpStream) {
+/// Sends a request and reads its response, through a socket of the server, which closes the connection first.
+fn exchange(line: &TestNetwork, ends: EndAddresses, accept: impl FnOnce() -> TcpStream) {
     let mut client = line.connect(ends);
     client.write_all(REQUEST).expect("sent");
     let mut server = accept();
@@ -26,15 +27,16 @@ fn exchange(line: &Line, ends: Ends, accept: impl FnOnce() -> TcpStream) {
     let body: Vec<u8> = (0..100_000u32).map(|at| (at % 251) as u8).collect();
     server.write_all(&body).expect("sent");
     drop(server);
-    // The server has closed first, so its socket will be in TIME_WAIT.
+    // The server closed first, so its socket will be in TIME_WAIT.
     let mut received = Vec::new();
     client.read_to_end(&mut received).expect("a clean end");
     assert!(received == body, "the same bytes");
     drop(client);
-    line.server.enter(|| leftover::begun(CLIENT_PORT));
+    line.server
+        .enter(|| leftover::wait_for_time_wait(CLIENT_PORT));
 }
 
-fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
+fn replaces_time_wait_socket(test: &str, line: impl FnOnce() -> TestNetwork) {
     if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
@@ -43,7 +45,7 @@ fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
         exchange(&line, ends, || line.accept());
     }
     line.attach();
-    // Both families in turn.
+    // The address families alternate.
     for connections in (1..).take(6) {
         let ends = line.ends[connections % 2];
         line.beat();
@@ -57,29 +59,29 @@ fn takes_the_place(test: &str, line: impl FnOnce() -> Line) {
 }
 
 #[test]
-fn native_xdp_takes_the_place_of_what_is_in_time_wait() {
-    let test = "native_xdp_takes_the_place_of_what_is_in_time_wait";
-    takes_the_place(test, || Line::cable(ProgramTier::Xdp));
+fn native_xdp_connection_replaces_time_wait_socket() {
+    let test = "native_xdp_connection_replaces_time_wait_socket";
+    replaces_time_wait_socket(test, || TestNetwork::veth_pair(ProgramTier::Xdp));
 }
 
 #[test]
-fn tc_takes_the_place_of_what_is_in_time_wait() {
-    let test = "tc_takes_the_place_of_what_is_in_time_wait";
-    takes_the_place(test, || Line::cable(ProgramTier::Tc));
+fn tc_connection_replaces_time_wait_socket() {
+    let test = "tc_connection_replaces_time_wait_socket";
+    replaces_time_wait_socket(test, || TestNetwork::veth_pair(ProgramTier::Tc));
 }
 
 #[test]
-fn on_loopback_too_it_takes_the_place_of_what_is_in_time_wait() {
-    let test = "on_loopback_too_it_takes_the_place_of_what_is_in_time_wait";
-    takes_the_place(test, Line::loopback);
+fn loopback_connection_replaces_time_wait_socket() {
+    let test = "loopback_connection_replaces_time_wait_socket";
+    replaces_time_wait_socket(test, TestNetwork::loopback);
 }
 
-/// The reset that ends the old connection is lost: the kernel ignores it.
-fn comes_again(test: &str, tier: ProgramTier) {
+/// Tests a migration after the reset for the old connection was lost: the kernel ignores the reset.
+fn migrates_after_time_wait(test: &str, tier: ProgramTier) {
     if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
-    let line = Line::cable(tier);
+    let line = TestNetwork::veth_pair(tier);
     exchange(&line, line.ends[0], || line.accept());
     let ignore = |value| line.server.set("ipv4/tcp_rfc1337", value);
     // With tcp_rfc1337 the kernel ignores resets in TIME_WAIT.
@@ -97,19 +99,19 @@ fn comes_again(test: &str, tier: ProgramTier) {
 }
 
 #[test]
-fn native_xdp_hands_over_once_time_wait_has_ended() {
-    comes_again(
-        "native_xdp_hands_over_once_time_wait_has_ended",
+fn native_xdp_migrates_once_time_wait_has_ended() {
+    migrates_after_time_wait(
+        "native_xdp_migrates_once_time_wait_has_ended",
         ProgramTier::Xdp,
     );
 }
 
 #[test]
-fn tc_hands_over_once_time_wait_has_ended() {
-    comes_again("tc_hands_over_once_time_wait_has_ended", ProgramTier::Tc);
+fn tc_migrates_once_time_wait_has_ended() {
+    migrates_after_time_wait("tc_migrates_once_time_wait_has_ended", ProgramTier::Tc);
 }
 
-/// Closes with a reset.
+/// Closes a connection with a reset.
 fn reset(stream: TcpStream) {
     socket2::SockRef::from(&stream)
         .set_linger(Some(std::time::Duration::ZERO))
@@ -117,22 +119,22 @@ fn reset(stream: TcpStream) {
 }
 
 #[test]
-fn what_is_left_of_a_handover_lets_the_next_handshake_pass() {
+fn next_handshake_passes_entry_of_migrated_connection() {
     if let Some(reason) = net::missing_requirement() {
         return skip(
-            "what_is_left_of_a_handover_lets_the_next_handshake_pass",
+            "next_handshake_passes_entry_of_migrated_connection",
             &reason,
         );
     }
-    let line = Line::cable(ProgramTier::Tc);
+    let line = TestNetwork::veth_pair(ProgramTier::Tc);
     line.attach();
-    // The kernel's initial sequence number is below ours in half of all cases.
+    // In half of all cases, the kernel's initial sequence number is below that of the program.
     for round in 0..8 {
         line.beat();
         line.level.set_mode(layout::MODE_SERVE);
         let mut client = line.connect(line.ends[0]);
         client
-            // A request with an unknown method is punted at once.
+            // A request with an unknown method is punted immediately.
             .write_all(b"BREW /pot HTTP/1.1\r\nHost: h\r\n\r\n")
             .expect("sent");
         let server = line.accept();

@@ -1,30 +1,30 @@
-//! Millions of requests and segments through the eBPF programs: the other parsers of this project must agree with each
-//! response. `LOWROAD_FUZZ_CASES` is the number of cases, `LOWROAD_FUZZ_SEED` the seed.
+//! Sends millions of requests and segments through the eBPF programs: each response must agree with the result of the
+//! other parsers of this project. `LOWROAD_FUZZ_CASES` is the number of cases, `LOWROAD_FUZZ_SEED` the seed.
 
 mod common;
 
-use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, FIN, PSH, RST, SYN, Sent, URG};
+use common::bench::{Bench, FrameEffect, missing_bench_requirement};
+use common::frames::{self, ACK, FIN, PSH, RST, SYN, SentSegment, URG};
 use common::oracle::Oracle;
-use common::requests::{self, Draws};
-use common::responses::{RESPONSES, Shelf};
+use common::requests::{self, RandomSource};
+use common::responses::{RESPONSES, TestPublisher};
 use lowroad_softirq::programs::loader::ProgramTier;
 
-fn number(name: &str, otherwise: u64) -> u64 {
-    let said = std::env::var(name).ok();
-    said.map_or(otherwise, |said| {
-        said.parse()
+fn number(name: &str, default: u64) -> u64 {
+    let text = std::env::var(name).ok();
+    text.map_or(default, |text| {
+        text.parse()
             .unwrap_or_else(|_| panic!("{name} is a number"))
     })
 }
 
 fn answers_agree(test: &str, tier: ProgramTier, is_v6: bool, seed: u64) {
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let bench = Bench::new(tier);
     let cases = number("LOWROAD_FUZZ_CASES", 50_000);
-    let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", seed));
+    let mut draws = RandomSource::new(number("LOWROAD_FUZZ_SEED", seed));
     bench.namespace.enter(|| {
         let mut oracle = Oracle::new(&bench, is_v6);
         let mut request = Vec::new();
@@ -32,7 +32,7 @@ fn answers_agree(test: &str, tier: ProgramTier, is_v6: bool, seed: u64) {
             if case % 1000 == 0 {
                 bench.beat(0);
             }
-            requests::draw(&mut draws, &mut request);
+            requests::write_random_request(&mut draws, &mut request);
             if request.is_empty() {
                 continue;
             }
@@ -49,9 +49,9 @@ fn answers_agree(test: &str, tier: ProgramTier, is_v6: bool, seed: u64) {
 }
 
 #[test]
-fn what_the_xdp_program_answers_is_read_the_same_way() {
+fn xdp_program_and_http_parser_agree_on_requests() {
     answers_agree(
-        "what_the_xdp_program_answers_is_read_the_same_way",
+        "xdp_program_and_http_parser_agree_on_requests",
         ProgramTier::Xdp,
         false,
         1,
@@ -59,28 +59,28 @@ fn what_the_xdp_program_answers_is_read_the_same_way() {
 }
 
 #[test]
-fn what_the_tc_program_answers_is_read_the_same_way() {
+fn tc_program_and_http_parser_agree_on_requests() {
     answers_agree(
-        "what_the_tc_program_answers_is_read_the_same_way",
+        "tc_program_and_http_parser_agree_on_requests",
         ProgramTier::Tc,
         true,
         2,
     );
 }
 
-/// No reflection: without a connection, a SYN gets a SYN-ACK that is no longer than itself, or a challenge ACK if
-/// another SYN was answered before; other segments get no reply.
-fn nobody_is_reflected(test: &str, tier: ProgramTier) {
-    if let Some(reason) = lacks() {
+/// No reflection: without a connection, a SYN gets a SYN-ACK that is not longer than the SYN, or a challenge ACK if
+/// another SYN was answered before. Other segments get no reply.
+fn no_segment_is_amplified(test: &str, tier: ProgramTier) {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let bench = Bench::new(tier);
     let cases = number("LOWROAD_FUZZ_CASES", 50_000);
-    let mut draws = Draws::new(number("LOWROAD_FUZZ_SEED", 3));
+    let mut draws = RandomSource::new(number("LOWROAD_FUZZ_SEED", 3));
     let mut replies = 0u64;
     bench.namespace.enter(|| {
         let one = &RESPONSES[0];
-        let mut shelf = Shelf::new(&bench.level);
+        let mut shelf = TestPublisher::new(&bench.level);
         for key in one.keys() {
             shelf.publish(&bench.level, &key, &one.prepare(0), 86_400_000_000_000);
         }
@@ -89,7 +89,7 @@ fn nobody_is_reflected(test: &str, tier: ProgramTier) {
                 bench.beat(0);
             }
             let frame = any_frame(&mut draws);
-            let Did::Reply(reply) = bench.run(&frame) else {
+            let FrameEffect::Reply(reply) = bench.run(&frame) else {
                 continue;
             };
             let what = frames::receive(&reply, &frame)
@@ -117,17 +117,23 @@ fn nobody_is_reflected(test: &str, tier: ProgramTier) {
 }
 
 #[test]
-fn the_xdp_program_reflects_nothing() {
-    nobody_is_reflected("the_xdp_program_reflects_nothing", ProgramTier::Xdp);
+fn xdp_program_does_not_amplify_forged_segments() {
+    no_segment_is_amplified(
+        "xdp_program_does_not_amplify_forged_segments",
+        ProgramTier::Xdp,
+    );
 }
 
 #[test]
-fn the_tc_program_reflects_nothing() {
-    nobody_is_reflected("the_tc_program_reflects_nothing", ProgramTier::Tc);
+fn tc_program_does_not_amplify_forged_segments() {
+    no_segment_is_amplified(
+        "tc_program_does_not_amplify_forged_segments",
+        ProgramTier::Tc,
+    );
 }
 
-/// A random segment, mutated.
-fn any_frame(draws: &mut Draws) -> Vec<u8> {
+/// A random segment with random mutations.
+fn any_frame(draws: &mut RandomSource) -> Vec<u8> {
     const FLAGS: [u8; 10] = [
         SYN,
         ACK,
@@ -140,15 +146,15 @@ fn any_frame(draws: &mut Draws) -> Vec<u8> {
         0,
         RST | ACK,
     ];
-    let word = |draws: &mut Draws| u32::try_from(draws.word() >> 32).expect("shifted");
-    let mut sent = Sent {
+    let word = |draws: &mut RandomSource| u32::try_from(draws.next_u64() >> 32).expect("shifted");
+    let mut sent = SentSegment {
         is_v6: draws.once_in(2),
         port: u16::try_from(draws.below(60_000)).expect("below"),
         flags: FLAGS[draws.below(FLAGS.len())],
         seq: word(draws),
         ack: word(draws),
         window: u16::try_from(draws.below(65_536)).expect("below"),
-        ..Sent::default()
+        ..SentSegment::default()
     };
     let options: [&[u8]; 5] = [
         &[2, 4, 5, 0xb4],
@@ -161,7 +167,7 @@ fn any_frame(draws: &mut Draws) -> Vec<u8> {
     ];
     sent.options = options[draws.below(options.len())].to_vec();
     if sent.flags & SYN == 0 && !draws.once_in(3) {
-        requests::draw(draws, &mut sent.payload);
+        requests::write_random_request(draws, &mut sent.payload);
     }
     let mut frame = sent.frame();
     for _ in 0..draws.below(4) {
@@ -170,7 +176,7 @@ fn any_frame(draws: &mut Draws) -> Vec<u8> {
         match draws.below(4) {
             0 => frame[at] = u8::try_from(draws.below(256)).expect("below"),
             1 => frame[at] ^= 1 << draws.below(8),
-            // Test runs refuse shorter frames.
+            // Test runs reject shorter frames.
             2 if draws.once_in(4) => frame.truncate(at.max(54)),
             3 if draws.once_in(4) => frame.extend([0; 7]),
             _ => {}

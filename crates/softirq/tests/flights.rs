@@ -1,5 +1,5 @@
-//! Responses of several segments on real devices, to a client with the kernel's TCP: complete, on connections that stay
-//! open and on those that close, from native XDP, from the program behind it, and from TC.
+//! Responses of several segments on real devices, to a client with kernel TCP: they must be complete, both on
+//! persistent connections and on those that close, from native XDP, from the TC program after it, and from TC alone.
 
 mod common;
 
@@ -7,7 +7,7 @@ use std::io::{Read, Write};
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicU16, Ordering};
 
-use common::line::{Ends, Line, PORT};
+use common::line::{EndAddresses, PORT, TestNetwork};
 use lowroad_softirq::learner::ResponseSerial;
 use lowroad_softirq::level::publisher::{PublishRequest, ResponsePublisher};
 use lowroad_softirq::programs::loader::ProgramTier;
@@ -17,12 +17,13 @@ use lowroad_wire::key;
 use lowroad_wire::segment_context::IgnoredFields;
 
 const HOUR_NS: u64 = 3_600_000_000_000;
-/// Bytes of bodies, for two to ten parts.
+/// Lengths of bodies, for responses of two to ten segments.
 const BODIES: [usize; 6] = [1600, 2640, 4000, 8000, 11_000, 14_300];
 
 fn request(len: usize, closes: bool) -> String {
     let close = if closes { "Connection: close\r\n" } else { "" };
-    // veth has no room behind a frame: the last part, which overwrites the request, may not be longer.
+    // veth has no tailroom in a frame: the last segment of the response, which overwrites the request, must not be
+    // longer than the request.
     let pad = "x".repeat(1300);
     format!("GET /{len} HTTP/1.1\r\nHost: h\r\n{close}X-Pad: {pad}\r\n\r\n")
 }
@@ -38,17 +39,17 @@ fn response(len: usize) -> (String, Vec<u8>) {
     (head, body)
 }
 
-/// Publishes responses to all requests of this test.
-fn publish(line: &Line) {
+/// Publishes the responses to all requests of this test.
+fn publish(line: &TestNetwork) {
     let mut publisher = ResponsePublisher::new(&line.level).expect("a grace period");
     let mut serial = 0;
     for (_, server) in line.ends {
         for len in BODIES {
             for closes in [false, true] {
                 let (head, body) = response(len);
-                let asked = request(len, closes);
+                let request_text = request(len, closes);
                 let at = SocketAddr::new(server, PORT);
-                let reading = key::read(asked.as_bytes(), at, IgnoredFields::default());
+                let reading = key::read(request_text.as_bytes(), at, IgnoredFields::default());
                 let key = reading.expect("a key").key;
                 let bytes = [head.as_bytes(), &body].concat();
                 let what = PublishRequest {
@@ -70,8 +71,8 @@ fn publish(line: &Line) {
     }
 }
 
-/// Sends all requests on one connection, or each on a new one.
-fn ask(line: &Line, ends: Ends, lens: &[usize], closes: bool) {
+/// Sends requests for bodies of these lengths on one connection.
+fn ask(line: &TestNetwork, ends: EndAddresses, lens: &[usize], closes: bool) {
     static NEXT_PORT: AtomicU16 = AtomicU16::new(40_000);
     let port = NEXT_PORT.fetch_add(1, Ordering::Relaxed);
     let mut stream = line.connect_from(port, ends);
@@ -90,7 +91,7 @@ fn ask(line: &Line, ends: Ends, lens: &[usize], closes: bool) {
     }
 }
 
-fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
+fn responses_are_complete(test: &str, line: impl FnOnce() -> TestNetwork, kept_max: usize) {
     if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
@@ -98,9 +99,9 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
     publish(&line);
     line.attach();
     for ends in line.ends {
-        // Bytes of a part; a response has at most ten parts.
-        let cut = if ends.1.is_ipv6() { 1208 } else { 1448 };
-        let fits = |len: &usize, parts: usize| response(*len).0.len() + len <= parts * cut;
+        // Payload of a segment; a response has at most ten segments.
+        let segment_len = if ends.1.is_ipv6() { 1208 } else { 1448 };
+        let fits = |len: &usize, parts: usize| response(*len).0.len() + len <= parts * segment_len;
         let kept: Vec<usize> = BODIES
             .into_iter()
             .filter(|len| fits(len, kept_max))
@@ -114,25 +115,33 @@ fn all_arrive(test: &str, line: impl FnOnce() -> Line, kept_max: usize) {
         let hits = line.count("answer_hit") - before;
         assert_eq!(hits, (kept.len() + closing.len()) as u64);
     }
-    // On a link without loss there are no retransmissions.
+    // Without loss there are no retransmissions.
     assert_eq!(line.count("answer_again"), 0);
 }
 
 #[test]
-fn tc_sends_long_answers() {
-    all_arrive("tc_sends_long_answers", || Line::cable(ProgramTier::Tc), 3);
+fn tc_sends_responses_of_several_segments() {
+    responses_are_complete(
+        "tc_sends_responses_of_several_segments",
+        || TestNetwork::veth_pair(ProgramTier::Tc),
+        3,
+    );
 }
 
 #[test]
-fn native_xdp_sends_long_answers() {
-    all_arrive(
-        "native_xdp_sends_long_answers",
-        || Line::cable(ProgramTier::Xdp),
+fn native_xdp_sends_responses_of_several_segments() {
+    responses_are_complete(
+        "native_xdp_sends_responses_of_several_segments",
+        || TestNetwork::veth_pair(ProgramTier::Xdp),
         10,
     );
 }
 
 #[test]
-fn on_loopback_too_long_answers_are_sent() {
-    all_arrive("on_loopback_too_long_answers_are_sent", Line::loopback, 3);
+fn loopback_sends_responses_of_several_segments() {
+    responses_are_complete(
+        "loopback_sends_responses_of_several_segments",
+        TestNetwork::loopback,
+        3,
+    );
 }

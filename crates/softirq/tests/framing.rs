@@ -1,54 +1,54 @@
-//! The ends of requests and responses of kernel connections, as the programs derive them from passing segments:
-//! tracking must stop at anything that they do not understand.
+//! The ends of requests and responses on kernel connections, as the programs derive them from passing segments.
+//! Tracking must stop at anything that the programs do not understand.
 
 mod common;
 
-use common::bench::{self, Bench, Did};
-use common::frames::{ACK, PSH, Received, SYN, Sent, receive};
+use common::bench::{self, Bench, FrameEffect};
+use common::frames::{ACK, PSH, ReceivedSegment, SYN, SentSegment, receive};
 use lowroad_softirq::layout;
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::skip;
 
 const ISN: u32 = 0xffff_ff00;
 
-/// As in response_tracking.h.
+/// The same values as in response_tracking.h.
 const FOLLOWED: u16 = 1;
 const FOLLOWED_END: u16 = 4;
 const FOLLOWED_LENGTH: u16 = 0xf000;
 
 const GET: &str = "GET /x HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A client after its first request was punted.
+/// A client whose first request was punted.
 struct Exchange<'b> {
     bench: &'b Bench,
     is_v6: bool,
     port: u16,
-    /// Sequence number of the server's first byte.
+    /// The sequence number of the server's first byte.
     begin: u32,
 }
 
 impl Exchange<'_> {
     fn new<'b>(bench: &'b Bench, is_v6: bool, port: u16, request: &[u8]) -> Exchange<'b> {
-        let syn = Sent {
+        let syn = SentSegment {
             is_v6,
             port,
             flags: SYN,
             seq: ISN,
             window: 64_000,
             options: vec![2, 4, 5, 180],
-            ..Sent::default()
+            ..SentSegment::default()
         };
-        let Did::Reply(reply) = bench.run(&syn.frame()) else {
+        let FrameEffect::Reply(reply) = bench.run(&syn.frame()) else {
             panic!("no SYN-ACK");
         };
-        let answer: Received = receive(&reply, &syn.frame()).expect("a SYN-ACK");
+        let answer: ReceivedSegment = receive(&reply, &syn.frame()).expect("a SYN-ACK");
         let exchange = Exchange {
             bench,
             is_v6,
             port,
             begin: answer.seq.wrapping_add(1),
         };
-        let sent = Sent {
+        let sent = SentSegment {
             flags: ACK | PSH,
             seq: ISN.wrapping_add(1),
             ack: exchange.begin,
@@ -60,10 +60,10 @@ impl Exchange<'_> {
         exchange
     }
 
-    /// The server sends this payload at an offset from its first byte.
+    /// Passes a segment of the server with this payload, at an offset from its first byte.
     fn respond(&self, at: usize, payload: &[u8]) {
         let at = u32::try_from(at).expect("short");
-        let sent = Sent {
+        let sent = SentSegment {
             is_v6: self.is_v6,
             port: self.port,
             flags: ACK,
@@ -71,9 +71,9 @@ impl Exchange<'_> {
             ack: ISN.wrapping_add(1),
             window: 500,
             payload: payload.to_vec(),
-            ..Sent::default()
+            ..SentSegment::default()
         };
-        assert!(self.bench.lets_out(&sent.reversed()), "it passes");
+        assert!(self.bench.passes_egress(&sent.reversed()), "it passes");
     }
 
     fn connection(&self) -> layout::connection {
@@ -81,7 +81,7 @@ impl Exchange<'_> {
         found.expect("a connection").2
     }
 
-    /// The length of the request, if known.
+    /// The length of the request; `None` if it is unknown.
     fn request_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED != 0;
@@ -89,7 +89,7 @@ impl Exchange<'_> {
         is_known.then_some(len.into())
     }
 
-    /// The length of the response, if known.
+    /// The length of the response; `None` if it is unknown.
     fn response_len(&self) -> Option<usize> {
         let connection = self.connection();
         let is_known = connection.answer_len & FOLLOWED_END != 0;
@@ -99,7 +99,7 @@ impl Exchange<'_> {
 }
 
 fn on_bench(test: &str, run: impl Fn(&Bench) + Sync) {
-    if let Some(reason) = bench::lacks() {
+    if let Some(reason) = bench::missing_bench_requirement() {
         return skip(test, &reason);
     }
     let bench = Bench::new(ProgramTier::Tc);
@@ -112,8 +112,8 @@ fn on_bench(test: &str, run: impl Fn(&Bench) + Sync) {
 }
 
 #[test]
-fn requests_end_where_their_heads_say() {
-    on_bench("requests_end_where_their_heads_say", |bench| {
+fn request_length_is_derived_from_head() {
+    on_bench("request_length_is_derived_from_head", |bench| {
         let with = |fields: &str| format!("GET /x HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let post = |fields: &str| format!("POST /x HTTP/1.1\r\nHost: h\r\n{fields}\r\n");
         let whole = |text: String| {
@@ -135,14 +135,14 @@ fn requests_end_where_their_heads_say() {
             whole(post("Content-Length: 3\r\n") + "abc"),
             length(post("Content-Length: 9\r\n") + "abc", 6),
             length(post("Content-Length: 60000\r\n"), 60_000),
-            // More data than announced, and a length beyond the field of the connection.
+            // More data than Content-Length, and a length that exceeds the field in the table.
             (post("Content-Length: 2\r\n") + "abc", None),
             (post("Content-Length: 65536\r\n"), None),
             (
                 post("Content-Length: 3\r\nContent-Length: 3\r\n") + "abc",
                 None,
             ),
-            // Lengths that parsers may read in different ways.
+            // Syntax that different parsers interpret in different ways.
             (post("Content-Length : 3\r\n") + "abc", None),
             (post("Content-Length:3\r\n") + "abc", None),
             (post("Content-Length: +3\r\n") + "abc", None),
@@ -159,12 +159,12 @@ fn requests_end_where_their_heads_say() {
             ),
             (post("Content-Length: 1234567890\r\n"), None),
             (post("Content-Length: \r\n"), None),
-            // Transfer codings, also behind obsolete line folding and a bare LF.
+            // Transfer codings, also after obsolete line folding and after a bare LF.
             (post("Transfer-Encoding: chunked\r\n") + "0\r\n\r\n", None),
             (post("Transfer-Encoding : chunked\r\n") + "0\r\n\r\n", None),
             (post("A: b\r\n Transfer-Encoding: chunked\r\n"), None),
             (post("A: b\nTransfer-Encoding: chunked\r\n"), None),
-            // Fields that change the protocol, or authenticate the connection.
+            // Fields that change the protocol or authenticate the connection.
             (post("Expect: 100-continue\r\nContent-Length: 3\r\n"), None),
             (with("Cookie: a\r\nUpgrade: h2c\r\n"), None),
             (with("Cookie: a\r\nConnection: close\r\n"), None),
@@ -196,8 +196,8 @@ fn head(status: &str, fields: &str) -> (Vec<u8>, usize) {
 }
 
 #[test]
-fn responses_end_where_their_heads_say() {
-    on_bench("responses_end_where_their_heads_say", |bench| {
+fn response_length_is_derived_from_head() {
+    on_bench("response_length_is_derived_from_head", |bench| {
         let cases = [
             ("200 OK", "Content-Length: 5000\r\n", Some(5000)),
             ("404 Not Found", "content-length: 0\r\n", Some(0)),
@@ -207,10 +207,10 @@ fn responses_end_where_their_heads_say() {
                 Some(1),
             ),
             ("200 OK", "Content-Length: 999999999\r\n", Some(999_999_999)),
-            // No content, regardless of Content-Length (RFC 9112 §6.3).
+            // No body, regardless of Content-Length (RFC 9112 §6.3).
             ("204 No Content", "", Some(0)),
             ("304 Not Modified", "Content-Length: 77\r\n", Some(0)),
-            // A body that ends with the connection, connections that do not persist, and another protocol.
+            // Bodies that end with the connection, connections that do not persist, and another protocol.
             ("200 OK", "", None),
             ("200 OK", "Connection: close\r\nContent-Length: 5\r\n", None),
             (
@@ -253,13 +253,13 @@ fn responses_end_where_their_heads_say() {
 }
 
 #[test]
-fn what_comes_in_pieces_is_followed_as_far_as_it_is_clear() {
-    let test = "what_comes_in_pieces_is_followed_as_far_as_it_is_clear";
+fn response_in_several_segments_is_tracked() {
+    let test = "response_in_several_segments_is_tracked";
     on_bench(test, |bench| {
         let next = |port| Exchange::new(bench, false, port, GET.as_bytes());
         let (bytes, head_len) = head("200 OK", "Content-Length: 1000\r\n");
         let len = head_len + 1000;
-        // Head and body, and both again.
+        // Head and body, and retransmissions of both.
         let exchange = next(22_000);
         exchange.respond(0, &bytes);
         exchange.respond(head_len, &[b'x'; 600]);
@@ -267,7 +267,7 @@ fn what_comes_in_pieces_is_followed_as_far_as_it_is_clear() {
         exchange.respond(head_len, &[b'x'; 1000]);
         exchange.respond(0, &bytes);
         assert_eq!(exchange.response_len(), Some(len));
-        // One byte too many.
+        // One byte more than Content-Length.
         exchange.respond(len, b"x");
         assert_eq!(exchange.response_len(), None);
         // The same in one segment.
@@ -279,11 +279,11 @@ fn what_comes_in_pieces_is_followed_as_far_as_it_is_clear() {
         exchange.respond(0, &bytes[..30]);
         exchange.respond(30, &bytes[30..]);
         assert_eq!(exchange.response_len(), None);
-        // A segment that does not begin with the response.
+        // A segment without the first byte of the response.
         let exchange = next(22_003);
         exchange.respond(1, &bytes);
         assert_eq!(exchange.response_len(), None);
-        // After an interim response, in one segment and in two.
+        // After an interim response: both in one segment, or in two.
         let (hints, hints_len) = head("103 Early Hints", "Link: <a>\r\n");
         let exchange = next(22_004);
         exchange.respond(0, &[&hints[..], &bytes].concat());
@@ -297,8 +297,8 @@ fn what_comes_in_pieces_is_followed_as_far_as_it_is_clear() {
 }
 
 #[test]
-fn chunks_end_where_they_say() {
-    on_bench("chunks_end_where_they_say", |bench| {
+fn chunked_response_length_is_derived_from_chunks() {
+    on_bench("chunked_response_length_is_derived_from_chunks", |bench| {
         let (head, head_len) = head("200 OK", "Transfer-Encoding: chunked\r\n");
         let cases: [(&[&str], Option<usize>); 14] = [
             (&["3\r\nabc\r\n0\r\n\r\n"], Some(13)),
@@ -309,7 +309,7 @@ fn chunks_end_where_they_say() {
             ),
             (&["3\r\na", "bc", "\r\n", "0\r\n\r\n"], Some(13)),
             (&["00c\r\n0123456789ab\r\n0\r\n\r\n"], Some(24)),
-            // Incomplete or malformed chunks, a split chunk header, extensions, trailers, excess data.
+            // Incomplete or malformed chunks, a split chunk size, extensions, trailers, excess data.
             (&["3\r\nabc\r\n"], None),
             (&["3\r\nabc\r\n0\r\n"], None),
             (&["3\r", "\nabc\r\n0\r\n\r\n"], None),

@@ -1,10 +1,10 @@
-//! Hit counters, per processor and apart from the responses.
+//! Hit counters: they are kept per processor and separate from the responses.
 
 mod common;
 
-use common::bench::{Bench, Did, lacks};
+use common::bench::{Bench, FrameEffect, missing_bench_requirement};
 use common::frames::{ACK, PSH};
-use common::responses::{RESPONSES, Shelf};
+use common::responses::{RESPONSES, TestPublisher};
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
 use lowroad_softirq::level::publisher;
 use lowroad_softirq::programs::loader::ProgramTier;
@@ -15,13 +15,13 @@ const HOUR_NS: u64 = 3_600_000_000_000;
 /// Requests the first response on a new connection.
 fn ask(bench: &Bench, port: u16) {
     let mut sent = bench.connect(false, port);
-    assert_eq!(bench.run(&sent.frame()), Did::Drop);
+    assert_eq!(bench.run(&sent.frame()), FrameEffect::Drop);
     sent.flags = ACK | PSH;
     sent.payload = b"GET /a HTTP/1.1\r\nHost: h\r\n\r\n".to_vec();
-    assert!(matches!(bench.run(&sent.frame()), Did::Reply(_)));
+    assert!(matches!(bench.run(&sent.frame()), FrameEffect::Reply(_)));
 }
 
-/// The counts of all published responses, the smallest first.
+/// The hit counts of all published responses, in ascending order.
 fn hits(bench: &Bench) -> Vec<u64> {
     let published = publisher::published(&bench.level);
     let mut hits: Vec<u64> = published.iter().map(|one| one.hits).collect();
@@ -29,22 +29,22 @@ fn hits(bench: &Bench) -> Vec<u64> {
     hits
 }
 
-/// The content of the map of responses.
-fn places(bench: &Bench) -> Vec<Vec<u8>> {
+/// The content of the map `responses`.
+fn response_slots(bench: &Bench) -> Vec<Vec<u8>> {
     let path = bench.level.folder().join("responses");
     let map = MapHandle::from_pinned_path(path).expect("a map");
     let all = map.lookup_batch(map.max_entries(), MapFlags::ANY, MapFlags::ANY);
     all.expect("an array").map(|(_, bytes)| bytes).collect()
 }
 
-/// Runs the closure on each processor that the thread may use. Returns their number.
+/// Runs the closure on each processor that the thread may use. Returns the number of processors.
 fn on_each_processor(mut work: impl FnMut(u16)) -> u64 {
     let all = sched_getaffinity(None).expect("processors");
     let mut count = 0;
     for processor in (0..CpuSet::MAX_CPU).filter(|processor| all.is_set(*processor)) {
-        let mut here = CpuSet::new();
-        here.set(processor);
-        sched_setaffinity(None, &here).expect("a processor");
+        let mut processors = CpuSet::new();
+        processors.set(processor);
+        sched_setaffinity(None, &processors).expect("a processor");
         work(count);
         count += 1;
     }
@@ -52,14 +52,14 @@ fn on_each_processor(mut work: impl FnMut(u16)) -> u64 {
 }
 
 fn hits_are_counted(test: &str, tier: ProgramTier) {
-    if let Some(reason) = lacks() {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let bench = Bench::new(tier);
     bench.namespace.enter(|| {
         bench.beat(0);
         let publish_all = || {
-            let mut shelf = Shelf::new(&bench.level);
+            let mut shelf = TestPublisher::new(&bench.level);
             let one = &RESPONSES[0];
             for key in one.keys() {
                 shelf.publish(&bench.level, &key, &one.prepare(0), HOUR_NS);
@@ -67,26 +67,29 @@ fn hits_are_counted(test: &str, tier: ProgramTier) {
         };
         publish_all();
         assert_eq!(hits(&bench), [0, 0]);
-        let before = places(&bench);
+        let before = response_slots(&bench);
         let count = on_each_processor(|number| {
             ask(&bench, 30_000 + 2 * number);
             ask(&bench, 30_001 + 2 * number);
         });
-        // One response for each family; all requests came over IPv4.
+        // There is one response for each address family; all requests were sent over IPv4.
         assert_eq!(hits(&bench), [0, 2 * count]);
-        assert!(places(&bench) == before, "what all processors read changed");
-        // In the same slots.
+        assert!(
+            response_slots(&bench) == before,
+            "what all processors read changed"
+        );
+        // The new responses use the same slots.
         publish_all();
         assert_eq!(hits(&bench), [0, 0]);
     });
 }
 
 #[test]
-fn hits_are_counted_at_xdp() {
-    hits_are_counted("hits_are_counted_at_xdp", ProgramTier::Xdp);
+fn xdp_program_counts_hits_per_processor() {
+    hits_are_counted("xdp_program_counts_hits_per_processor", ProgramTier::Xdp);
 }
 
 #[test]
-fn hits_are_counted_at_tc() {
-    hits_are_counted("hits_are_counted_at_tc", ProgramTier::Tc);
+fn tc_program_counts_hits_per_processor() {
+    hits_are_counted("tc_program_counts_hits_per_processor", ProgramTier::Tc);
 }

@@ -1,5 +1,5 @@
-//! Reclaimed connections on real devices: their sockets are parked, and get the requests punted later. The first
-//! migration of a connection is tested in behind.rs.
+//! Reclaimed connections on real devices: their sockets are parked, and get the requests that are punted later. The
+//! first migration of a connection is tested in behind.rs.
 
 mod common;
 
@@ -8,8 +8,8 @@ use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
 use common::leftover;
-use common::line::{CLIENT_PORT, Line};
-use common::responses::{Response, Shelf};
+use common::line::{CLIENT_PORT, TestNetwork};
+use common::responses::{Response, TestPublisher};
 use lowroad_softirq::layout;
 use lowroad_softirq::level::parked;
 use lowroad_softirq::programs::loader::ProgramTier;
@@ -19,15 +19,15 @@ use rustix::net::sockopt;
 
 const REQUEST: &[u8] = b"GET /nowhere HTTP/1.1\r\nHost: h\r\n\r\n";
 
-/// A request with a stored response. With a driver that leaves no room behind a frame, the response has that of the
-/// request.
+/// A request with a stored response. If the driver leaves no tailroom, the response has only the space of the request's
+/// frame.
 fn hot() -> Vec<u8> {
     let pad = "x".repeat(400);
     format!("GET /a HTTP/1.1\r\nHost: h\r\nX-Pad: {pad}\r\n\r\n").into_bytes()
 }
 
-fn publish(line: &Line) {
-    let mut shelf = Shelf::new(&line.level);
+fn publish(line: &TestNetwork) {
+    let mut shelf = TestPublisher::new(&line.level);
     for (_, server) in line.ends {
         let hour_ns = 3_600_000_000_000;
         for hot in ["A", "A_close", "Two"].map(Response::named) {
@@ -36,8 +36,8 @@ fn publish(line: &Line) {
     }
 }
 
-/// Sends the request and expects the stored response.
-fn ask_below(client: &mut TcpStream) {
+/// Sends a request and expects the stored response.
+fn request_from_fast_path(client: &mut TcpStream) {
     let expected = Response::named("A").prepare(0).bytes;
     client.write_all(&hot()).expect("sent");
     let mut got = vec![0; expected.len()];
@@ -47,7 +47,7 @@ fn ask_below(client: &mut TcpStream) {
 }
 
 /// Sends a request and expects the response of the server's socket.
-fn ask_above(
+fn request_from_socket(
     client: &mut TcpStream,
     request: &[u8],
     accept: impl FnOnce() -> TcpStream,
@@ -74,28 +74,28 @@ fn upload() -> Vec<u8> {
     format!("POST /up HTTP/1.1\r\nHost: h\r\nContent-Length: {len}\r\n\r\n{body}").into_bytes()
 }
 
-/// A level that answers at TC; if its requirements are missing, the test is skipped.
-fn ready(test: &str) -> Option<Line> {
+/// An attached level at the TC tier. Skips the test and returns `None` if requirements are missing.
+fn attached_line(test: &str) -> Option<TestNetwork> {
     if let Some(reason) = net::missing_requirement() {
         skip(test, &reason);
         return None;
     }
-    let line = Line::cable(ProgramTier::Tc);
+    let line = TestNetwork::veth_pair(ProgramTier::Tc);
     line.attach();
     publish(&line);
     line.beat();
     Some(line)
 }
 
-/// A reclaimed connection: its client's end, and the server's parked one.
-fn kept_connection(line: &Line) -> (TcpStream, TcpStream) {
+/// A reclaimed connection: the client's socket, and the parked socket of the server.
+fn reclaimed_connection(line: &TestNetwork) -> (TcpStream, TcpStream) {
     let mut client = line.connect(line.ends[0]);
-    let server = ask_above(&mut client, REQUEST, || line.accept());
-    ask_below(&mut client);
+    let server = request_from_socket(&mut client, REQUEST, || line.accept());
+    request_from_fast_path(&mut client);
     (client, server)
 }
 
-fn comes_back(test: &str, line: impl FnOnce() -> Line) {
+fn connection_is_reclaimed(test: &str, line: impl FnOnce() -> TestNetwork) {
     if let Some(reason) = net::missing_requirement() {
         return skip(test, &reason);
     }
@@ -112,86 +112,92 @@ fn comes_back(test: &str, line: impl FnOnce() -> Line) {
         ]
         .map(|reason| line.count(reason))
     };
-    let mut wanted = counts();
+    let mut expected_counts = counts();
     for ends in line.ends {
         let mut client = line.connect(ends);
-        ask_below(&mut client);
-        let mut server = ask_above(&mut client, REQUEST, || line.accept());
+        request_from_fast_path(&mut client);
+        let mut server = request_from_socket(&mut client, REQUEST, || line.accept());
         for round in 1..=4 {
             line.beat();
-            ask_below(&mut client);
-            ask_below(&mut client);
-            // On the same socket, each time with a larger offset.
+            request_from_fast_path(&mut client);
+            request_from_fast_path(&mut client);
+            // The socket is the same each time, but the offset of its sequence numbers grows.
             let request = if round == 2 {
                 upload()
             } else {
                 REQUEST.to_vec()
             };
-            server = ask_above(&mut client, &request, || server);
-            server = ask_above(&mut client, REQUEST, || server);
-            ask_below(&mut client);
-            // The close of the parked socket does not reach the client, and needs no reaction.
+            server = request_from_socket(&mut client, &request, || server);
+            server = request_from_socket(&mut client, REQUEST, || server);
+            request_from_fast_path(&mut client);
+            // The client does not notice that the parked socket closes, and need not react.
             if round == 3 {
-                // Not only dropped: a process that another test starts may hold the descriptor for a moment.
+                // `drop` alone is not enough: a process that another test starts may have a copy of the descriptor for
+                // a moment.
                 server.shutdown(Shutdown::Both).expect("closed");
-                server = ask_above(&mut client, REQUEST, || line.accept());
+                server = request_from_socket(&mut client, REQUEST, || line.accept());
             }
         }
-        ask_below(&mut client);
+        request_from_fast_path(&mut client);
         drop(client);
         assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
         let more = [14, 2, 6, 4, 0];
-        wanted
+        expected_counts
             .iter_mut()
             .zip(more)
             .for_each(|(all, more)| *all += more);
-        assert_eq!(counts(), wanted);
+        assert_eq!(counts(), expected_counts);
     }
     assert_eq!(line.level.control().meta_broken, 0);
 }
 
 #[test]
-fn it_comes_back_from_behind_native_xdp() {
-    let test = "it_comes_back_from_behind_native_xdp";
-    comes_back(test, || Line::cable(ProgramTier::Xdp));
+fn connection_is_reclaimed_from_kernel_at_native_xdp() {
+    let test = "connection_is_reclaimed_from_kernel_at_native_xdp";
+    connection_is_reclaimed(test, || TestNetwork::veth_pair(ProgramTier::Xdp));
 }
 
 #[test]
-fn it_comes_back_at_tc() {
-    comes_back("it_comes_back_at_tc", || Line::cable(ProgramTier::Tc));
+fn connection_is_reclaimed_from_kernel_at_tc() {
+    connection_is_reclaimed("connection_is_reclaimed_from_kernel_at_tc", || {
+        TestNetwork::veth_pair(ProgramTier::Tc)
+    });
 }
 
 #[test]
-fn it_comes_back_on_the_loopback_device() {
-    comes_back("it_comes_back_on_the_loopback_device", Line::loopback);
+fn connection_is_reclaimed_from_kernel_on_loopback() {
+    connection_is_reclaimed(
+        "connection_is_reclaimed_from_kernel_on_loopback",
+        TestNetwork::loopback,
+    );
 }
 
-/// The client reuses its port after its connection was reclaimed, while the server has not closed the old socket: it
-/// gets a challenge ACK, resets, and its next SYN is answered.
+/// After its connection was reclaimed, the client reuses its port while the server's old socket is still open: its SYN
+/// gets a challenge ACK, it sends a reset, and its next SYN is answered.
 #[test]
-fn who_begins_anew_after_the_way_back_is_challenged() {
-    let Some(line) = ready("who_begins_anew_after_the_way_back_is_challenged") else {
+fn syn_on_reclaimed_connection_gets_challenge_ack() {
+    let Some(line) = attached_line("syn_on_reclaimed_connection_gets_challenge_ack") else {
         return;
     };
     let mut client = line.connect(line.ends[0]);
-    ask_below(&mut client);
-    let server = ask_above(&mut client, REQUEST, || line.accept());
-    ask_below(&mut client);
+    request_from_fast_path(&mut client);
+    let server = request_from_socket(&mut client, REQUEST, || line.accept());
+    request_from_fast_path(&mut client);
     assert_eq!(line.count("tcp_taken_back"), 1);
     leftover::vanish(client);
     let mut again = line.connect(line.ends[0]);
-    ask_below(&mut again);
+    request_from_fast_path(&mut again);
     assert_eq!(line.count("tcp_challenge"), 1);
     drop(server);
 }
 
-/// The server sends keep-alive probes to a client that gets its responses from the fast path.
+/// The server sends keep-alive probes to a client whose requests are answered by the fast path.
 #[test]
-fn a_kept_socket_hears_that_its_client_lives() {
-    let Some(line) = ready("a_kept_socket_hears_that_its_client_lives") else {
+fn keep_alive_probe_of_parked_socket_is_acknowledged() {
+    let Some(line) = attached_line("keep_alive_probe_of_parked_socket_is_acknowledged") else {
         return;
     };
-    let (mut client, server) = kept_connection(&line);
+    let (mut client, server) = reclaimed_connection(&line);
     let second = Duration::from_secs(1);
     sockopt::set_tcp_keepidle(&server, second).expect("a time");
     sockopt::set_tcp_keepintvl(&server, second).expect("a time");
@@ -201,15 +207,15 @@ fn a_kept_socket_hears_that_its_client_lives() {
         line.beat();
         (line.count("drop_leftover") >= 3).then_some(())
     });
-    ask_below(&mut client);
-    let _server = ask_above(&mut client, REQUEST, || server);
+    request_from_fast_path(&mut client);
+    let _server = request_from_socket(&mut client, REQUEST, || server);
     assert_eq!(line.count("tcp_resumed"), 1);
 }
 
-/// Keep-alive probes for a client that was silent for the idle time are not acknowledged.
+/// If the client was silent for the idle timeout, keep-alive probes to it are not acknowledged.
 #[test]
-fn a_kept_socket_of_a_silent_client_is_ended() {
-    let Some(line) = ready("a_kept_socket_of_a_silent_client_is_ended") else {
+fn parked_socket_of_silent_client_is_reset() {
+    let Some(line) = attached_line("parked_socket_of_silent_client_is_reset") else {
         return;
     };
     // In units of about a second.
@@ -217,36 +223,36 @@ fn a_kept_socket_of_a_silent_client_is_ended() {
         .prepare(layout::SETTING_LEARN, 1, 1500)
         .expect("a time");
     line.beat();
-    let (_client, mut server) = kept_connection(&line);
+    let (_client, mut server) = reclaimed_connection(&line);
     let second = Duration::from_secs(1);
-    // The probe comes after the idle time.
+    // The probe is sent after the idle timeout.
     sockopt::set_tcp_keepidle(&server, second * 3).expect("a time");
     sockopt::set_socket_keepalive(&server, true).expect("a mode");
     let error = server.read(&mut [0]).expect_err("an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
 }
 
-/// Unsolicited data on a parked socket ends it, and does not reach the client.
+/// If a parked socket sends unsolicited data, it is reset; the data do not reach the client.
 #[test]
-fn a_kept_socket_that_speaks_is_ended() {
-    let Some(line) = ready("a_kept_socket_that_speaks_is_ended") else {
+fn parked_socket_that_sends_data_is_reset() {
+    let Some(line) = attached_line("parked_socket_that_sends_data_is_reset") else {
         return;
     };
-    let (mut client, mut server) = kept_connection(&line);
+    let (mut client, mut server) = reclaimed_connection(&line);
     server
         .write_all(b"HTTP/1.1 408 Request Timeout\r\n\r\n")
         .expect("sent");
     let error = server.read(&mut [0]).expect_err("an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
-    ask_below(&mut client);
-    let _server = ask_above(&mut client, REQUEST, || line.accept());
-    ask_below(&mut client);
+    request_from_fast_path(&mut client);
+    let _server = request_from_socket(&mut client, REQUEST, || line.accept());
+    request_from_fast_path(&mut client);
     assert_eq!(line.count("tcp_ended"), 1);
     assert_eq!(line.count("tcp_handed"), 2);
 }
 
-/// Sends the last request, and reads to the end.
-fn ask_last(client: &mut TcpStream) {
+/// Sends the last request, and reads to the end of the connection.
+fn send_last_request(client: &mut TcpStream) {
     let request = String::from_utf8(hot()).expect("text");
     let request = request.replace("X-Pad", "Connection: close\r\nX-Pad");
     client.write_all(request.as_bytes()).expect("sent");
@@ -255,15 +261,15 @@ fn ask_last(client: &mut TcpStream) {
     assert!(got.starts_with(b"HTTP/1.1 200 OK\r\n"));
 }
 
-/// A client that continues after the end is reset, and so is its parked socket.
+/// If a client sends more after the last response, it gets a reset, and so does its parked socket.
 #[test]
-fn a_reset_from_here_ends_the_kept_socket() {
-    let Some(line) = ready("a_reset_from_here_ends_the_kept_socket") else {
+fn reset_of_closed_connection_resets_parked_socket() {
+    let Some(line) = attached_line("reset_of_closed_connection_resets_parked_socket") else {
         return;
     };
     let mut client = line.connect(line.ends[0]);
-    let mut server = ask_above(&mut client, REQUEST, || line.accept());
-    ask_last(&mut client);
+    let mut server = request_from_socket(&mut client, REQUEST, || line.accept());
+    send_last_request(&mut client);
     client.write_all(REQUEST).expect("sent");
     let error = server.read(&mut [0]).expect_err("an end");
     assert_eq!(error.kind(), std::io::ErrorKind::ConnectionReset);
@@ -271,14 +277,14 @@ fn a_reset_from_here_ends_the_kept_socket() {
     assert_eq!(line.level.connections().parked, 0);
 }
 
-/// A client that resets its connection leaves no entry that needs a slot.
+/// If a client resets its connection, no entry is left that occupies a slot.
 #[test]
-fn a_reset_of_what_is_translated_ends_it() {
-    let Some(line) = ready("a_reset_of_what_is_translated_ends_it") else {
+fn client_reset_of_translated_connection_reaches_socket() {
+    let Some(line) = attached_line("client_reset_of_translated_connection_reaches_socket") else {
         return;
     };
-    let (mut client, server) = kept_connection(&line);
-    let mut server = ask_above(&mut client, REQUEST, || server);
+    let (mut client, server) = reclaimed_connection(&line);
+    let mut server = request_from_socket(&mut client, REQUEST, || server);
     assert_eq!(line.level.connections().parked, 1);
     socket2::SockRef::from(&client)
         .set_linger(Some(Duration::ZERO))
@@ -289,40 +295,42 @@ fn a_reset_of_what_is_translated_ends_it() {
     assert_eq!(line.level.connections().parked, 0);
 }
 
-/// The client reuses its port while the server has not closed yet.
+/// The client reuses its port while the server's old socket is still open.
 #[test]
-fn after_the_end_the_port_can_be_used_again() {
-    let Some(line) = ready("after_the_end_the_port_can_be_used_again") else {
+fn client_port_is_reusable_after_last_response() {
+    let Some(line) = attached_line("client_port_is_reusable_after_last_response") else {
         return;
     };
     let mut client = line.connect(line.ends[0]);
-    let mut server = ask_above(&mut client, REQUEST, || line.accept());
-    ask_last(&mut client);
+    let mut server = request_from_socket(&mut client, REQUEST, || line.accept());
+    send_last_request(&mut client);
     drop(client);
     assert_eq!(server.read(&mut [0]).expect("a clean end"), 0);
     line.beat();
     let mut client = line.connect(line.ends[0]);
     line.beat();
-    ask_below(&mut client);
+    request_from_fast_path(&mut client);
     drop(server);
 }
 
-/// Connections with parked sockets need the programs: while the level is detached they get new sockets.
+/// Connections with parked sockets need the programs. While the level is being detached, their requests are migrated to
+/// new sockets.
 #[test]
-fn while_the_level_goes_they_get_sockets_of_their_own() {
-    let Some(line) = ready("while_the_level_goes_they_get_sockets_of_their_own") else {
+fn draining_level_migrates_parked_connections_to_new_sockets() {
+    let Some(line) = attached_line("draining_level_migrates_parked_connections_to_new_sockets")
+    else {
         return;
     };
-    // One socket is parked, one is in use with translated numbers.
+    // One socket is parked; the other is in use with translated sequence numbers.
     let mut clients = [0, 1].map(|more| line.connect_from(CLIENT_PORT + more, line.ends[0]));
     let mut servers = Vec::new();
     for client in &mut clients {
-        let server = ask_above(client, REQUEST, || line.accept());
-        ask_below(client);
+        let server = request_from_socket(client, REQUEST, || line.accept());
+        request_from_fast_path(client);
         servers.push(server);
     }
     let used = servers.pop().expect("two");
-    servers.push(ask_above(&mut clients[1], REQUEST, || used));
+    servers.push(request_from_socket(&mut clients[1], REQUEST, || used));
     let is_any = || {
         line.server
             .enter(|| parked::has_parked(&line.level, |_| true))
@@ -331,28 +339,28 @@ fn while_the_level_goes_they_get_sockets_of_their_own() {
     line.level.set_mode(layout::MODE_DRAIN);
     let fresh = clients
         .each_mut()
-        .map(|client| ask_above(client, &hot(), || line.accept()));
+        .map(|client| request_from_socket(client, &hot(), || line.accept()));
     assert!(!is_any());
     // The new sockets need no translation.
     line.level.set_mode(layout::MODE_OFF);
     for (client, server) in clients.iter_mut().zip(fresh) {
-        let _server = ask_above(client, &hot(), || server);
+        let _server = request_from_socket(client, &hot(), || server);
     }
 }
 
 /// Idle connections are reset when the level is detached.
 #[test]
-fn what_is_left_is_ended_with_the_level() {
-    let Some(line) = ready("what_is_left_is_ended_with_the_level") else {
+fn detaching_level_resets_parked_connections() {
+    let Some(line) = attached_line("detaching_level_resets_parked_connections") else {
         return;
     };
-    let (mut client, server) = kept_connection(&line);
-    let mut server = ask_above(&mut client, REQUEST, || server);
+    let (mut client, server) = reclaimed_connection(&line);
+    let mut server = request_from_socket(&mut client, REQUEST, || server);
     let ended = line.server.enter(|| parked::end(&line.level, |_| true));
     assert_eq!(ended, 1);
     for stream in [&mut client, &mut server] {
         let error = stream.read(&mut [0]).expect_err("an end");
-        // A timeout would be reported as WouldBlock.
+        // A timeout would be reported as `WouldBlock`.
         assert_ne!(error.kind(), std::io::ErrorKind::WouldBlock);
     }
     assert!(

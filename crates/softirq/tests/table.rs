@@ -1,10 +1,10 @@
-//! Eviction: which slot of a full table a new connection takes.
+//! Eviction: the slot of a full bucket that a new connection takes.
 
 mod common;
 
-use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, SYN, Sent};
-use common::responses::{RESPONSES, Shelf};
+use common::bench::{Bench, FrameEffect, missing_bench_requirement};
+use common::frames::{self, ACK, SYN, SentSegment};
+use common::responses::{RESPONSES, TestPublisher};
 use lowroad_softirq::layout::{
     REASONS, STATE_CLOSING, STATE_DONE, STATE_HANDED, STATE_KERNEL, STATE_OPEN, connection,
     connection_bucket,
@@ -12,18 +12,20 @@ use lowroad_softirq::layout::{
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_wire::width::index;
 
-/// State and age, in units of 2^30 ns, of the first slots of each bucket; 0 is free, the rest are fresh.
-type Places = [(u32, u16); 4];
+/// State and age (in units of 2^30 ns) of the first slots of each bucket. State 0 is a free slot. The other slots have
+/// connections that were just used.
+type Slots = [(u32, u16); 4];
 
-/// The slots, the one that is evicted, and whether a live connection is lost.
-const CASES: [(Places, usize, bool); 12] = [
-    // A free slot.
+/// The slots, the index of the evicted one, and whether a live connection is lost.
+const CASES: [(Slots, usize, bool); 12] = [
+    // The first free slot; the slot of a connection that finished long ago counts as free.
     (
         [(STATE_OPEN, 0), (STATE_DONE, 9), (0, 0), (STATE_KERNEL, 9)],
         1,
         false,
     ),
-    // A connection finished long ago, before one that has just finished: its client may lack our FIN.
+    // A connection that finished long ago, rather than one that has just finished: the client of the latter may not
+    // have received the FIN yet.
     (
         [
             (STATE_KERNEL, 30),
@@ -34,7 +36,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         false,
     ),
-    // One that has just finished, before markers and live ones.
+    // A connection that has just finished, rather than markers and live connections.
     (
         [
             (STATE_OPEN, 30),
@@ -45,7 +47,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         false,
     ),
-    // The older of two markers, however old the others are.
+    // The older one of two markers, even if other connections are older.
     (
         [
             (STATE_OPEN, 40),
@@ -56,7 +58,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         false,
     ),
-    // One that exceeded the idle time, in any state.
+    // A connection that exceeded the idle timeout, in any state.
     (
         [
             (STATE_KERNEL, 2),
@@ -77,7 +79,7 @@ const CASES: [(Places, usize, bool); 12] = [
         0,
         false,
     ),
-    // Only live ones: the one that was idle for longest.
+    // If there are only live connections: the one that was idle for longest.
     (
         [
             (STATE_OPEN, 0),
@@ -108,7 +110,7 @@ const CASES: [(Places, usize, bool); 12] = [
         0,
         true,
     ),
-    // One seen by a processor with a faster clock is not idle.
+    // A connection whose last segment was processed by a processor with a faster clock is not idle.
     (
         [
             (STATE_OPEN, AHEAD),
@@ -119,7 +121,7 @@ const CASES: [(Places, usize, bool); 12] = [
         2,
         true,
     ),
-    // One with a socket with other numbers goes last, unless it exceeded the idle time.
+    // A connection whose parked socket has other sequence numbers is evicted last, unless it exceeded the idle timeout.
     (
         [
             (STATE_KERNEL | SHIFTED, 40),
@@ -142,18 +144,18 @@ const CASES: [(Places, usize, bool); 12] = [
     ),
 ];
 
-/// An age of -1: seen one unit ahead.
+/// An age of -1 unit: seen one unit in the future.
 const AHEAD: u16 = u16::MAX;
 
-/// Added to a state: the socket's numbers are behind.
+/// Added to a state: the sequence numbers of the socket are behind.
 const SHIFTED: u32 = 0x100;
 
-/// Fills every bucket: the two candidate buckets depend on a secret.
-fn fill(bench: &Bench, places: &Places) {
+/// Fills all buckets, since the two candidate buckets depend on a secret.
+fn fill(bench: &Bench, slots: &Slots) {
     let now = u16::try_from(unit_begun() >> 30 & 0xffff).expect("masked");
     let fresh = (STATE_OPEN, 0);
     let way = std::array::from_fn(|way| {
-        let (state, age) = *places.get(way).unwrap_or(&fresh);
+        let (state, age) = *slots.get(way).unwrap_or(&fresh);
         connection {
             tag: u32::from(state != 0),
             state: u8::try_from(state & !SHIFTED).expect("small"),
@@ -167,11 +169,11 @@ fn fill(bench: &Bench, places: &Places) {
     }
 }
 
-/// The time in ns, when the programs' clock, which is some ticks behind, is in the same unit.
+/// A time in ns at which the programs' clock, which is some ticks behind, is in the same unit.
 fn unit_begun() -> u64 {
     loop {
         let now_ns = lowroad_softirq::now_ns();
-        // Not near the boundary of a unit.
+        // Not near the boundary between two units.
         if (50_000_000..900_000_000).contains(&(now_ns % (1 << 30))) {
             return now_ns;
         }
@@ -183,7 +185,7 @@ fn open(bench: &Bench, port: u16) {
     open_from(bench, port, None);
 }
 
-/// From another IPv4 address, if one is given.
+/// Opens a connection, from this IPv4 address if one is given.
 fn open_from(bench: &Bench, port: u16, client: Option<u32>) {
     let moved = |mut frame: Vec<u8>| {
         if let Some(client) = client {
@@ -191,21 +193,21 @@ fn open_from(bench: &Bench, port: u16, client: Option<u32>) {
         }
         frame
     };
-    let mut sent = Sent {
+    let mut sent = SentSegment {
         port,
         flags: SYN,
         options: vec![2, 4, 5, 0xb4],
         window: 64_000,
-        ..Sent::default()
+        ..SentSegment::default()
     };
     let syn = moved(sent.frame());
-    let Did::Reply(reply) = bench.run(&syn) else {
+    let FrameEffect::Reply(reply) = bench.run(&syn) else {
         panic!("no SYN-ACK")
     };
     let isn = frames::receive(&reply, &syn).expect("a right answer").seq;
     (sent.seq, sent.ack, sent.flags) = (1, isn.wrapping_add(1), ACK);
     sent.options.clear();
-    assert_eq!(bench.run(&moved(sent.frame())), Did::Drop);
+    assert_eq!(bench.run(&moved(sent.frame())), FrameEffect::Drop);
 }
 
 /// Replaces the IPv4 source address of a frame.
@@ -214,7 +216,7 @@ fn move_to(frame: &mut [u8], client: u32) {
     let old = half(frame, 26) + half(frame, 28);
     frame[26..30].copy_from_slice(&client.to_be_bytes());
     let new = half(frame, 26) + half(frame, 28);
-    // RFC 1624: updates the checksums of the IPv4 header and of TCP.
+    // Updates the checksums of IPv4 header and TCP (RFC 1624).
     for at in [24, 50] {
         let mut sum = 0xffff - half(frame, at) + 2 * 0xffff - old + new;
         sum = (sum & 0xffff) + (sum >> 16);
@@ -229,60 +231,60 @@ fn evicted(bench: &Bench) -> u64 {
 }
 
 #[test]
-fn the_least_worth_goes() {
-    if let Some(reason) = lacks() {
-        return lowroad_testkit::skip("the_least_worth_goes", &reason);
+fn least_valuable_slot_is_evicted() {
+    if let Some(reason) = missing_bench_requirement() {
+        return lowroad_testkit::skip("least_valuable_slot_is_evicted", &reason);
     }
     let bench = Bench::new(ProgramTier::Tc);
     bench.namespace.enter(|| {
         bench.beat(0);
-        let mut shelf = Shelf::new(&bench.level);
+        let mut shelf = TestPublisher::new(&bench.level);
         let one = &RESPONSES[0];
         for key in one.keys() {
             shelf.publish(&bench.level, &key, &one.prepare(0), 3_600_000_000_000);
         }
-        for (port, (places, goes, is_loss)) in (30_000..).zip(CASES) {
-            fill(&bench, &places);
+        for (port, (slots, evicted_slot, is_loss)) in (30_000..).zip(CASES) {
+            fill(&bench, &slots);
             let before = evicted(&bench);
             open(&bench, port);
             let found = bench.connection(false, port).map(|(_, way, _)| way);
-            assert_eq!(found, Some(goes), "{places:?}");
+            assert_eq!(found, Some(evicted_slot), "{slots:?}");
             let lost = evicted(&bench) - before;
-            assert_eq!(lost, u64::from(is_loss), "{places:?}");
+            assert_eq!(lost, u64::from(is_loss), "{slots:?}");
         }
     });
 }
 
-/// The configured number of connections all find a slot: 152 bytes a connection.
+/// All of the configured number of connections find a slot, with 152 bytes for each.
 #[test]
-fn as_many_as_asked_for_have_room() {
-    if let Some(reason) = lacks() {
-        return lowroad_testkit::skip("as_many_as_asked_for_have_room", &reason);
+fn configured_number_of_connections_fits_table() {
+    if let Some(reason) = missing_bench_requirement() {
+        return lowroad_testkit::skip("configured_number_of_connections_fits_table", &reason);
     }
-    let wanted = std::env::var("LOWROAD_TABLE_CONNECTIONS").ok();
-    let wanted = wanted.map_or(32_768, |text| text.parse().expect("a number"));
-    let bench = Bench::with_room(ProgramTier::Tc, wanted);
+    let count = std::env::var("LOWROAD_TABLE_CONNECTIONS").ok();
+    let count = count.map_or(32_768, |text| text.parse().expect("a number"));
+    let bench = Bench::with_table_size(ProgramTier::Tc, count);
     let bytes = u64::from(bench.buckets()) * size_of::<connection_bucket>() as u64;
-    assert!(bytes <= 160 * u64::from(wanted.next_power_of_two()));
+    assert!(bytes <= 160 * u64::from(count.next_power_of_two()));
     bench.namespace.enter(|| {
         bench.beat(0);
-        let mut shelf = Shelf::new(&bench.level);
+        let mut shelf = TestPublisher::new(&bench.level);
         let one = &RESPONSES[0];
         for key in one.keys() {
             shelf.publish(&bench.level, &key, &one.prepare(0), 3_600_000_000_000);
         }
-        // No idle time ends while they arrive.
+        // The idle timeout must not expire while the connections are opened.
         bench.level.prepare(0, 3600, 1500).expect("keys");
-        for number in 0..wanted {
+        for number in 0..count {
             if number % 65_536 == 0 {
                 bench.beat(0);
             }
-            // There are more connections than one address has ports.
+            // One address has fewer ports than there are connections.
             let port = u16::try_from(1024 + number % 60_000).expect("a port");
             open_from(&bench, port, Some(0x0b00_0000 + number / 60_000));
         }
         assert_eq!(evicted(&bench), 0);
         let found = bench.level.connections();
-        assert_eq!(found.open, index(wanted));
+        assert_eq!(found.open, index(count));
     });
 }

@@ -1,12 +1,12 @@
-//! The rules of the level, segment by segment: `traces/*.txt`, run against the eBPF programs of both tiers, and against
-//! `lowroad-wire`, which states the same rules in Rust.
+//! The rules of the level, segment by segment: runs `traces/*.txt` with the eBPF programs of both tiers, and with
+//! `lowroad-wire`, which implements the same rules in Rust.
 
 mod common;
 
-use common::bench::{Bench, lacks};
+use common::bench::{Bench, missing_bench_requirement};
 use common::model::Model;
 use common::programs::Programs;
-use common::script::{self, Subject};
+use common::script::{self, TraceTarget};
 use lowroad_softirq::programs::loader::ProgramTier;
 
 const TRACES: [(&str, &str); 12] = [
@@ -24,7 +24,7 @@ const TRACES: [(&str, &str); 12] = [
     ("time_wait", include_str!("traces/time_wait.txt")),
 ];
 
-fn run_all(subject: &mut dyn Subject) -> Vec<String> {
+fn run_all(subject: &mut dyn TraceTarget) -> Vec<String> {
     let mut all = Vec::new();
     for (first_port, (name, text)) in (20_000..).step_by(100).zip(TRACES) {
         let (faults, count) = script::run(text, first_port, subject);
@@ -34,8 +34,8 @@ fn run_all(subject: &mut dyn Subject) -> Vec<String> {
     all
 }
 
-fn programs_follow(test: &str, tier: ProgramTier) {
-    if let Some(reason) = lacks() {
+fn program_follows_traces(test: &str, tier: ProgramTier) {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let bench = Bench::new(tier);
@@ -47,17 +47,17 @@ fn programs_follow(test: &str, tier: ProgramTier) {
 }
 
 #[test]
-fn the_xdp_program_follows_the_traces() {
-    programs_follow("the_xdp_program_follows_the_traces", ProgramTier::Xdp);
+fn xdp_program_follows_the_traces() {
+    program_follows_traces("xdp_program_follows_the_traces", ProgramTier::Xdp);
 }
 
 #[test]
-fn the_tc_program_follows_the_traces() {
-    programs_follow("the_tc_program_follows_the_traces", ProgramTier::Tc);
+fn tc_program_follows_the_traces() {
+    program_follows_traces("tc_program_follows_the_traces", ProgramTier::Tc);
 }
 
 #[test]
-fn the_rules_in_rust_follow_the_traces() {
+fn rust_model_follows_the_traces() {
     for tier in [ProgramTier::Tc, ProgramTier::Xdp] {
         let faults = run_all(&mut Model::new(tier));
         assert!(faults.is_empty(), "{}", faults.join("\n"));

@@ -1,13 +1,13 @@
-//! Trials of requests: their outcome is that of the real programs, and they leave the level unchanged.
+//! Trials of requests: their outcome is that of the attached programs, and they leave the level unchanged.
 
 mod common;
 
 use std::net::{IpAddr, SocketAddr};
 
-use common::bench::{Bench, lacks};
+use common::bench::{Bench, missing_bench_requirement};
 use common::frames::{ACK, PORT, PSH};
-use common::requests::{self, Draws};
-use common::responses::{RESPONSES, Shelf};
+use common::requests::{self, RandomSource};
+use common::responses::{RESPONSES, TestPublisher};
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::events::EventRing;
@@ -34,13 +34,13 @@ fn local(is_v6: bool) -> SocketAddr {
     SocketAddr::new(address, PORT)
 }
 
-/// A bench that learns, with the first response published.
-fn bench_with_one(tier: ProgramTier, is_v6: bool) -> (Bench, Shelf) {
+/// A bench whose level learns and has the first response published.
+fn bench_with_one(tier: ProgramTier, is_v6: bool) -> (Bench, TestPublisher) {
     let bench = Bench::new(tier);
     let settings = bench.level.control().settings;
     bench.level.set_settings(settings | layout::SETTING_LEARN);
     bench.beat(0);
-    let mut shelf = Shelf::new(&bench.level);
+    let mut shelf = TestPublisher::new(&bench.level);
     let key = RESPONSES[0].key_at(local(is_v6).ip());
     shelf.publish(&bench.level, &key, &RESPONSES[0].prepare(0), HOUR_NS);
     (bench, shelf)
@@ -59,9 +59,9 @@ fn traces(level: &SoftirqLevel) -> (Vec<u64>, Vec<u64>, usize, u32) {
 }
 
 #[test]
-fn what_is_tried_leaves_no_trace() {
-    if let Some(reason) = lacks() {
-        return lowroad_testkit::skip("what_is_tried_leaves_no_trace", &reason);
+fn trial_leaves_level_unchanged() {
+    if let Some(reason) = missing_bench_requirement() {
+        return lowroad_testkit::skip("trial_leaves_level_unchanged", &reason);
     }
     for (tier, is_v6) in BOTH {
         let (bench, _shelf) = bench_with_one(tier, is_v6);
@@ -90,12 +90,9 @@ fn what_is_tried_leaves_no_trace() {
 }
 
 #[test]
-fn a_request_that_goes_up_has_the_field_that_it_is_for() {
-    if let Some(reason) = lacks() {
-        return lowroad_testkit::skip(
-            "a_request_that_goes_up_has_the_field_that_it_is_for",
-            &reason,
-        );
+fn trial_of_punted_request_names_the_field() {
+    if let Some(reason) = missing_bench_requirement() {
+        return lowroad_testkit::skip("trial_of_punted_request_names_the_field", &reason);
     }
     let (bench, _shelf) = bench_with_one(ProgramTier::Tc, false);
     let trial = ProgramTrial::new(&bench.level, ProgramTier::Tc).expect("programs");
@@ -110,14 +107,14 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
         (long.as_str(), "up_long"),
     ] {
         let head = format!("GET /a HTTP/1.1\r\nHost: h\r\nAccept: */*\r\n{line}\r\nA: b\r\n\r\n");
-        let tried = trial
+        let outcome = trial
             .run_request(head.as_bytes(), local(false))
             .expect("a trial");
-        assert_eq!(tried.reason(), Some(reason), "{line}");
-        let field = tried.field.as_deref();
-        // While there are no lines yet, Host is missing anyway.
-        let wanted = (reason != "up_host").then_some(line);
-        assert_eq!(field, wanted, "{line}");
+        assert_eq!(outcome.reason(), Some(reason), "{line}");
+        let field = outcome.field.as_deref();
+        // A head without any field lines has the same outcome, so no line is named.
+        let expected = (reason != "up_host").then_some(line);
+        assert_eq!(field, expected, "{line}");
     }
     for (head, reason) in [
         ("POST / HTTP/1.1\r\nHost: h\r\n\r\n", "up_method"),
@@ -126,11 +123,11 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
         ("GET / HTTP/1.1\r\n\r\n", "up_host"),
         ("GET / HTTP/1.1\r\nHost: h\r\n\r\nx", "up_more"),
     ] {
-        let tried = trial
+        let outcome = trial
             .run_request(head.as_bytes(), local(false))
             .expect("a trial");
         assert_eq!(
-            (tried.reason(), tried.field),
+            (outcome.reason(), outcome.field),
             (Some(reason), None),
             "{head}"
         );
@@ -138,24 +135,24 @@ fn a_request_that_goes_up_has_the_field_that_it_is_for() {
 }
 
 #[test]
-fn drawn_requests_are_tried_as_they_are_answered() {
-    if let Some(reason) = lacks() {
-        return lowroad_testkit::skip("drawn_requests_are_tried_as_they_are_answered", &reason);
+fn trial_and_program_agree_on_random_requests() {
+    if let Some(reason) = missing_bench_requirement() {
+        return lowroad_testkit::skip("trial_and_program_agree_on_random_requests", &reason);
     }
     for (tier, is_v6) in [(ProgramTier::Xdp, false), (ProgramTier::Tc, true)] {
         let (bench, mut shelf) = bench_with_one(tier, is_v6);
         let trial = ProgramTrial::new(&bench.level, tier).expect("programs");
-        let mut draws = Draws::new(7);
+        let mut draws = RandomSource::new(7);
         let mut request = Vec::new();
         let (mut answered, mut others) = (0, 0);
         for case in 0..400u16 {
             bench.beat(0);
-            requests::draw(&mut draws, &mut request);
+            requests::write_random_request(&mut draws, &mut request);
             // A request must fit into one segment.
             if request.is_empty() || request.len() > 1400 {
                 continue;
             }
-            // Some are published, in one part or in two.
+            // Half of the answerable requests get a published response, of one segment or of two.
             if let Ok(reading) = key::read(&request, local(is_v6), IgnoredFields::default())
                 && case % 2 == 0
             {
@@ -164,10 +161,10 @@ fn drawn_requests_are_tried_as_they_are_answered() {
                 what.bytes.resize(what.bytes.len() + more, b'x');
                 shelf.publish(&bench.level, reading.key.as_bytes(), &what, HOUR_NS);
             }
-            let tried = trial.run_request(&request, local(is_v6)).expect("a trial");
+            let outcome = trial.run_request(&request, local(is_v6)).expect("a trial");
             let exit = exit_of(&bench, is_v6, 1024 + case, &request);
-            let said = tried.reason().unwrap_or("answer_hit");
-            assert_eq!(said, exit, "case {case}: {}", request.escape_ascii());
+            let trial_exit = outcome.reason().unwrap_or("answer_hit");
+            assert_eq!(trial_exit, exit, "case {case}: {}", request.escape_ascii());
             answered += u32::from(exit == "answer_hit");
             others += u32::from(exit != "answer_hit");
         }

@@ -1,5 +1,5 @@
-//! Random walks: a client that misbehaves in all ways, against the eBPF program and the rules in Rust at the same time.
-//! Both must do the same with every segment.
+//! Random walks: a client that misbehaves in all ways, with the eBPF program and the rules in Rust in parallel. Both
+//! must react to every segment in the same way.
 //!
 //! `LOWROAD_FUZZ_CASES` is the number of walks, `LOWROAD_FUZZ_SEED` the seed.
 
@@ -7,66 +7,66 @@ mod common;
 
 use std::hash::{Hash, Hasher};
 
-use common::bench::{Bench, Did, lacks};
-use common::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
+use common::bench::{Bench, FrameEffect, missing_bench_requirement};
+use common::frames::{self, ACK, FIN, PSH, RST, ReceivedSegment, SYN, SentSegment, URG};
 use common::model::Model;
 use common::programs::Programs;
-use common::requests::Draws;
+use common::requests::RandomSource;
 use common::responses::{REQUESTS, RESPONSES, Request};
-use common::script::{Subject, replies, without_nops};
+use common::script::{TraceTarget, replies, without_nops};
 use lowroad_softirq::layout::connection_bucket;
 use lowroad_softirq::programs::loader::ProgramTier;
 use lowroad_testkit::net::frame;
 
 const CLIENT_ISN: u32 = 0xffff_ff80;
 
-/// A segment with numbers relative to the initial ones of each side.
+/// A segment with numbers that are relative to the initial numbers of each side.
 #[derive(Clone, Debug)]
 struct Step {
-    sent: Sent,
+    sent: SentSegment,
     ack: u32,
 }
 
-/// One of the two subjects, and its initial sequence numbers.
+/// One of the two implementations, and the initial sequence numbers that it has chosen.
 struct Side<'s> {
-    subject: &'s mut dyn Subject,
+    subject: &'s mut dyn TraceTarget,
     isns: Vec<u32>,
 }
 
 impl Side<'_> {
-    /// The outcome in a form that is equal on both sides, and the replies.
-    fn take(&mut self, step: &Step) -> (String, Vec<Received>) {
+    /// Processes a segment. Returns the outcome as a text that must be equal for both implementations, and the replies.
+    fn take(&mut self, step: &Step) -> (String, Vec<ReceivedSegment>) {
         let mut sent = step.sent.clone();
         sent.ack = self.isns.last().unwrap_or(&0).wrapping_add(step.ack);
         let frame = sent.frame();
-        self.subject.reasons();
+        self.subject.take_reasons();
         let did = self.subject.frame(&frame);
-        let (mut told, mut all) = (String::new(), Vec::new());
+        let (mut text, mut all) = (String::new(), Vec::new());
         for reply in replies(&did).unwrap_or_default() {
             match frames::receive(reply, &frame) {
                 Ok(received) => {
                     let (received, which) = self.plain(received);
-                    told += &tell(&received, which);
+                    text += &describe(&received, which);
                     all.push(received);
                 }
-                Err(fault) => told += &format!("a wrong answer: {fault}"),
+                Err(fault) => text += &format!("a wrong answer: {fault}"),
             }
         }
         if all.is_empty() {
-            told += &match did {
-                Did::UpInstead(instead) => without_ack(instead, step.sent.is_v6),
+            text += &match did {
+                FrameEffect::UpInstead(instead) => without_ack(instead, step.sent.is_v6),
                 other => format!("{other:?}"),
             };
         }
-        (format!("{told} {:?}", self.subject.reasons()), all)
+        (format!("{text} {:?}", self.subject.take_reasons()), all)
     }
 
-    /// Converts to relative numbers, and finds the handshake that they belong to.
-    fn plain(&mut self, mut received: Received) -> (Received, Option<usize>) {
+    /// Makes the numbers of a reply relative, and finds the handshake to which they belong.
+    fn plain(&mut self, mut received: ReceivedSegment) -> (ReceivedSegment, Option<usize>) {
         if received.flags == SYN | ACK {
             self.isns.push(received.seq);
         }
-        // Connections of one walk have different initial numbers: the nearest one is meant.
+        // The connections of a walk have different initial numbers, and the nearest one is the right one.
         let near = |isn: &u32| received.seq.wrapping_sub(*isn).wrapping_add(100_000) < 200_000;
         let which = self.isns.iter().rposition(near);
         received.seq = received
@@ -74,7 +74,7 @@ impl Side<'_> {
             .wrapping_sub(which.map_or(0, |which| self.isns[which]));
         received.ack = received.ack.wrapping_sub(CLIENT_ISN);
         received.options = without_nops(&received.options);
-        // The clocks differ.
+        // The clocks of both implementations differ.
         if let Some(at) = received
             .payload
             .windows(5)
@@ -86,7 +86,7 @@ impl Side<'_> {
     }
 }
 
-fn tell(received: &Received, which: Option<usize>) -> String {
+fn describe(received: &ReceivedSegment, which: Option<usize>) -> String {
     let mut hasher = std::hash::DefaultHasher::new();
     received.payload.hash(&mut hasher);
     format!(
@@ -101,7 +101,8 @@ fn tell(received: &Received, which: Option<usize>) -> String {
     )
 }
 
-/// Removes our numbers from a correct frame, since they differ.
+/// Clears the acknowledgement number of a frame, which differs between the implementations; its checksums must be
+/// correct.
 fn without_ack(mut frame: Vec<u8>, is_v6: bool) -> String {
     let segment = frame::segment(&frame).expect("a segment");
     assert!(frame::checksums_hold(&frame, &segment), "{frame:02x?}");
@@ -111,31 +112,31 @@ fn without_ack(mut frame: Vec<u8>, is_v6: bool) -> String {
     format!("instead {frame:02x?}")
 }
 
-/// The client's knowledge of sequence numbers.
+/// The sequence numbers that the client knows.
 #[derive(Default)]
 struct Guess {
-    /// Candidates for the next numbers of both sides.
+    /// Candidates for the next sequence number of the client, and of the server.
     seqs: Vec<u32>,
     acks: Vec<u32>,
-    /// Whether it mostly requests responses of several segments.
-    wants_long: bool,
-    /// Whether its segments have timestamps, regardless of its SYN.
+    /// Whether the client mostly requests responses of several segments.
+    prefers_long_responses: bool,
+    /// Whether its segments have timestamps, whatever its SYN had.
     has_timestamps: bool,
-    /// The last request that was answered in several segments.
+    /// The last response of several segments.
     flight: Option<Flight>,
 }
 
-/// A response of several segments: the numbers at which its parts begin, and its end.
+/// A response of several segments: the sequence numbers at which the segments begin, and the end.
 struct Flight {
     edges: Vec<u32>,
-    /// The end of the request, and its bytes.
+    /// The sequence number after the request, and the bytes of the request.
     rcv_nxt: u32,
     request: Vec<u8>,
-    /// The last acknowledgement.
+    /// The last acknowledgement of the client.
     acked: u32,
 }
 
-fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize) -> Step {
+fn step(draws: &mut RandomSource, guess: &mut Guess, is_v6: bool, port: u16, at: usize) -> Step {
     const FLAGS: [u8; 12] = [
         ACK,
         ACK,
@@ -150,13 +151,13 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
         URG | ACK,
         PSH,
     ];
-    let mut sent = Sent {
+    let mut sent = SentSegment {
         is_v6,
         port,
         window: 64_000,
-        ..Sent::default()
+        ..SentSegment::default()
     };
-    // A walk begins with a SYN; later ones may reopen or disturb the connection.
+    // A walk begins with a SYN; later SYNs may reopen or disturb the connection.
     if at == 0 || draws.once_in(20) {
         let options: [&[u8]; 4] = [
             &[2, 4, 5, 0xb4],
@@ -187,7 +188,7 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
         }
         return step;
     }
-    if guess.wants_long && guess.flight.is_none() && !draws.once_in(4) {
+    if guess.prefers_long_responses && guess.flight.is_none() && !draws.once_in(4) {
         return long_step(draws, guess, sent);
     }
     sent.flags = if draws.once_in(30) {
@@ -195,8 +196,8 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
     } else {
         FLAGS[draws.below(FLAGS.len())]
     };
-    let pick = |draws: &mut Draws, from: &[u32]| match draws.below(8) {
-        // Mostly the latest.
+    let pick = |draws: &mut RandomSource, from: &[u32]| match draws.below(8) {
+        // Mostly the latest number.
         0..=4 => *from.last().expect("after the SYN"),
         5..=6 => from[draws.below(from.len())],
         _ => from[draws.below(from.len())]
@@ -210,7 +211,7 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
             .bytes
             .as_bytes()
             .to_vec();
-        // Answerable requests, more often.
+        // Requests with a stored response, in half of all cases.
         if draws.once_in(2) {
             sent.payload = REQUESTS[draws.below(3)].bytes.as_bytes().to_vec();
         }
@@ -226,8 +227,8 @@ fn step(draws: &mut Draws, guess: &mut Guess, is_v6: bool, port: u16, at: usize)
     Step { sent, ack }
 }
 
-/// A well-formed request for a response of several segments.
-fn long_step(draws: &mut Draws, guess: &mut Guess, mut sent: Sent) -> Step {
+/// A valid request for a response of several segments.
+fn long_step(draws: &mut RandomSource, guess: &mut Guess, mut sent: SentSegment) -> Step {
     let is_long = |one: &&Request| one.name.ends_with(|last: char| last.is_ascii_digit());
     let long: Vec<&Request> = REQUESTS.iter().filter(is_long).collect();
     sent.payload = long[draws.below(long.len())].bytes.as_bytes().to_vec();
@@ -240,13 +241,13 @@ fn long_step(draws: &mut Draws, guess: &mut Guess, mut sent: Sent) -> Step {
     }
 }
 
-/// A client's segment during a flight: an acknowledgement, a duplicate, a retransmission after a timeout, or the next
-/// request.
-fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
+/// A segment of the client while it receives a response of several segments: an acknowledgement, a duplicate, a
+/// retransmission, or the next request.
+fn flight_step(draws: &mut RandomSource, flight: &mut Flight, mut sent: SentSegment) -> Step {
     let last = u8::try_from(draws.below(256)).expect("below");
     let next = REQUESTS[draws.below(REQUESTS.len())].bytes.as_bytes();
     let before = match draws.below(12) {
-        // An acknowledgement of a part.
+        // An acknowledgement of some segments.
         0..=4 => {
             flight.acked = flight.edges[draws.below(flight.edges.len())];
             if draws.once_in(4) {
@@ -257,9 +258,9 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
             }
             0
         }
-        // A duplicate.
+        // A duplicate acknowledgement.
         5..=7 => 0,
-        // The last byte of its request, sometimes with more data.
+        // A retransmission of the last byte of its request, sometimes with more data.
         8 | 9 => {
             sent.payload = vec![last];
             if draws.once_in(3) {
@@ -267,7 +268,7 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
             }
             1
         }
-        // The whole request.
+        // A retransmission of the whole request.
         10 => {
             sent.payload.clone_from(&flight.request);
             if draws.once_in(4) {
@@ -297,21 +298,21 @@ fn flight_step(draws: &mut Draws, flight: &mut Flight, mut sent: Sent) -> Step {
 }
 
 /// Updates the client's knowledge from the replies to its segment.
-fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
-    for received in came {
+fn learn(step: &Step, replied: &[ReceivedSegment], guess: &mut Guess) {
+    for received in replied {
         let len = u32::try_from(received.payload.len()).expect("short");
         let fin = u32::from(received.flags & (FIN | SYN) != 0);
         guess.acks.push(received.seq.wrapping_add(len + fin));
         guess.seqs.push(received.ack);
     }
-    let [first, .., last] = came else {
+    let [first, .., last] = replied else {
         return;
     };
     let is_of_known = |flight: &Flight| flight.edges.contains(&first.seq);
     if guess.flight.as_ref().is_some_and(is_of_known) {
         return;
     }
-    let mut edges: Vec<u32> = came.iter().map(|part| part.seq).collect();
+    let mut edges: Vec<u32> = replied.iter().map(|part| part.seq).collect();
     let len = u32::try_from(last.payload.len()).expect("short");
     // The end without FIN, then with it.
     edges.push(last.seq.wrapping_add(len));
@@ -319,7 +320,7 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
         last.seq
             .wrapping_add(len + u32::from(last.flags & FIN != 0)),
     );
-    // A flight withholds the acknowledgement of one byte.
+    // With a response of several segments, the acknowledgement of the last byte of the request is withheld.
     let rcv_nxt = first.ack.wrapping_add(1);
     guess.seqs.push(rcv_nxt);
     guess.flight = Some(Flight {
@@ -330,10 +331,10 @@ fn learn(step: &Step, came: &[Received], guess: &mut Guess) {
     });
 }
 
-/// In the layout of all stacks, the client's clock first.
+/// Timestamps in the layout that all stacks use; the client's clock is the first value.
 const TIMESTAMPS: &[u8] = &[1, 1, 8, 10, 0, 0, 1, 2, 0, 0, 3, 4];
 
-/// Changes between segments. The program has only the latest of the settings.
+/// Changes of settings and responses between segments. For the programs, only the last of the settings applies.
 const ACTS: [&str; 15] = [
     "mode drain",
     "mode serve",
@@ -352,46 +353,46 @@ const ACTS: [&str; 15] = [
     "strict",
 ];
 
-/// Both subjects on the same bench, and counters.
+/// Runs both implementations on the same bench.
 struct Walks<'b> {
     tier: ProgramTier,
     bench: &'b Bench,
     programs: Programs<'b>,
-    draws: Draws,
-    /// Publishes all responses.
+    draws: RandomSource,
+    /// The act that publishes all responses.
     publish_all: Vec<&'static str>,
     steps: u64,
-    /// Segments answered with several.
+    /// Number of segments that were answered with several.
     flights: u64,
 }
 
 impl Walks<'_> {
     fn walk(&mut self, walk: u64) {
         self.bench.beat(0);
-        // Entries of other walks would make cookies valid.
+        // Entries of earlier walks would make cookies valid.
         self.bench.clear_half_open();
         let is_v6 = self.draws.once_in(3);
         let port = u16::try_from(10_000 + walk % 40_000).expect("below");
         let mut model = Model::new(self.tier);
-        // The programs keep their responses between walks.
-        assert!(model.act(&self.publish_all, is_v6, port));
-        let is_apart = self.programs.hands_over_apart();
-        let subjects: [&mut dyn Subject; 2] = [&mut self.programs, &mut model];
+        // The programs keep their responses between walks; the model is new.
+        assert!(model.carry_out(&self.publish_all, is_v6, port));
+        let is_apart = self.programs.migrates_in_second_program();
+        let subjects: [&mut dyn TraceTarget; 2] = [&mut self.programs, &mut model];
         let mut sides = subjects.map(|subject| Side {
             subject,
             isns: Vec::new(),
         });
         let (mut guess, mut history) = (Guess::default(), Vec::new());
-        guess.wants_long = self.draws.once_in(2);
+        guess.prefers_long_responses = self.draws.once_in(2);
         guess.has_timestamps = self.draws.once_in(2);
         let changes = self.draws.once_in(4);
-        let more = if guess.wants_long { 20 } else { 0 };
+        let more = if guess.prefers_long_responses { 20 } else { 0 };
         for at in 0..2 + more + self.draws.below(14) {
             if changes && self.draws.once_in(4) {
-                let act = self.draws.of(&ACTS);
+                let act = self.draws.choose(&ACTS);
                 let words: Vec<&str> = act.split(' ').collect();
                 for side in &mut sides {
-                    assert!(side.subject.act(&words, is_v6, port));
+                    assert!(side.subject.carry_out(&words, is_v6, port));
                 }
                 history.push(format!("do {act}"));
             }
@@ -400,18 +401,18 @@ impl Walks<'_> {
             if guess.has_timestamps && step.sent.flags & SYN == 0 && !self.draws.once_in(20) {
                 step.sent.options = [TIMESTAMPS, &step.sent.options].concat();
             }
-            let [(program, came), (rules, _)] = sides.each_mut().map(|side| side.take(&step));
+            let [(program, replied), (rules, _)] = sides.each_mut().map(|side| side.take(&step));
             history.push(format!("{step:?}\n   -> {program}"));
-            // The program behind drops it, which is not tried here.
+            // At the XDP tier, the TC program drops the segment, but it is not run here.
             let is_for_other = is_apart && program == "Up []" && rules == "Drop [\"drop_early\"]";
             assert!(
                 is_for_other || program == rules,
                 "walk {walk}, the rules say {rules}, after\n{}",
                 history.join("\n")
             );
-            learn(&step, &came, &mut guess);
+            learn(&step, &replied, &mut guess);
             self.steps += 1;
-            self.flights += u64::from(came.len() > 1);
+            self.flights += u64::from(replied.len() > 1);
         }
         let [program, rules] = sides.each_mut().map(|side| side.subject.state(is_v6, port));
         assert_eq!(
@@ -423,7 +424,7 @@ impl Walks<'_> {
         if changes {
             // Settings and responses may have changed.
             self.programs.reset();
-            assert!(self.programs.act(&self.publish_all, is_v6, port));
+            assert!(self.programs.carry_out(&self.publish_all, is_v6, port));
         }
         if let Some((index, _, _)) = self.bench.connection(is_v6, port) {
             self.bench.set_bucket(index, &connection_bucket::default());
@@ -431,8 +432,8 @@ impl Walks<'_> {
     }
 }
 
-fn walks_end_alike(test: &str, tier: ProgramTier, seed: u64) {
-    if let Some(reason) = lacks() {
+fn walks_agree(test: &str, tier: ProgramTier, seed: u64) {
+    if let Some(reason) = missing_bench_requirement() {
         return lowroad_testkit::skip(test, &reason);
     }
     let number = |name: &str, otherwise: u64| {
@@ -446,13 +447,13 @@ fn walks_end_alike(test: &str, tier: ProgramTier, seed: u64) {
             tier,
             programs: Programs::new(&bench, tier),
             bench: &bench,
-            draws: Draws::new(number("LOWROAD_FUZZ_SEED", seed)),
+            draws: RandomSource::new(number("LOWROAD_FUZZ_SEED", seed)),
             publish_all: std::iter::once("publish").chain(names).collect(),
             steps: 0,
             flights: 0,
         };
         walks.programs.reset();
-        assert!(walks.programs.act(&walks.publish_all, false, 0));
+        assert!(walks.programs.carry_out(&walks.publish_all, false, 0));
         for walk in 0..count {
             walks.walk(walk);
         }
@@ -462,18 +463,18 @@ fn walks_end_alike(test: &str, tier: ProgramTier, seed: u64) {
 }
 
 #[test]
-fn the_tc_program_and_the_rules_walk_alike() {
-    walks_end_alike(
-        "the_tc_program_and_the_rules_walk_alike",
+fn tc_program_and_rust_model_agree_on_random_walks() {
+    walks_agree(
+        "tc_program_and_rust_model_agree_on_random_walks",
         ProgramTier::Tc,
         4,
     );
 }
 
 #[test]
-fn the_xdp_program_and_the_rules_walk_alike() {
-    walks_end_alike(
-        "the_xdp_program_and_the_rules_walk_alike",
+fn xdp_program_and_rust_model_agree_on_random_walks() {
+    walks_agree(
+        "xdp_program_and_rust_model_agree_on_random_walks",
         ProgramTier::Xdp,
         5,
     );

@@ -1,8 +1,8 @@
-//! The budget of a page while it is rendered: memory for its values and output, and time. Independent of templates and
-//! databases; `budget_guards` checks it before values grow.
+//! The budget of a page that is being rendered: memory for its values and output, and time. Independent of templates
+//! and databases; `budget_guards` checks the budget before values grow.
 //!
-//! Rendering runs on one thread without waiting, so the thread's memory counter ([`lowroad_handler::memory`]) is the
-//! page's. The budget is only checked beforehand: allocations that have happened are not refused.
+//! Rendering runs on one thread without waiting, so the memory counter of the thread ([`lowroad_handler::memory`])
+//! measures the page. The budget is only checked in advance: it does not make allocations fail.
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -13,28 +13,28 @@ use lowroad_handler::memory::allocated_bytes;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-/// Bytes of a list item and its overhead.
+/// Bytes of a list item, with overhead.
 const ITEM_LEN: usize = 64;
-/// Bytes of a number as text.
+/// The upper bound for a number as text, in bytes.
 const NUMBER_LEN: usize = 48;
 
-/// How long a page may be rendered at a time. A step of the template engine can take long, and occupies a thread that
-/// other pages wait for.
+/// Time limit for rendering a page without interruption. A single step of the template engine can take long, and
+/// occupies a thread that other pages need.
 pub const TIME_MAX: Duration = Duration::from_secs(30);
 
-/// Checks that skip the clock.
+/// The number of checks in a row that do not read the clock.
 const UNCLOCKED_MAX: u32 = 15;
 
-/// Pages that exceeded their memory.
+/// The number of pages that exceeded their memory limit.
 static OVER_MEMORY: AtomicU64 = AtomicU64::new(0);
 
 struct RenderBudget {
     len_max: usize,
-    held_before: isize,
+    allocated_before: isize,
     deadline: Instant,
-    /// Checks until the next look at the clock.
+    /// The number of checks until the clock is read again.
     checks_until_clock: u32,
-    /// Left operands of operators with their right operand still to come.
+    /// A stack of left operands whose operator's right operand is not evaluated yet.
     left: Vec<Value>,
 }
 
@@ -42,29 +42,29 @@ thread_local! {
     static CURRENT: RefCell<Option<RenderBudget>> = const { RefCell::new(None) };
 }
 
-/// Runs `render` with this budget of bytes and time.
+/// Runs `render` with a budget of `len_max` bytes and this time.
 pub fn with_budget<T>(len_max: usize, time: Duration, render: impl FnOnce() -> T) -> T {
     let budget = RenderBudget {
         len_max,
-        held_before: allocated_bytes(),
+        allocated_before: allocated_bytes(),
         deadline: Instant::now() + time,
         checks_until_clock: 0,
         left: Vec::new(),
     };
-    // Rendering does not wait, so the thread serves one page until it is done.
+    // Rendering does not wait, so the thread renders no other page until this one is done.
     CURRENT.set(Some(budget));
     let rendered = render();
     CURRENT.set(None);
     rendered
 }
 
-/// The bytes left to this thread's page.
+/// The bytes that the page on this thread may still use.
 fn room() -> usize {
     CURRENT.with_borrow(|current| match current {
         Some(budget) => {
-            // Freeing memory from before the page makes the difference negative.
+            // If memory from before the page is freed, the difference is negative.
             let used = allocated_bytes()
-                .wrapping_sub(budget.held_before)
+                .wrapping_sub(budget.allocated_before)
                 .max(0)
                 .cast_unsigned();
             budget.len_max.saturating_sub(used)
@@ -73,7 +73,7 @@ fn room() -> usize {
     })
 }
 
-/// Whether this thread's page has used up its time.
+/// Whether the page on this thread has used up its time.
 pub fn is_late() -> bool {
     CURRENT.with_borrow(|it| {
         it.as_ref()
@@ -81,7 +81,8 @@ pub fn is_late() -> bool {
     })
 }
 
-/// Whether to look at the clock now. Reading it costs more than the rest of a check, and checks are frequent.
+/// Whether this check must read the clock. Checks are frequent, and reading the clock costs more than the rest of a
+/// check.
 fn is_clock_due() -> bool {
     CURRENT.with_borrow_mut(|current| {
         current.as_mut().is_some_and(|budget| {
@@ -96,44 +97,47 @@ fn is_clock_due() -> bool {
     })
 }
 
-/// Checks that the page may use this many more bytes, and has time left.
+/// Checks that the page may use `len` more bytes and has time left.
 ///
 /// # Errors
-/// It may not; the error is to be propagated.
+/// The budget is exhausted; the error must be propagated.
 pub fn check(len: usize) -> Result<(), Error> {
-    // Memory is checked at each call, the time at every 16th.
+    // Memory is checked in every call, the time in every 16th.
     if is_clock_due() && is_late() {
         let reason = "the page takes too long to render: let it do less";
         return Err(Error::new(ErrorKind::InvalidOperation, reason));
     }
     let room = room();
-    // Most values are small or 0 bytes long. An exhausted budget must refuse those too, so that rendering ends.
+    // `len` is mostly small or 0. If the budget is exhausted, these calls must fail, too, so that rendering ends.
     if len <= room && room > 0 {
         return Ok(());
     }
-    count();
+    count_over_memory();
     let len_max = CURRENT.with_borrow(|it| it.as_ref().map_or(0, |budget| budget.len_max));
-    Err(Error::new(ErrorKind::InvalidOperation, reason(len_max)))
+    Err(Error::new(
+        ErrorKind::InvalidOperation,
+        over_memory_message(len_max),
+    ))
 }
 
-/// The operator's message for a page that exceeds its memory.
-pub fn reason(len_max: usize) -> String {
+/// The message for the operator about a page that exceeds its memory limit.
+pub fn over_memory_message(len_max: usize) -> String {
     format!(
         "the page takes more memory than {len_max} bytes: reduce its output, or raise memory of the route"
     )
 }
 
-/// Counts a page that exceeded its memory.
-pub fn count() {
+/// Counts a page that exceeded its memory limit.
+pub fn count_over_memory() {
     OVER_MEMORY.fetch_add(1, Relaxed);
 }
 
-/// The number of pages that exceeded their memory.
+/// The number of pages that exceeded their memory limit.
 pub fn over_memory() -> u64 {
     OVER_MEMORY.load(Relaxed)
 }
 
-/// Stores the left operand of an operator.
+/// Pushes the left operand of an operator.
 pub fn push(left: &Value) {
     CURRENT.with_borrow_mut(|current| {
         if let Some(budget) = current {
@@ -142,27 +146,27 @@ pub fn push(left: &Value) {
     });
 }
 
-/// Takes the left operand of the operator with the right operand now evaluated.
+/// Pops the left operand of the operator whose right operand has just been evaluated.
 pub fn pop() -> Option<Value> {
     CURRENT.with_borrow_mut(|current| current.as_mut()?.left.pop())
 }
 
-/// Bytes of a value as text. The count stops beyond the room left.
+/// The length of a value as text. Counting stops once it exceeds the remaining budget.
 pub fn text_len(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
         ValueKind::Undefined | ValueKind::None | ValueKind::Bool | ValueKind::Number => NUMBER_LEN,
-        // Other values are formatted without storing the text, only to count it.
+        // Other values are formatted only to count their length; the text is not stored.
         _ => written_len(format_args!("{value}"), str::len),
     }
 }
 
-/// Bytes of a value as pretty-printed text, with quotes around strings.
+/// The length of a value as pretty-printed text, with quotes around strings.
 pub fn pretty_len(value: &Value) -> usize {
     written_len(format_args!("{value:#?}"), str::len)
 }
 
-/// Bytes of a value as JSON, compact or pretty-printed.
+/// The upper bound for the length of a value as JSON, compact or pretty-printed.
 pub fn json_len(value: &Value, pretty: bool) -> usize {
     match value.as_str() {
         Some(text) => json_text_len(text),
@@ -171,7 +175,7 @@ pub fn json_len(value: &Value, pretty: bool) -> usize {
     }
 }
 
-/// Bytes of a text as JSON; characters like `<` take six bytes, as `\u003c`.
+/// The length of a text within JSON; characters such as `<` take six bytes (`\u003c`).
 fn json_text_len(text: &str) -> usize {
     let escaped = |byte: &u8| byte.is_ascii_control() || b"<>&'".contains(byte);
     let quoted = |byte: &u8| matches!(byte, b'"' | b'\\');
@@ -183,18 +187,17 @@ fn json_text_len(text: &str) -> usize {
     text.bytes().map(len).sum()
 }
 
-/// Bytes of a list of a value's items; 0 for values without items.
+/// The memory of a list of a value's items; 0 for values without items.
 pub fn list_len(value: &Value) -> usize {
     items(value).saturating_mul(ITEM_LEN)
 }
 
-/// The number of a value's items. The count stops beyond the room left.
+/// The number of a value's items. Counting stops once they exceed the remaining budget.
 pub fn items(value: &Value) -> usize {
     match value.kind() {
         ValueKind::String => value.as_str().map_or(0, str::len),
-        // Iterators without a known length are counted up to the room left.
         ValueKind::Seq | ValueKind::Map | ValueKind::Iterable => value.len().unwrap_or_else(|| {
-            // Items of an iterator without a length are counted by iterating, which must end for an endless one.
+            // An iterator without a known length is counted by iterating; the limit ends endless ones.
             let max = (room() / ITEM_LEN).saturating_add(1);
             value.try_iter().map_or(0, |items| items.take(max).count())
         }),
@@ -202,13 +205,13 @@ pub fn items(value: &Value) -> usize {
     }
 }
 
-/// Bytes of all items as text.
+/// The total length of all items as text.
 pub fn texts_len(value: &Value) -> usize {
     let max = room();
     let mut sum = 0;
     for item in value.try_iter().into_iter().flatten() {
         sum += text_len(&item);
-        // Stops early: the sum of a hostile list may take long to compute.
+        // Stops early, since the length of a hostile list can take long to compute.
         if sum > max {
             break;
         }
@@ -216,7 +219,7 @@ pub fn texts_len(value: &Value) -> usize {
     sum
 }
 
-/// Counts the length of written text by `len_of`, until it exceeds the room left.
+/// Sums `len_of` over the written text, until the sum exceeds the remaining budget.
 pub fn written_len(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> usize {
     struct BudgetCounter {
         len: usize,
@@ -237,7 +240,7 @@ pub fn written_len(text: std::fmt::Arguments<'_>, len_of: fn(&str) -> usize) -> 
         max: room(),
         len_of,
     };
-    // An error only means that the room is used up.
+    // An error only means that the remaining budget was exceeded.
     let _ = count.write_fmt(text);
     count.len
 }
@@ -247,7 +250,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_page_has_so_much_time() {
+    fn check_fails_after_deadline() {
         assert!(with_budget(1, TIME_MAX, || check(0)).is_ok());
         let late = with_budget(1, Duration::ZERO, || check(0)).expect_err("it is late");
         assert!(late.to_string().contains("too long"), "{late}");

@@ -1,5 +1,5 @@
-//! Checks of the budget while a page is rendered: at operators and loops, where `template_budget` inserts calls; for
-//! output; and in the engine's filters, each of which first computes an upper bound of its result's size.
+//! Checks the budget while a page is rendered: at operators and loops, where `template_budget` has inserted calls; when
+//! a value is written; and in the engine's filters, after computing an upper bound for the size of their result.
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind};
 use minijinja::{Environment, Error, State, filters, functions};
@@ -9,7 +9,7 @@ use super::budget::{self, check, items, list_len, pretty_len, text_len, texts_le
 /// The longest escape sequence of one character.
 const ESCAPED_LEN_MAX: usize = 6;
 
-/// Adds the checks to an environment.
+/// Adds the checks to a template environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("_lowroad_step", || check(0).map(|()| Value::from("")));
     environment.add_filter("_lowroad_made", |value: Value| check(0).map(|()| value));
@@ -17,7 +17,7 @@ pub fn add_to(environment: &mut Environment<'_>) {
         check(debug_len(state, &args))?;
         Ok::<_, Error>(functions::debug(state, args))
     });
-    // The left operand is evaluated first, so a stack matches nested operators.
+    // The left operand is evaluated first, so a stack also fits nested operators.
     environment.add_filter("_lowroad_left", |left: Value| {
         budget::push(&left);
         left
@@ -31,18 +31,18 @@ pub fn add_to(environment: &mut Environment<'_>) {
     lists(environment);
 }
 
-/// Checks that a value may be written, escaped unless it is marked as safe.
+/// Checks that a value may be written; it is escaped unless marked as safe.
 pub fn emit(value: &Value) -> Result<(), Error> {
     check(escaped_len(value))
 }
 
-/// An upper bound of the result's size of an operator on two values.
+/// Returns an upper bound for the size of an operator's result.
 type BinarySizeBound = fn(&Value, &Value) -> usize;
-/// An upper bound of the result's size of a filter's arguments; the first is the filtered value.
+/// Returns an upper bound for the size of a filter's result; the first argument is the filtered value.
 type FilterSizeBound = fn(&[Value]) -> usize;
 
 fn operator(environment: &mut Environment<'_>, name: &'static str, len: BinarySizeBound) {
-    // The left operand was evaluated before, so it lies on the stack of `push`.
+    // The left operand was evaluated before and pushed.
     environment.add_filter(name, move |right: Value| {
         if let Some(left) = budget::pop() {
             check(len(&left, &right))?;
@@ -58,7 +58,7 @@ fn is_list(value: &Value) -> bool {
 fn add_len(left: &Value, right: &Value) -> usize {
     match (left.kind(), right.kind()) {
         (ValueKind::String, ValueKind::String) => text_len(left).saturating_add(text_len(right)),
-        // The engine concatenates lists lazily, but then as a whole.
+        // The engine concatenates lists lazily, but when the result is used, all items are copied.
         _ if is_list(left) && is_list(right) => list_len(left).saturating_add(list_len(right)),
         _ => 0,
     }
@@ -73,33 +73,33 @@ fn mul_len(left: &Value, right: &Value) -> usize {
         };
         len.saturating_mul(times.as_usize().unwrap_or(0))
     };
-    // Either operand may be the number.
+    // Either operand can be the number.
     repeated_len(left, right).max(repeated_len(right, left))
 }
 
-/// Bytes of a value as written.
+/// The length of a value when written.
 fn escaped_len(value: &Value) -> usize {
     // The characters that the engine escapes in HTML.
     let special = |byte: &u8| matches!(byte, b'<' | b'>' | b'&' | b'"' | b'\'' | b'/');
     match value.as_str() {
         Some(text) if !value.is_safe() => {
-            // Each special byte takes up to five more bytes than itself.
+            // A special byte becomes an escape sequence of up to six bytes.
             text.len() + text.bytes().filter(|byte| special(byte)).count() * (ESCAPED_LEN_MAX - 1)
         }
         _ => text_len(value),
     }
 }
 
-/// Wraps `$filter`, which has these names, with a check of the size `$len`.
+/// Registers `$filter` under these names, preceded by a check of the size `$len`.
 macro_rules! guard {
     ($environment:ident, $($name:literal)|+ => $filter:path, $len:expr) => {{
         let len: FilterSizeBound = $len;
         $(
-            // The engine's own filter runs afterwards with the same arguments.
+            // After the check, the engine's own filter runs with the same arguments.
             let original = Value::from_function($filter);
             let filter = move |state: &mut State, args: Rest<Value>, named: Kwargs| {
                 let mut args = args.0;
-                // The named arguments are passed last, as one value.
+                // The engine expects named arguments last, as one value.
                 if named.args().next().is_some() {
                     args.push(Value::from(named));
                 }
@@ -117,7 +117,7 @@ fn texts(environment: &mut Environment<'_>) {
     guard!(environment, "string" => filters::string, first_text);
     guard!(environment, "safe" => filters::safe, first_text);
     guard!(environment, "trim" => filters::trim, first_text);
-    // Few letters have a longer form in the other case; all are at most half as long again.
+    // A few letters are longer in the other case, at most by half.
     let twice_text: FilterSizeBound = |args| args.first().map_or(0, text_len).saturating_mul(2);
     guard!(environment, "upper" => filters::upper, twice_text);
     guard!(environment, "lower" => filters::lower, twice_text);
@@ -127,7 +127,7 @@ fn texts(environment: &mut Environment<'_>) {
         args.first().map_or(0, escaped_len)
     });
     guard!(environment, "urlencode" => filters::urlencode, |args| {
-        // Each byte becomes `%` and two digits at most.
+        // A byte becomes at most `%` and two digits.
         args.first().map_or(0, text_len).saturating_mul(3)
     });
     guard!(environment, "pprint" => filters::pprint, |args| {
@@ -155,14 +155,14 @@ fn lists(environment: &mut Environment<'_>) {
     guard!(environment, "map" => filters::map, first_list);
     guard!(environment, "min" => filters::min, first_list);
     guard!(environment, "max" => filters::max, first_list);
-    // These make keys besides the items.
+    // These create keys in addition to the items.
     let twice_list: FilterSizeBound = |args| args.first().map_or(0, list_len).saturating_mul(2);
     guard!(environment, "sort" => filters::sort, twice_list);
     guard!(environment, "groupby" => filters::groupby, twice_list);
     let all: FilterSizeBound = |args| args.iter().map(list_len).fold(0, usize::saturating_add);
     guard!(environment, "chain" => filters::chain, all);
     guard!(environment, "zip" => filters::zip, all);
-    // These may pad lists, or make empty ones.
+    // These can pad lists, or create empty ones.
     let by_number: FilterSizeBound = |args| {
         let padding = number(args).unwrap_or(0).saturating_mul(64);
         args.first()
@@ -172,11 +172,11 @@ fn lists(environment: &mut Environment<'_>) {
     };
     guard!(environment, "batch" => filters::batch, by_number);
     guard!(environment, "slice" => filters::slice, by_number);
-    // Each piece becomes a separate text.
+    // Each piece is allocated as a separate text.
     guard!(environment, "split" => filters::split, |args| {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
         let pieces = match args.get(1).and_then(Value::as_str) {
-            // An empty separator splits at whitespace or characters, so each byte may become a piece.
+            // An empty separator splits at whitespace or characters, so that each byte can become a piece.
             Some(by) if !by.is_empty() => text.matches(by).count(),
             _ => text.len(),
         };
@@ -186,7 +186,7 @@ fn lists(environment: &mut Environment<'_>) {
         let Some(text) = args.first().and_then(Value::as_str) else { return 0 };
         text.len() + (lines(text) + 1) * 64
     });
-    // With a text as initial value it concatenates texts.
+    // With a text as initial value, `sum` concatenates texts.
     guard!(environment, "sum" => filters::sum, |args| match args.len() {
         0 | 1 => 0,
         _ => args.iter().map(texts_len).fold(0, usize::saturating_add),
@@ -197,7 +197,7 @@ fn lines(text: &str) -> usize {
     text.bytes().filter(|byte| *byte == b'\n').count()
 }
 
-/// The largest number among a filter's arguments, named ones included, except the first argument.
+/// The largest number among a filter's arguments, including named ones, except the filtered value.
 fn number(args: &[Value]) -> Option<usize> {
     let kwargs = args
         .iter()
@@ -214,7 +214,7 @@ fn number(args: &[Value]) -> Option<usize> {
 }
 
 fn json_len(args: &[Value]) -> usize {
-    // Counted with the indentation of 4 of `{:#?}`; a wider one scales the result.
+    // Computed for the indentation of 4 in `{:#?}`; a wider one scales the result.
     let indent = number(args).unwrap_or(0) / 4 + 1;
     let pretty = indent > 1 || args.len() > 1;
     let len = args
@@ -223,7 +223,7 @@ fn json_len(args: &[Value]) -> usize {
     len.saturating_mul(indent)
 }
 
-/// The size of `debug`'s output: without arguments it prints all variables of the page.
+/// The size of the output of `debug`: without arguments it prints all variables of the page.
 fn debug_len(state: &State<'_, '_>, args: &[Value]) -> usize {
     match args {
         [] => written_len(format_args!("{state:#?}"), str::len),
@@ -236,7 +236,7 @@ fn indented_len(args: &[Value]) -> usize {
         return 0;
     };
     let width = number(args).unwrap_or(4);
-    // The first line may be indented too, and the text may end without a line break.
+    // The first line may be indented too, and the text may lack a final line break.
     (lines(text) + 2)
         .saturating_mul(width)
         .saturating_add(text.len())
@@ -249,7 +249,7 @@ fn replaced_len(args: &[Value]) -> usize {
     let (Some(text), Some(from)) = (value.as_str(), from.as_str()) else {
         return 0;
     };
-    // An empty text matches before and after each character.
+    // An empty text matches before and after every character.
     let found = match from.is_empty() {
         true => text.len() + 1,
         false => text.matches(from).count(),
@@ -259,23 +259,23 @@ fn replaced_len(args: &[Value]) -> usize {
 
 fn joined_len(args: &[Value]) -> usize {
     let Some(value) = args.first() else { return 0 };
-    // Any argument may be the separator.
+    // Any argument can be the separator.
     let separator_len = args.iter().skip(1).map(text_len).max().unwrap_or(0);
     let separators_len = items(value).saturating_mul(separator_len);
     texts_len(value).saturating_add(separators_len)
 }
 
-/// The size of formatted text (printf(3)): widths and precisions count in full, even for short values.
+/// The upper bound for text formatted as by printf(3): widths and precisions are added in full.
 fn formatted_len(args: &[Value]) -> usize {
     let Some(text) = args.first().and_then(Value::as_str) else {
         return 0;
     };
-    // Each field could show the longest argument.
+    // Each field can display the longest argument.
     let longest = args.iter().skip(1).map(escaped_len).max().unwrap_or(0);
     let mut sum = text.len();
     for field in text.split('%').skip(1) {
         let field = match field.strip_prefix('(') {
-            // `%(name)s` names its value; the specification follows the parenthesis.
+            // `%(name)s` refers to a named value; the rest of the specification follows the parenthesis.
             Some(tail) => tail.split_once(')').map_or("", |(_, rest)| rest),
             None => field,
         };
@@ -283,7 +283,7 @@ fn formatted_len(args: &[Value]) -> usize {
         let spec = &field[..end.unwrap_or(field.len())];
         let numbers = spec.split(|c: char| !c.is_ascii_digit());
         for digits in numbers.filter(|digits| !digits.is_empty()) {
-            // A number too large to parse is certainly too long.
+            // A number that is too large to parse exceeds any budget.
             sum = sum.saturating_add(digits.parse().unwrap_or(usize::MAX));
         }
         sum = sum.saturating_add(longest);

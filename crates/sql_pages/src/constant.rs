@@ -1,8 +1,8 @@
 //! Prevents SQL injection: the text of a statement must be a literal in the template.
 //!
-//! `query`, `row` and `execute` may only be called directly, with a literal text as their first argument. So a value
-//! can never become part of a statement, only a parameter. The template's tokens are checked when it is loaded, before
-//! any of it runs.
+//! `query`, `row` and `execute` may only be called directly, with a literal text as the first argument. So a value can
+//! never become part of a statement, only a parameter. A template's tokens are checked when it is loaded, before any of
+//! it runs.
 
 use minijinja::machinery::{Span, Token, tokenize};
 use minijinja::syntax::SyntaxConfig;
@@ -10,26 +10,26 @@ use minijinja::syntax::SyntaxConfig;
 /// The functions that take a statement as their first argument.
 const FUNCTIONS: &[&str] = &["query", "row", "execute"];
 
-/// A place in a template that breaks the rule.
+/// A violation of this rule in a template.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RuleBreach {
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The fault and its remedy.
+    /// The violation, and how to correct it.
     pub reason: String,
 }
 
-/// Checks a template's text. Invalid templates pass: the compiler reports them in more detail.
+/// Checks a template's text. Templates with syntax errors pass: the compiler reports them in more detail.
 ///
 /// # Errors
-/// The first place that breaks the rule.
+/// The first violation.
 pub fn check(template: &str) -> Result<(), RuleBreach> {
     let tokens: Result<Vec<_>, _> = tokenize(template, false, SyntaxConfig::default()).collect();
-    // Invalid templates never run: the compiler reports their fault.
+    // A template with a syntax error never runs; the compiler reports the error.
     let Ok(tokens) = tokens else { return Ok(()) };
     for (index, (token, span)) in tokens.iter().enumerate() {
         let Token::Ident(name) = token else { continue };
-        // A member of a value with such a name is no function.
+        // A member with such a name is not the function.
         let is_member = index > 0 && matches!(tokens[index - 1].0, Token::Dot);
         if FUNCTIONS.contains(name) && !is_member {
             check_call(name, &tokens[index + 1..]).map_err(|reason| RuleBreach {
@@ -43,7 +43,7 @@ pub fn check(template: &str) -> Result<(), RuleBreach> {
 
 fn check_call(name: &str, tokens_after: &[(Token<'_>, Span)]) -> Result<(), String> {
     let mut following = tokens_after.iter().map(|(token, _)| token);
-    // Without a call the function could be passed on under another name.
+    // Without a call, the function could be assigned to another name.
     if !matches!(following.next(), Some(Token::ParenOpen)) {
         return Err(format!(
             "{name} is a function for statements and can only be called, as in {name}(\"SELECT \
@@ -51,7 +51,7 @@ fn check_call(name: &str, tokens_after: &[(Token<'_>, Span)]) -> Result<(), Stri
         ));
     }
     let is_text = matches!(following.next(), Some(Token::Str(_) | Token::String(_)));
-    // An operator behind the text would compute a statement.
+    // With an operator after the text, the statement would be computed.
     let is_whole = matches!(following.next(), Some(Token::Comma | Token::ParenClose));
     if is_text && is_whole {
         return Ok(());
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn texts_that_are_written_out_pass() {
+    fn literal_statements_pass() {
         for good in [
             "",
             "{{ query('SELECT 1') }}",
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_else_could_become_a_statement_is_refused() {
+    fn computed_statements_and_renamed_functions_are_refused() {
         for bad in [
             "{{ query('SELECT ' ~ x) }}",
             "{{ query('SELECT ' + x) }}",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_told() {
+    fn violation_has_its_line_number() {
         let breach = check("a\nb\n{{ query(x) }}").unwrap_err();
         assert_eq!(breach.line, 3);
     }

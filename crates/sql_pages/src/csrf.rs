@@ -1,57 +1,58 @@
-//! CSRF tokens: they show that a form came from one of the site's own pages. A token is an HMAC over a random cookie
-//! and the host's name. Pages of other sites can neither read the cookie nor compute a token without the key. A host
-//! that can set cookies for this one, such as another host of its domain, could set one for which it was given a token
-//! here; against that, browsers report a request's source. Independent of forms and templates. See "HMAC-based token"
-//! in OWASP's CSRF cheat sheet.
+//! CSRF tokens: prove that a form was sent from one of the site's own pages. A token is an HMAC over a random cookie
+//! and the host name. Pages of other sites can neither read the cookie nor compute a token without the key ("HMAC-based
+//! token" in OWASP's CSRF cheat sheet).
+//!
+//! Another host of the same domain could set the cookie to a value for which it has obtained a token here; against
+//! that, requests that the browser reports as cross-site are refused. Independent of forms and templates.
 
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// The cookie that tokens are bound to.
+/// The name of the cookie that tokens are bound to.
 pub const COOKIE: &str = "lowroad_csrf";
 
-/// The form field of the token.
+/// The form field with the token.
 pub const FIELD: &str = "csrf";
 
-/// The request field of the token when a script sends the request.
+/// The request header field with the token, for requests sent by scripts.
 pub const HEADER: &str = "X-CSRF-Token";
 
-/// The bytes of a cookie before they are written as hexadecimal digits.
+/// The length of a cookie in bytes, before it is written in hexadecimal digits.
 const COOKIE_LEN: usize = 16;
 
-/// The key that signs tokens. It is made at the start and survives reloads of the configuration, so that open forms
-/// stay valid; after a restart they must be loaded again.
+/// The key that signs tokens. It is created when the server starts and kept across reloads, so that open forms remain
+/// valid; after a restart, clients must load forms again.
 #[derive(Clone)]
 pub struct CsrfKey([u8; 32]);
 
 impl CsrfKey {
-    /// A random key.
+    /// Creates a random key.
     ///
-    /// The reason if the system has no random bytes.
-    /// With the reason, if the system has no random bytes.
+    /// # Errors
+    /// The system has no random bytes.
     pub fn random() -> Result<CsrfKey, String> {
         random().map(CsrfKey)
     }
 
-    /// The token for a cookie at a host.
+    /// The token for a cookie and a host.
     pub fn token(&self, host: &[u8], cookie: &str) -> String {
         hex(&self.mac(host, cookie).finalize().into_bytes())
     }
 
-    /// Whether it is the token for the cookie at the host; in constant time for tokens of the right form.
+    /// Whether `token` is the token for this cookie and host. Takes constant time for tokens of the right length.
     pub fn verify(&self, host: &[u8], cookie: &str, token: &str) -> bool {
-        // `verify_slice` takes the same time for each token, so that guesses learn nothing.
+        // `verify_slice` takes the same time for every token, so that timing reveals nothing about the right one.
         let is_right = |token: Vec<u8>| self.mac(host, cookie).verify_slice(&token).is_ok();
-        // The cookie's form is checked first: a token for an arbitrary cookie value proves nothing.
+        // The cookie's format is checked first: a token for an arbitrary cookie value proves nothing.
         is_cookie(cookie) && unhex(token).is_some_and(is_right)
     }
 
     fn mac(&self, host: &[u8], cookie: &str) -> Hmac<Sha256> {
         let mut mac = Hmac::<Sha256>::new_from_slice(&self.0).expect("any length will do");
-        // Distinct from other uses of the key.
+        // Separates tokens from other uses of the key.
         mac.update(b"form\0");
         mac.update(cookie.as_bytes());
-        // A host has no NUL, and a cookie has a fixed length, so no two pairs produce the same bytes.
+        // A host contains no NUL, and a cookie has a fixed length, so two different pairs never produce the same bytes.
         mac.update(b"\0");
         // Host names are case-insensitive.
         mac.update(&host.to_ascii_lowercase());
@@ -59,15 +60,15 @@ impl CsrfKey {
     }
 }
 
-/// A value for the cookie of a visitor without one.
+/// Creates a cookie value, for a client without the cookie.
 ///
-/// The reason if the system has no random bytes.
-/// With the reason, if the system has no random bytes.
+/// # Errors
+/// The system has no random bytes.
 pub fn new_cookie() -> Result<String, String> {
     random::<COOKIE_LEN>().map(|bytes| hex(&bytes))
 }
 
-/// Whether a cookie has the form of those made here.
+/// Whether a cookie has the format of [`new_cookie`].
 pub fn is_cookie(text: &str) -> bool {
     text.len() == 2 * COOKIE_LEN && unhex(text).is_some()
 }
@@ -98,24 +99,27 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_token_for_this_cookie_and_this_key_is_right() {
+    fn token_is_valid_for_its_cookie_host_and_key_only() {
         let (key, other) = (CsrfKey([1; 32]), CsrfKey([2; 32]));
-        let (mine, his) = ("00".repeat(16), "11".repeat(16));
-        let token = key.token(b"a.example", &mine);
-        assert!(key.verify(b"a.example", &mine, &token));
-        assert!(key.verify(b"A.Example", &mine, &token));
-        assert!(!key.verify(b"b.example", &mine, &token), "another site");
-        assert!(!key.verify(b"a.example", &his, &token));
-        assert!(!other.verify(b"a.example", &mine, &token));
+        let (own_cookie, other_cookie) = ("00".repeat(16), "11".repeat(16));
+        let token = key.token(b"a.example", &own_cookie);
+        assert!(key.verify(b"a.example", &own_cookie, &token));
+        assert!(key.verify(b"A.Example", &own_cookie, &token));
+        assert!(
+            !key.verify(b"b.example", &own_cookie, &token),
+            "another site"
+        );
+        assert!(!key.verify(b"a.example", &other_cookie, &token));
+        assert!(!other.verify(b"a.example", &own_cookie, &token));
         let none = key.token(b"", "");
         assert!(!key.verify(b"", "", &none), "no cookie, no token");
         for wrong in ["", "0", "zz", &token[2..], &format!("{token}00")] {
-            assert!(!key.verify(b"a.example", &mine, wrong), "{wrong}");
+            assert!(!key.verify(b"a.example", &own_cookie, wrong), "{wrong}");
         }
     }
 
     #[test]
-    fn cookies_are_random_and_known_again() {
+    fn cookies_are_random_and_have_a_valid_format() {
         let (one, two) = (new_cookie().unwrap(), new_cookie().unwrap());
         assert_ne!(one, two);
         assert!(is_cookie(&one) && !is_cookie("x") && !is_cookie(&"g".repeat(32)));

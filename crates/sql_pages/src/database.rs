@@ -1,19 +1,19 @@
-//! Databases: the calls of pages, the connection pools, and failures.
+//! Databases: calls from pages, connection pools, and errors.
 //!
-//! Uses the drivers, time and limits; independent of templates and requests. Connections are pooled here and not by
-//! sqlx, which sends a ping each time a connection is returned: half of all messages that the database would get.
+//! Independent of templates and requests. Connections are pooled here and not by sqlx, which sends a ping each time a
+//! connection is returned: that would be half of all messages to the database.
 
 mod address;
 mod answer;
 mod call;
 mod date_time;
+mod driver_error;
 mod mysql;
 mod pem;
 mod pool;
 mod postgres;
 mod session;
 mod sqlite;
-mod trouble;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,8 +22,8 @@ use lowroad_http::status::StatusCode;
 use lowroad_mysql::DataFault;
 
 use self::address::DatabaseAddress;
+use self::driver_error::{DISCONNECT_CODES, DriverError, is_disconnect};
 use self::pool::DatabasePool;
-use self::trouble::{DriverError, GOODBYES, is_goodbye};
 use super::budget;
 use super::statement::SqlDialect;
 
@@ -31,28 +31,28 @@ pub use self::answer::DatabaseAnswer;
 pub use self::call::{CallMode, DatabaseCall, ResultShape};
 pub use self::session::PageSession;
 
-/// All databases, by their names.
+/// All configured databases.
 #[derive(Default)]
 pub struct DatabaseSet(Vec<Arc<PageDatabase>>);
 
-/// A database with its connection pool. Connections are made on demand.
+/// A database with its connection pool. Connections are opened on demand.
 pub struct PageDatabase {
-    /// Its name in the configuration.
+    /// The database's name in the configuration.
     pub name: String,
-    /// How long a call may take.
+    /// Time limit for a call.
     pub timeout: Duration,
-    /// How many rows an answer may have.
+    /// The maximum number of rows in an answer.
     pub rows_max: usize,
-    /// The rules for its statements.
+    /// The SQL dialect of its statements.
     pub dialect: SqlDialect,
     pool: DatabasePool,
 }
 
-/// The failure of a call.
+/// The failure of a database call.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DatabaseFault {
-    /// The response's status: 503 if the database cannot be reached, 504 if it is too slow, 400 if a value does not
-    /// fit its parameter, 500 if the statement is wrong.
+    /// The status of the response: 503 if the database is unavailable, 504 if it exceeds the time limit, 400 or 409 if
+    /// it rejects the client's data, 500 if the statement is wrong.
     pub status: StatusCode,
     /// The reason, for the operator.
     pub reason: String,
@@ -68,10 +68,10 @@ impl DatabaseFault {
 }
 
 impl DatabaseSet {
-    /// The databases of a configuration.
+    /// Creates the databases of a configuration; does not connect.
     ///
     /// # Errors
-    /// The database's name and the fault of its address.
+    /// The database's name, and the error in its address.
     pub fn new(configs: &[lowroad_config::schema::DatabaseConfig]) -> Result<DatabaseSet, String> {
         configs
             .iter()
@@ -101,16 +101,16 @@ impl PageDatabase {
     }
 }
 
-/// Error numbers of statements that took too long: MariaDB's, MySQL's.
-const SLOW: [u16; 2] = [1969, 3024];
+/// Error numbers of statements that exceed the time limit: of MariaDB and MySQL.
+const TIMEOUT_CODES: [u16; 2] = [1969, 3024];
 
-/// Whether the statement took too long: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
-fn is_slow(error: &dyn sqlx::error::DatabaseError) -> bool {
+/// Whether the statement exceeded the time limit: PostgreSQL's 57014, SQLite's SQLITE_INTERRUPT.
+fn is_timeout(error: &dyn sqlx::error::DatabaseError) -> bool {
     error.code().as_deref() == Some("57014") || sqlite::code(error) == Some(9)
 }
 
-/// The status of a statement that the database refused: 400 and 409 if the visitor's data are at fault.
-fn refusal_status(error: &dyn sqlx::error::DatabaseError) -> StatusCode {
+/// The status for a statement that the database rejected: 400 or 409 if the cause is the client's data.
+fn rejection_status(error: &dyn sqlx::error::DatabaseError) -> StatusCode {
     let fault = match sqlite::code(error) {
         Some(code) => sqlite::data_fault(code),
         None => postgres::data_fault(&error.code().unwrap_or_default()),
@@ -125,14 +125,14 @@ fn data_status(fault: DataFault) -> StatusCode {
     }
 }
 
-/// Whether another connection holds a lock: SQLITE_BUSY.
+/// Whether another connection holds the lock: SQLITE_BUSY.
 fn is_busy(error: &dyn sqlx::error::DatabaseError) -> bool {
-    // The low byte is the primary result code of an extended one.
+    // The low byte of an extended result code is the primary code.
     sqlite::code(error).is_some_and(|code| code & 255 == 5)
 }
 
 impl PageDatabase {
-    /// The page's failure for a driver's error.
+    /// Converts a driver's error to the failure of the page.
     fn fault(&self, driver_error: DriverError) -> DatabaseFault {
         let name = &self.name;
         match driver_error {
@@ -144,44 +144,50 @@ impl PageDatabase {
                 ),
             ),
             DriverError::TooLong(len_max) => {
-                budget::count();
+                budget::count_over_memory();
                 DatabaseFault::new(
                     StatusCode::INTERNAL_ERROR,
                     format!(
                         "{}; the rows alone are longer: add a LIMIT to the statement",
-                        budget::reason(len_max)
+                        budget::over_memory_message(len_max)
                     ),
                 )
             }
-            DriverError::Unfit(reason) => DatabaseFault::new(StatusCode::BAD_REQUEST, reason),
-            DriverError::Unknown(reason) => DatabaseFault::new(StatusCode::INTERNAL_ERROR, reason),
-            DriverError::Driver(sqlx::Error::Database(error)) if is_slow(error.as_ref()) => {
-                self.slow()
+            DriverError::ParameterMismatch(reason) => {
+                DatabaseFault::new(StatusCode::BAD_REQUEST, reason)
             }
-            DriverError::Refused { code, .. } if SLOW.contains(&code) => self.slow(),
-            DriverError::Refused { code, message } if GOODBYES.contains(&code) => {
-                self.unreachable(message)
+            DriverError::UnsupportedColumn(reason) => {
+                DatabaseFault::new(StatusCode::INTERNAL_ERROR, reason)
             }
-            DriverError::Refused { code, message } => DatabaseFault::new(
+            DriverError::Sqlx(sqlx::Error::Database(error)) if is_timeout(error.as_ref()) => {
+                self.timeout_fault()
+            }
+            DriverError::ServerError { code, .. } if TIMEOUT_CODES.contains(&code) => {
+                self.timeout_fault()
+            }
+            DriverError::ServerError { code, message } if DISCONNECT_CODES.contains(&code) => {
+                self.unavailable_fault(message)
+            }
+            DriverError::ServerError { code, message } => DatabaseFault::new(
                 DataFault::from_number(code).map_or(StatusCode::INTERNAL_ERROR, data_status),
                 format!("database {name} reports: {message}"),
             ),
-            DriverError::Client(error) => self.unreachable(error),
-            DriverError::Lost(reason) => self.unreachable(reason),
-            DriverError::Driver(sqlx::Error::Database(error))
-                if is_goodbye(error.as_ref()) || is_busy(error.as_ref()) =>
+            DriverError::Client(error) => self.unavailable_fault(error),
+            DriverError::Lost(reason) => self.unavailable_fault(reason),
+            DriverError::Sqlx(sqlx::Error::Database(error))
+                if is_disconnect(error.as_ref()) || is_busy(error.as_ref()) =>
             {
-                self.unreachable(error)
+                self.unavailable_fault(error)
             }
-            DriverError::Driver(sqlx::Error::Database(error)) => DatabaseFault::new(
-                refusal_status(error.as_ref()),
+            DriverError::Sqlx(sqlx::Error::Database(error)) => DatabaseFault::new(
+                rejection_status(error.as_ref()),
                 format!("database {name} reports: {}", error.message()),
             ),
-            DriverError::Driver(error) => self.unreachable(error),
+            DriverError::Sqlx(error) => self.unavailable_fault(error),
         }
     }
 
-    fn slow(&self) -> DatabaseFault {
+    fn timeout_fault(&self) -> DatabaseFault {
         DatabaseFault::new(
             StatusCode::GATEWAY_TIMEOUT,
             format!(
@@ -192,7 +198,7 @@ impl PageDatabase {
         )
     }
 
-    fn unreachable(&self, reason: impl std::fmt::Display) -> DatabaseFault {
+    fn unavailable_fault(&self, reason: impl std::fmt::Display) -> DatabaseFault {
         DatabaseFault::new(
             StatusCode::SERVICE_UNAVAILABLE,
             format!("database {} can't be used: {reason}", self.name),

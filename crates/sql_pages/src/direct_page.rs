@@ -1,6 +1,7 @@
-//! Pages rendered without the template engine, by `lowroad-page`. It continues after a query instead of rendering
-//! again, and rows cost a fraction. It supports a part of the language, and pages that only read. A page that fails
-//! here is rendered by the engine, which reports the fault.
+//! Renders pages with `lowroad_page` instead of the template engine. Unlike the engine, `lowroad_page` continues after
+//! a query without rendering again, and processes rows at a fraction of the cost. It supports only a part of the
+//! template language, and only pages without writes. If rendering fails here, the engine renders the page again and
+//! reports the error.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -15,36 +16,36 @@ use super::database::{
 };
 use super::functions::CALLS_MAX;
 use super::reply::PageResponseHead;
-use super::request_values::VisitContext;
+use super::request_values::TemplateRequest;
 use super::templates::TemplateSet;
 use super::value::SqlParam;
 use super::{PAGE_LEN_MAX, STEPS_INLINE_MAX, located_message, render_attempt, statement};
 
-/// The most steps; the engine allows more.
+/// The maximum number of rendering steps; the engine permits more.
 const STEPS_MAX: u64 = 500_000;
 
-/// The most bytes of its rows and texts; the engine allows as many as the route's limit. A text may be made before its
-/// length is checked, up to six times as long as its source.
+/// The maximum memory of rows and texts in bytes; the engine permits the whole limit of the route. A text's length may
+/// be checked only after it was built, at up to six times the length of its source.
 const MEMORY_LEN_MAX: usize = 8 << 20;
 
-/// A page that takes longer than this at a time, and many steps, is moved to the engine's separate threads for good.
-/// The steps count too, since any page may take long on a busy machine.
+/// A page that takes more time than this between two queries, and also many steps, is from then on rendered by the
+/// engine on separate threads. Steps count as well, since on a busy machine any page can take long.
 const SLICE_MAX: Duration = Duration::from_millis(20);
 
-/// A page and the request for it.
+/// A page and its request.
 pub struct DirectPage<'d> {
     pub templates: &'d TemplateSet,
     pub name: &'d str,
     pub page: &'d CompiledPage,
-    pub visit: &'d VisitContext,
-    /// The route's database.
+    pub visit: &'d TemplateRequest,
+    /// The default database of the route.
     pub database: &'d Arc<PageDatabase>,
-    /// Bytes that the page may use.
+    /// The page's memory limit in bytes.
     pub memory_len_max: usize,
 }
 
 impl DirectPage<'_> {
-    /// The response; `None` if the engine must make it.
+    /// The response; `None` if the engine must render the page.
     pub async fn answer(&self) -> Option<Result<HandlerResponse, HandlerFailure>> {
         let mut run = PageRun::new(PageLimits {
             output_len_max: PAGE_LEN_MAX,
@@ -57,7 +58,7 @@ impl DirectPage<'_> {
         let mut session = PageSession::default();
         let mut rows_len = 0;
         while let Some(mut call) = self.step(&mut run, &mut text)? {
-            // The rows of earlier queries count against the page's memory.
+            // The rows of earlier queries count against the page's memory limit.
             call.len_max = self.memory_len_max.saturating_sub(rows_len);
             let answer = match session.call(self.database, &call).await {
                 Ok(answer) => answer,
@@ -69,10 +70,10 @@ impl DirectPage<'_> {
                 }
             };
             rows_len += answer.len();
-            // The engine starts the page again; only reads were made, so that has no effects.
+            // On `None`, the engine renders the page from the start, which is safe after reads only.
             pass_rows(&answer, &mut run)?;
         }
-        // A failed commit cannot happen for a page that only reads; the engine would report it.
+        // There is nothing to commit after reads only, so this cannot fail; if it does, the engine reports the error.
         session.end().await.ok()?;
         let page_reply = run.reply();
         let reply = reply(page_reply)?;
@@ -82,7 +83,7 @@ impl DirectPage<'_> {
             .map(Ok)
     }
 
-    /// Renders to the next query, if there is one; `None` if the page is unsupported here.
+    /// Renders up to the next query or to the end of the page; `None` if the page needs the engine.
     fn step(&self, run: &mut PageRun, text: &mut Vec<u8>) -> Option<Option<DatabaseCall>> {
         let start = Instant::now();
         let call = match run.step(self.page, self.visit, text) {
@@ -90,7 +91,8 @@ impl DirectPage<'_> {
             RunStep::Failed(_) => return None,
             RunStep::Query { statement, values } => {
                 let params = values.map(param).collect::<Option<Vec<SqlParam>>>()?;
-                // The page was parsed by the rules of MariaDB; those of its database may count differently.
+                // The page was parsed with the SQL dialect of MariaDB; in the dialect of its database, the number of
+                // parameters can differ.
                 if statement::parameters(statement, self.database.dialect) != params.len() {
                     return None;
                 }
@@ -110,7 +112,7 @@ impl DirectPage<'_> {
                 })
             }
         };
-        // Both, since any page may take long on a busy machine.
+        // Steps count as well, since on a busy machine any page can take long.
         if run.steps() > STEPS_INLINE_MAX && start.elapsed() > SLICE_MAX {
             self.templates.mark_heavy(self.name);
         }
@@ -118,7 +120,8 @@ impl DirectPage<'_> {
     }
 }
 
-/// Passes a query's rows to the page; `None` if they contain bytes that are not text, which only the engine supports.
+/// Passes the rows of a query to the page; `None` if they contain bytes that are not text, which only the engine
+/// supports.
 fn pass_rows(answer: &DatabaseAnswer, run: &mut PageRun) -> Option<()> {
     let DatabaseAnswer::Rows(table) = answer else {
         return None;
@@ -140,7 +143,7 @@ fn param(value: Cell<'_>) -> Option<SqlParam> {
         Cell::Null => SqlParam::Null,
         Cell::Bool(it) => SqlParam::Bool(it),
         Cell::Int(it) => SqlParam::Int(it),
-        // Larger numbers fit no parameter of the databases; the engine reports that.
+        // Larger numbers fit no parameter; the engine reports the error.
         Cell::UInt(it) => SqlParam::Int(it.try_into().ok()?),
         Cell::Float(it) => SqlParam::Float(it),
         Cell::Text(it) => SqlParam::Text(it.to_owned()),
@@ -157,13 +160,13 @@ fn reply(page_reply: &lowroad_page::PageReply) -> Option<PageResponseHead> {
         reply.field(name, value).ok()?;
     }
     if let Some(seconds) = page_reply.cache_s {
-        // Without tags: the functions of such pages have none.
+        // Without cache tags: pages rendered here cannot set any.
         reply.set_caching(seconds, Vec::new()).ok()?;
     }
     Some(reply)
 }
 
-impl PageRequest for VisitContext {
+impl PageRequest for TemplateRequest {
     fn method(&self) -> &str {
         self.method.as_str()
     }

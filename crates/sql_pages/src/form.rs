@@ -1,9 +1,9 @@
-//! Parses name-value pairs of clients: query, form fields and cookies, in three encodings. Independent of templates.
+//! Parses name-value pairs sent by clients: queries, forms and cookies. Independent of templates.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::method::Method;
 
-/// The most pairs of each kind; further ones are ignored.
+/// The maximum number of pairs of each kind; further ones are ignored.
 const PAIRS_MAX: usize = 1_000;
 
 /// Names with their values.
@@ -14,7 +14,7 @@ pub type FormPairs = Vec<(String, FormValue)>;
 pub enum FormValue {
     /// Text, with invalid UTF-8 replaced.
     Text(String),
-    /// A file's bytes.
+    /// The contents of an uploaded file.
     File(Vec<u8>),
 }
 
@@ -31,13 +31,13 @@ impl FormValue {
 /// Parses `a=1&b=2`.
 pub fn urlencoded(text: &[u8]) -> FormPairs {
     form_urlencoded::parse(text)
-        // Bounds the memory and the look-up time of hostile requests.
+        // Bounds the memory and lookup time that hostile requests can cause.
         .take(PAIRS_MAX)
         .map(|(name, value)| (name.into_owned(), FormValue::Text(value.into_owned())))
         .collect()
 }
 
-/// Parses the values of Cookie fields. `%` with two digits in a value stands for a byte, as pages encode cookies.
+/// Parses Cookie fields. Percent-encoding in values is decoded, since `cookie()` in pages encodes them.
 pub fn cookies(lines: &[u8]) -> FormPairs {
     let lines = FieldLines::new(lines).filter(|(name, _)| name.eq_ignore_ascii_case(b"cookie"));
     lines
@@ -50,7 +50,7 @@ pub fn cookies(lines: &[u8]) -> FormPairs {
 fn cookie(pair: &[u8]) -> Option<(String, FormValue)> {
     let index = pair.iter().position(|byte| *byte == b'=')?;
     let (name, value) = (pair[..index].trim_ascii(), pair[index + 1..].trim_ascii());
-    // Cookies may be set by other programs, so invalid UTF-8 is replaced rather than refused.
+    // Other programs can set cookies too, so invalid UTF-8 is replaced instead of refused.
     let value = percent_encoding::percent_decode(value).decode_utf8_lossy();
     let name = String::from_utf8_lossy(name).into_owned();
     Some((name, FormValue::Text(value.into_owned())))
@@ -64,10 +64,10 @@ pub fn is_safe(method: Method) -> bool {
     )
 }
 
-/// Parses a body as a form; empty if its type is not a form's.
+/// Parses a form from a request body; returns no pairs if the content type is not that of a form.
 ///
 /// # Errors
-/// The reason, if a multipart body is malformed.
+/// The reason for which a multipart body is malformed.
 pub async fn fields(content_type: &str, body: Vec<u8>) -> Result<FormPairs, String> {
     let kind = content_type.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/x-www-form-urlencoded") {
@@ -87,13 +87,13 @@ async fn multipart(content_type: &str, body: Vec<u8>) -> Result<FormPairs, multe
     let mut parts = multer::Multipart::new(body_stream, boundary);
     let mut pairs = FormPairs::new();
     while let Some(part) = parts.next_field().await? {
-        // A part without a name cannot be addressed by a page.
+        // Pages could not access a part without a name.
         let Some(name) = part.name().map(str::to_string) else {
             continue;
         };
         let is_file = part.file_name().is_some();
         let bytes = part.bytes().await?.to_vec();
-        // Stops instead of failing, like the other encodings.
+        // Further parts are ignored, as with the other encodings.
         if pairs.len() == PAIRS_MAX {
             break;
         }
@@ -119,24 +119,24 @@ mod tests {
     #[test]
     fn urlencoded_pairs_are_decoded() {
         let pairs = urlencoded(b"a=1+2&b=%C3%A9%27&a=&c");
-        let wanted = [
+        let expected = [
             text("a", "1 2"),
             text("b", "é'"),
             text("a", ""),
             text("c", ""),
         ];
-        assert_eq!(pairs, wanted);
+        assert_eq!(pairs, expected);
     }
 
     #[test]
-    fn cookies_are_cut_at_the_first_equals_sign() {
+    fn cookie_name_ends_at_first_equals_sign() {
         assert_eq!(cookie(b" a=b=c "), Some(text("a", "b=c")));
         assert_eq!(cookie(b"a=%3B%20"), Some(text("a", "; ")));
         assert_eq!(cookie(b"nothing"), None);
     }
 
     #[tokio::test]
-    async fn multipart_has_texts_and_files() {
+    async fn multipart_form_has_text_and_file_parts() {
         let body = "--x\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\n1\r\n--x\r\n\
             Content-Disposition: form-data; name=\"f\"; filename=\"n\"\r\n\r\n2\r\n--x--\r\n";
         let kind = "multipart/form-data; boundary=x";

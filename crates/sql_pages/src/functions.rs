@@ -1,4 +1,4 @@
-//! The functions that templates may call, besides those of the template engine.
+//! The functions that templates may call in addition to those of the template engine.
 
 use std::borrow::Cow;
 
@@ -13,13 +13,14 @@ use super::reply::SetCookie;
 use super::statement::{self, SqlDialect};
 use super::value::SqlParam;
 
-/// The most database calls of a page.
+/// The maximum number of database calls per page.
 pub const CALLS_MAX: usize = 100;
 
-/// The most values of a statement with lists, equal to the most parameters of a visitor.
+/// The maximum number of values in a statement with lists; equal to the maximum number of query parameters in a
+/// request.
 const LIST_VALUES_MAX: usize = 1_000;
 
-/// Adds them to an environment.
+/// Adds the functions to a template environment.
 pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_function("query", |args: Rest<Value>, kwargs: Kwargs| {
         call("query", ResultShape::Rows, &args, &kwargs)
@@ -41,8 +42,7 @@ pub fn add_to(environment: &mut Environment<'_>) {
     environment.add_filter("float", float);
 }
 
-/// The engine's `int`. A text that is no number mostly comes from the visitor, so it is a bad request, not a page
-/// fault.
+/// The engine's `int`. An invalid number usually comes from the client, so the status is 400 and not 500.
 fn int(
     state: &State,
     value: &Value,
@@ -54,7 +54,7 @@ fn int(
     number.map_err(|error| conversion_error(value, "integer", error))
 }
 
-/// The same for `float`.
+/// The engine's `float`, likewise.
 fn float(
     state: &State,
     value: &Value,
@@ -65,9 +65,9 @@ fn float(
     number.map_err(|error| conversion_error(value, "number", error))
 }
 
-// Faults of the template itself, such as an unknown argument, stay errors of the page.
+// Errors of the template itself, such as an unknown argument, are returned unchanged.
 fn conversion_error(value: &Value, expected: &str, error: Error) -> Error {
-    // Values other than text come from the page or the database, so the page is at fault.
+    // Values other than text come from the page or the database, so the client did not cause the error.
     if value.kind() != ValueKind::String || error.kind() != ErrorKind::InvalidOperation {
         return error;
     }
@@ -101,7 +101,7 @@ fn call(
         .to_str()
         .ok_or_else(|| page_error("the statement is not a text"))?;
     let database = render_attempt::with(|attempt| database(attempt, name.as_deref()))?;
-    // Outside of `with`: iterating over the values may call the page's functions, which need the attempt.
+    // Outside of `with`: iterating over the values may call functions of the page, which need the attempt, too.
     let (sql, params) = bind_params(&sql, params, database.dialect)?;
     render_attempt::with(|attempt| {
         // A loop in a template could make a call for each row.
@@ -130,7 +130,7 @@ fn call(
     })
 }
 
-/// The statement with one `?` per value. A list takes several: see [`statement::spread`].
+/// The statement with one `?` per value. A list takes several placeholders; see [`statement::expand_lists`].
 fn bind_params<'s>(
     sql: &'s str,
     values: &[Value],
@@ -163,8 +163,8 @@ fn bind_params<'s>(
             }
             params.push(convert(&item)?);
         }
-        // Rounded up to a power of two, so that a visitor can make the database prepare only a few statements, not one
-        // for each length.
+        // Rounded up to a power of two, so that lists of client data lead to few different statements that the database
+        // must prepare.
         let count = (params.len() - first).checked_next_power_of_two();
         let count = count.filter(|_| params.len() > first).unwrap_or(0);
         // The padding repeats the last value, which does not change the result of IN.
@@ -173,7 +173,7 @@ fn bind_params<'s>(
         }
         counts.push((index, count));
     }
-    let sql = statement::spread(sql, &counts, dialect).map_err(|parameter| {
+    let sql = statement::expand_lists(sql, &counts, dialect).map_err(|parameter| {
         page_error(format!(
             "value {} is a list; a list is allowed only in IN (?)",
             parameter + 1
@@ -211,7 +211,7 @@ fn header(name: &str, value: &str) -> Result<Value, Error> {
 }
 
 fn redirect(target: &str, kwargs: Kwargs) -> Result<Value, Error> {
-    // 303: the browser gets the next page by GET, so that a reload does not send the form again (RFC 9110 §15.4.4).
+    // 303: the browser requests the target with GET, so that a reload does not send the form again (RFC 9110 §15.4.4).
     let code = kwargs.get::<Option<u16>>("status")?.unwrap_or(303);
     let outside = kwargs.get::<Option<bool>>("outside")?.unwrap_or(false);
     kwargs.assert_all_used()?;
@@ -232,7 +232,7 @@ fn cookie(name: &str, value: Value, kwargs: Kwargs) -> Result<Value, Error> {
         value: &value.to_string(),
         max_age: kwargs.get("max_age")?,
         path: path.as_deref().unwrap_or("/"),
-        // Secure defaults: not sent by forms of other sites, and hidden from scripts.
+        // Secure defaults: not sent with forms of other sites, and hidden from scripts.
         same_site: same_site.as_deref().unwrap_or("Lax"),
         http_only: kwargs.get::<Option<bool>>("http_only")?.unwrap_or(true),
         secure: kwargs.get::<Option<bool>>("secure")?.unwrap_or(false),
@@ -261,14 +261,14 @@ fn csrf_field() -> Result<Value, Error> {
         csrf::FIELD,
         token()?
     );
-    // Marked as safe: it is markup made here, and a token has only hex digits.
+    // Marked as safe: the markup is created here, and a token has hexadecimal digits only.
     Ok(Value::from_safe_string(field))
 }
 
 fn token() -> Result<String, Error> {
     render_attempt::with(|attempt| {
         let token = attempt.visit.token().map_err(page_error)?;
-        // Set once, however many forms the page has.
+        // Set once, even if the page has several forms.
         if !attempt.reply.has_token
             && let Some(value) = &token.new_cookie
         {
@@ -279,7 +279,7 @@ fn token() -> Result<String, Error> {
                 path: "/",
                 same_site: "Lax",
                 http_only: true,
-                // Also for sites without TLS, where a Secure cookie would not return.
+                // Not Secure, since sites without TLS would not receive the cookie.
                 secure: false,
             };
             attempt.reply.cookie(&cookie).map_err(page_error)?;

@@ -1,8 +1,8 @@
-//! SQL pages: templates with queries in them, among a site's files.
+//! SQL pages: templates with database queries, among the files of a site.
 //!
-//! A page is a file with the suffix `.lrp`, a minijinja template. `functions` has the functions that it may call,
-//! `constant` prevents SQL injection, and `render_attempt` describes how a page waits for databases. This file leads a
-//! request through them. `docs/pages.md` is for authors.
+//! A page is a file with the suffix `.lrp`, a minijinja template. `functions` has the functions that templates can
+//! call, `constant` prevents SQL injection, and `render_attempt` explains how a page waits for databases. This file
+//! processes a request. The documentation for authors of pages is `docs/pages.md`.
 
 mod budget;
 mod budget_guards;
@@ -36,7 +36,7 @@ use self::database::{DatabaseAnswer, PageDatabase, PageSession};
 use self::direct_page::DirectPage;
 use self::render_attempt::{RenderAttempt, RenderStop};
 use self::reply::PageResponseHead;
-use self::request_values::VisitContext;
+use self::request_values::TemplateRequest;
 use self::sites::TemplateSite;
 use self::templates::{TemplateFault, TemplateSet};
 
@@ -44,37 +44,38 @@ pub use self::csrf::CsrfKey;
 pub use self::database::DatabaseSet;
 pub use self::sites::TemplateSites;
 
-/// The fraction of a page's memory for a request's body, which is held as bytes, as text and as a form.
-const BODY_SHARE: usize = 8;
+/// The memory limit of a page divided by this is available for the request body, which is held as bytes, as text and as
+/// a form.
+const BODY_MEMORY_DIVISOR: usize = 8;
 
-/// The longest page in bytes.
+/// The maximum length of a rendered page in bytes.
 const PAGE_LEN_MAX: usize = 8 << 20;
 
-/// A page that takes more steps of the template engine than this (it does some ten thousand per millisecond) is
-/// rendered on separate threads from then on, so that it does not delay other requests.
+/// A page that takes more steps of the template engine (some ten thousand per millisecond) is rendered on separate
+/// threads from then on, so that it does not delay other requests.
 const STEPS_INLINE_MAX: u64 = 50_000;
 
-/// The most such pages rendered at a time.
+/// The maximum number of such pages that are rendered concurrently.
 const HEAVY_MAX: usize = 4;
 
-/// Answers the requests of one route. Routes may share databases, a key and templates.
+/// The handler for the pages of one route. Routes may share databases, the CSRF key and templates.
 pub struct PagesHandler {
     databases: Arc<DatabaseSet>,
     database: Option<Arc<PageDatabase>>,
     key: CsrfKey,
     sites: Arc<TemplateSites>,
     heavy: Arc<ConcurrencyLimit>,
-    /// Bytes that a page may use.
+    /// The memory limit of a page in bytes.
     memory_len_max: usize,
 }
 
-/// Counters of all pages.
+/// The counters of all pages.
 pub fn counts() -> Vec<(&'static str, u64)> {
     vec![("pages.over_memory", budget::over_memory())]
 }
 
 impl PagesHandler {
-    /// The pages of a route.
+    /// Creates the handler of a route.
     ///
     /// # Errors
     /// The route names an unknown database.
@@ -101,13 +102,13 @@ impl PagesHandler {
 
     async fn answer(&self, mut request: HandlerRequest) -> Result<HandlerResponse, HandlerFailure> {
         let (folder, prefix_len) = request.files();
-        // Below the route's base or alias, as for files.
+        // The path relative to the route's base or alias, as for files.
         let path = request.path().get(prefix_len..).unwrap_or_default();
         let name = templates::page_name(path).ok_or_else(HandlerFailure::not_found)?;
         let (site, templates) = self.sites.site_templates(folder);
-        // Before the body is read: a missing page is 404 with any body.
+        // Before the body is read: a missing page is 404, even if the body is invalid.
         check_exists(&templates, &name)?;
-        let visit = self.visit(&name, &mut request).await?;
+        let visit = self.read_request(&name, &mut request).await?;
         let direct = self.direct(&templates, &name, &visit).await;
         let mut response = match direct {
             Some(answer) => answer?,
@@ -117,7 +118,8 @@ impl PagesHandler {
         Ok(response)
     }
 
-    /// Tags a response with its site's templates, and has these watched if the response may be cached.
+    /// Tags a response with the name of its site's template set. If the response may be cached, starts watching the
+    /// templates.
     fn tag_response(&self, site: &TemplateSite, response: &mut HandlerResponse) {
         response.source = Some(site.name.clone());
         if reply::may_be_stored(&response.fields) {
@@ -125,13 +127,13 @@ impl PagesHandler {
         }
     }
 
-    /// Reads the body, and refuses forms of other sites.
-    async fn visit(
+    /// Reads the body, and refuses requests sent by pages of other sites.
+    async fn read_request(
         &self,
         name: &str,
         request: &mut HandlerRequest,
-    ) -> Result<VisitContext, HandlerFailure> {
-        // Before the body is read, which could be large.
+    ) -> Result<TemplateRequest, HandlerFailure> {
+        // Checked before the body is read, which can be large.
         if !form::is_safe(request.method) && request_values::is_cross_site(request) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -140,13 +142,13 @@ impl PagesHandler {
                 ),
             ));
         }
-        let body_len_max = self.memory_len_max / BODY_SHARE;
+        let body_len_max = self.memory_len_max / BODY_MEMORY_DIVISOR;
         let body = request.body.read(body_len_max).await;
         let body = body.map_err(|error| body_failure(name, error, body_len_max))?;
         let kind = request.field("Content-Type").unwrap_or_default();
         let kind = String::from_utf8_lossy(kind).into_owned();
         let text = String::from_utf8_lossy(&body).into_owned();
-        // The text and the form's values both stay in memory.
+        // The text and the values of the form both stay in memory.
         let body_len = text.len() + body.len();
         let form = form::fields(&kind, body).await.map_err(|reason| {
             HandlerFailure::new(
@@ -154,7 +156,7 @@ impl PagesHandler {
                 format!("{name}: the form is malformed: {reason}"),
             )
         })?;
-        // Also for browsers that do not send Sec-Fetch-Site.
+        // Needed for browsers that do not send Sec-Fetch-Site.
         if !form::is_safe(request.method) && !request_values::has_token(request, &form, &self.key) {
             return Err(HandlerFailure::new(
                 StatusCode::FORBIDDEN,
@@ -165,19 +167,19 @@ impl PagesHandler {
                 ),
             ));
         }
-        let mut visit = VisitContext::new(request, form, text, &self.key);
+        let mut visit = TemplateRequest::new(request, form, text, &self.key);
         visit.body_len = body_len;
         Ok(visit)
     }
 
-    /// The response of a page that only reads and needs no template engine; `None` for all others.
+    /// Renders a page without the template engine, if the page only reads and supports it; otherwise `None`.
     async fn direct(
         &self,
         templates: &TemplateSet,
         name: &str,
-        visit: &VisitContext,
+        visit: &TemplateRequest,
     ) -> Option<Result<HandlerResponse, HandlerFailure>> {
-        // The direct renderer keeps one Cookie line only.
+        // The direct renderer uses only one Cookie field line.
         if !visit.safe || visit.has_several_cookie_lines() {
             return None;
         }
@@ -192,19 +194,19 @@ impl PagesHandler {
         direct.answer().await
     }
 
-    /// Renders and runs queries in turn until no query is missing.
+    /// Renders the page and executes its calls, in turns, until no answer is missing.
     async fn render(
         &self,
         templates: Arc<TemplateSet>,
         name: String,
-        visit: Arc<VisitContext>,
+        visit: Arc<TemplateRequest>,
     ) -> Result<HandlerResponse, HandlerFailure> {
         let page = Arc::new(SitePage { templates, name });
         let mut session = PageSession::default();
         let mut answers = Vec::new();
-        // Rows and the body count against the page's memory.
+        // The rows and the body count against the page's memory limit.
         let mut rows_len = visit.body_len;
-        // Each round adds one answer; functions::CALLS_MAX bounds the number of rounds.
+        // Each round adds one answer, so `functions::CALLS_MAX` bounds the number of rounds.
         loop {
             let attempt = RenderAttempt {
                 visit: visit.clone(),
@@ -220,7 +222,7 @@ impl PagesHandler {
             match result.end {
                 PageEnd::Call(database, call) => {
                     answers = result.answers;
-                    // Databases run between attempts, not during one: the engine's thread never waits for a database.
+                    // Calls run between attempts: a thread that renders never waits for a database.
                     let answer = session.call(&database, &call).await;
                     rows_len += answer.as_ref().map_or(0, DatabaseAnswer::len);
                     answers.push(answer.map(|answer| answer.value(call.shape)));
@@ -250,12 +252,12 @@ impl PagesHandler {
         if !page.templates.is_heavy(&page.name) {
             return Ok(page.run(attempt));
         }
-        // A heavy page would delay all requests on its runtime thread.
+        // A heavy page would delay all other requests on this runtime thread.
         let permit = self.heavy.acquire(0, 0).await;
         let page = page.clone();
-        // A thread for blocking work: the workers of the runtime are few and shared with all other requests.
+        // A thread for blocking work: the runtime's worker threads are few, and shared with all other requests.
         let thread = tokio::task::spawn_blocking(move || {
-            // The permit moves into the thread, so that an abandoned request still counts until its rendering ends.
+            // The permit moves to the thread, so that rendering for an abandoned request still counts until it ends.
             let _permit = permit;
             page.run(attempt)
         });
@@ -280,7 +282,7 @@ struct SitePage {
     name: String,
 }
 
-/// The result of an attempt.
+/// The result of an attempt to render a page.
 struct AttemptResult {
     answers: Vec<Result<Value, database::DatabaseFault>>,
     reply: PageResponseHead,
@@ -299,10 +301,10 @@ impl SitePage {
         let room = attempt.room;
         let (attempt, rendered) =
             attempt.run(|| budget::with_budget(room, TIME_MAX, || self.text(request)));
-        // The stop has precedence: it caused the template error.
+        // The stop takes precedence: it has caused the template error.
         let end = match (attempt.stop, rendered) {
             (Some(RenderStop::Call(database, call)), _) => PageEnd::Call(database, call),
-            // `redirect()` ends the page with an error of the engine, which is no failure.
+            // `redirect()` ends rendering with an engine error that is not a failure.
             (Some(RenderStop::Ended), _) => PageEnd::Rendered(Vec::new()),
             (Some(RenderStop::Fault(fault)), Err(error)) => {
                 PageEnd::Failed(failure(&self.templates, fault.status, &error))
@@ -329,8 +331,8 @@ impl SitePage {
         rendered.map(|_| text.0)
     }
 
-    /// Whether rendering was heavy. Counted in steps rather than time, since any page may take long on a busy machine;
-    /// except for a page that was ended because of its time.
+    /// Whether rendering took many steps, or was aborted for that reason. Steps are counted instead of time, since on a
+    /// busy machine any page can take long.
     fn was_heavy(&self, rendered: &Result<minijinja::Captured<'_>, minijinja::Error>) -> bool {
         match rendered {
             Ok(captured) => {
@@ -353,12 +355,12 @@ impl SitePage {
     }
 }
 
-/// A page's growing text, bounded by its limit.
+/// The output of a page, limited in length.
 struct BoundedText(Vec<u8>);
 
 impl Write for BoundedText {
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
-        // Checked while the text grows, since a loop may print without end.
+        // Checked while the text grows, since a loop may write endlessly.
         if self.0.len() + bytes.len() > PAGE_LEN_MAX {
             let reason = format!("the page is longer than {PAGE_LEN_MAX} bytes");
             return Err(std::io::Error::other(reason));
@@ -397,7 +399,8 @@ fn body_failure(name: &str, error: BodyReadError, body_len_max: usize) -> Handle
     }
 }
 
-/// An engine's error as `FILE:LINE: reason`, at its origin: for an included template, the innermost one.
+/// Converts an engine error to a message `FILE:LINE: reason`, with the location of the innermost error (for example, in
+/// an included template).
 fn failure(
     templates: &TemplateSet,
     status: StatusCode,
@@ -406,7 +409,7 @@ fn failure(
     let mut location = (error.name().unwrap_or_default().to_string(), error.line());
     let mut reason = reason(error);
     let mut source = std::error::Error::source(error);
-    // The innermost error has the line of the fault; outer ones have those of the includes.
+    // The innermost error has the line of the cause, outer errors the lines of the include statements.
     while let Some(inner) = source {
         if let Some(fault) = inner.downcast_ref::<TemplateFault>() {
             location = (fault.name.clone(), Some(fault.line));
@@ -425,7 +428,8 @@ fn failure(
     HandlerFailure::new(status, detail)
 }
 
-/// `FILE:LINE: reason`. A database's message may contain text of the visitor, so it is reduced to one line.
+/// The message `FILE:LINE: reason`. It may contain client data, from a database's message, so control characters are
+/// replaced.
 fn located_message(templates: &TemplateSet, name: &str, line: usize, reason: &str) -> String {
     let file = templates.root.join(name);
     let detail = format!("{}:{line}: {reason}", file.display());

@@ -1,5 +1,5 @@
-//! A page's response besides its text: status, fields, cookies and cache lifetime. Checks all values, so that none can
-//! inject further fields.
+//! The head of a page's response: status, fields, cookies and caching. Validates all values, so that none can inject
+//! further fields.
 
 use std::fmt::Write;
 
@@ -8,8 +8,8 @@ use lowroad_handler::{HandlerResponse, ResponseContent, ResponseFields};
 use lowroad_http::status::StatusCode;
 use percent_encoding::{AsciiSet, CONTROLS, utf8_percent_encode};
 
-/// Characters that a cookie's value must not contain (RFC 6265 §4.1.1), and `%`.
-const COOKIE: &AsciiSet = &CONTROLS
+/// Characters that are percent-encoded in cookie values: those that RFC 6265 §4.1.1 excludes, and `%`.
+const COOKIE_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'%')
@@ -17,8 +17,8 @@ const COOKIE: &AsciiSet = &CONTROLS
     .add(b';')
     .add(b'\\');
 
-/// Characters that a URL must not contain.
-const ADDRESS: &AsciiSet = &CONTROLS
+/// Characters that are percent-encoded in URLs.
+const URL_ESCAPES: &AsciiSet = &CONTROLS
     .add(b' ')
     .add(b'"')
     .add(b'<')
@@ -30,14 +30,14 @@ const ADDRESS: &AsciiSet = &CONTROLS
     .add(b'|')
     .add(b'}');
 
-/// A response without its text.
+/// The head of a page's response.
 #[derive(Debug, Default)]
 pub struct PageResponseHead {
     status: Option<StatusCode>,
     fields: Vec<(String, String)>,
     cookies: Vec<String>,
     caching: Option<ReplyCaching>,
-    /// It contains a form token, which belongs to one visitor.
+    /// The page contains a CSRF token, which is bound to one client.
     pub has_token: bool,
 }
 
@@ -47,37 +47,37 @@ struct ReplyCaching {
     tags: Vec<String>,
 }
 
-/// The attributes of a cookie.
+/// A cookie to set.
 pub struct SetCookie<'a> {
-    /// A token.
+    /// The name, a token (RFC 9110 §5.6.2).
     pub name: &'a str,
-    /// Any text.
+    /// The value, any text.
     pub value: &'a str,
-    /// Seconds; `None`: until the browser is closed.
+    /// The lifetime in seconds; `None`: until the browser is closed.
     pub max_age: Option<i64>,
-    /// Begins with `/`.
+    /// The path; must begin with `/`.
     pub path: &'a str,
     /// `Lax`, `Strict` or `None`.
     pub same_site: &'a str,
-    /// Hidden from scripts.
+    /// Whether scripts cannot read the cookie.
     pub http_only: bool,
-    /// Sent only over TLS.
+    /// Whether it is sent over TLS only.
     pub secure: bool,
 }
 
 impl PageResponseHead {
     /// Sets the status.
     pub fn status(&mut self, code: u16) -> Result<(), String> {
-        // 1xx are interim and not for pages.
+        // 1xx are interim responses, which a page cannot send.
         let status = StatusCode::new(code).filter(|status| (200..600).contains(&status.code()));
         self.status = Some(status.ok_or(format!("{code} is not a valid response status"))?);
         Ok(())
     }
 
-    /// Sets a field, replacing one of the same name.
+    /// Sets a field, replacing a previous one with the same name.
     pub fn field(&mut self, name: &str, value: &str) -> Result<(), String> {
-        // Fields that belong to the server's framing, or to `cookie()`.
-        const OTHERS: &[&str] = &[
+        // Fields that the server or `cookie()` sets.
+        const RESERVED_FIELDS: &[&str] = &[
             "set-cookie",
             "content-length",
             "connection",
@@ -86,27 +86,30 @@ impl PageResponseHead {
         if !is_token(name.as_bytes()) {
             return Err(format!("{name:?} is not a valid field name"));
         }
-        if OTHERS.iter().any(|other| name.eq_ignore_ascii_case(other)) {
+        if RESERVED_FIELDS
+            .iter()
+            .any(|other| name.eq_ignore_ascii_case(other))
+        {
             return Err(format!("a page can't set {name}; use cookie() for cookies"));
         }
-        // A line break would begin another field.
+        // A line break would start another field.
         if value
             .bytes()
             .any(|byte| byte < 0x20 && byte != b'\t' || byte == 0x7f)
         {
             return Err(format!("the value of {name} contains control characters"));
         }
-        // One value per name: repeated calls replace it.
+        // One value per name: a repeated call replaces it.
         self.fields
             .retain(|(field_name, _)| !field_name.eq_ignore_ascii_case(name));
         self.fields.push((name.into(), value.trim().into()));
         Ok(())
     }
 
-    /// Redirects the client, within the site unless `outside` is set.
+    /// Redirects the client; to another site only if `outside` is set.
     pub fn redirect(&mut self, target: &str, code: u16, outside: bool) -> Result<(), String> {
         let mut target_bytes = target.bytes();
-        // Browsers read `//` and `/\` as the beginning of another host (open redirect).
+        // Browsers interpret `//` and `/\` as the start of a host (open redirect).
         let is_inside =
             target_bytes.next() == Some(b'/') && !matches!(target_bytes.next(), Some(b'/' | b'\\'));
         if !is_inside && !outside {
@@ -120,10 +123,10 @@ impl PageResponseHead {
             return Err(format!("{code} is not a redirect status"));
         }
         self.status(code)?;
-        // Encoded here, since pages often build the target from a visitor's text.
+        // Encoded, since pages often build the target from client data.
         self.field(
             "Location",
-            &utf8_percent_encode(target, ADDRESS).to_string(),
+            &utf8_percent_encode(target, URL_ESCAPES).to_string(),
         )
     }
 
@@ -140,7 +143,7 @@ impl PageResponseHead {
             return Err("path must begin with / and must not contain ;".into());
         }
         // Encoded, so that any text can be stored; `form::cookies` decodes it.
-        let value = utf8_percent_encode(cookie.value, COOKIE);
+        let value = utf8_percent_encode(cookie.value, COOKIE_ESCAPES);
         let mut line = format!("{}={value}; Path={}", cookie.name, cookie.path);
         if let Some(seconds) = cookie.max_age {
             let _ = write!(line, "; Max-Age={seconds}");
@@ -149,7 +152,7 @@ impl PageResponseHead {
         if cookie.http_only {
             line.push_str("; HttpOnly");
         }
-        // Browsers refuse SameSite=None without Secure.
+        // Browsers reject SameSite=None without Secure.
         if cookie.secure || cookie.same_site == "None" {
             line.push_str("; Secure");
         }
@@ -157,7 +160,7 @@ impl PageResponseHead {
         Ok(())
     }
 
-    /// Lets caches store the page, to be invalidated by its tags.
+    /// Permits caching for `seconds`; `tags` can be purged.
     pub fn set_caching(&mut self, seconds: u64, tags: Vec<String>) -> Result<(), String> {
         if let Some(tag) = tags.iter().find(|tag| !is_tag(tag)) {
             return Err(format!(
@@ -168,8 +171,8 @@ impl PageResponseHead {
         Ok(())
     }
 
-    /// The response, or the reason why it is invalid. `personal`: the text may be for this visitor only. `safe`: the
-    /// request's method is safe, so that its response may be cached.
+    /// Builds the response, or returns the reason for which it is invalid. `personal`: the text depends on data of this
+    /// client. `safe`: the request's method is safe, so the response may be cached.
     pub fn response(
         mut self,
         text: Vec<u8>,
@@ -185,14 +188,14 @@ impl PageResponseHead {
         }
         if !self.has("Content-Type") {
             self.field("Content-Type", "text/html; charset=utf-8")?;
-            // Always set: without it caches may choose a lifetime by themselves (RFC 9111 §4.2.2).
+            // Cache-Control is always set: without it, caches may use a heuristic lifetime (RFC 9111 §4.2.2).
         }
         let control = self.cache_control(personal, safe);
         self.field("Cache-Control", &control)?;
         if let Some(caching) = self
             .caching
             .take()
-            // Tags of responses that are not stored would have no effect.
+            // The tags of a response that is not cached would have no effect.
             .filter(|caching| safe && !caching.tags.is_empty())
         {
             self.field("Cache-Tag", &caching.tags.join(", "))?;
@@ -210,11 +213,11 @@ impl PageResponseHead {
         })
     }
 
-    /// The Cache-Control. A personal response is never cached for others, even if the page asks for it.
+    /// The value of Cache-Control. Shared caches must not store a personal response, even if the page permits it.
     fn cache_control(&self, personal: bool, safe: bool) -> String {
         let page_value = self.field_value("Cache-Control");
         match &self.caching {
-            // First: no wish of the page may publish a token or a cookie.
+            // First: a page cannot make a response with a token or cookie cacheable.
             _ if self.has_token || !self.cookies.is_empty() => "private, no-store".into(),
             _ if page_value.is_some() && personal => private(page_value.unwrap_or_default()),
             _ if page_value.is_some() => page_value.unwrap_or_default().into(),
@@ -229,7 +232,7 @@ impl PageResponseHead {
         self.field_value(name).is_some()
     }
 
-    /// The page's own value of a field.
+    /// The value that the page has set for a field.
     fn field_value(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
         let found = fields.find(|(field_name, _)| field_name.eq_ignore_ascii_case(name))?;
@@ -237,17 +240,17 @@ impl PageResponseHead {
     }
 }
 
-/// Whether these fields allow a cache to reuse the response for some time.
+/// Whether these fields permit caches to reuse the response without validation.
 pub fn may_be_stored(fields: &ResponseFields) -> bool {
     let allows_reuse = |(name, value): (&str, &[u8])| match name.to_ascii_lowercase() {
-        // Compared with the defaults of `cache_control`, which let nothing be reused without a question to the server.
+        // The defaults of `cache_control`, which require validation.
         name if name == "cache-control" => !matches!(value, b"no-cache" | b"private, no-cache"),
         name => name.ends_with("cache-control") || name == "expires",
     };
     fields.iter().any(allows_reuse)
 }
 
-/// A Cache-Control reduced to the visitor's browser: without the directives for shared caches.
+/// Restricts a Cache-Control value to private caches: removes the directives for shared caches and adds `private`.
 fn private(cache_control: &str) -> String {
     let is_for_shared_caches = |directive: &&str| {
         let name = directive.split(['=', ' ']).next().unwrap_or_default();
@@ -287,7 +290,7 @@ mod tests {
     }
 
     #[test]
-    fn values_stay_in_their_fields() {
+    fn values_cannot_inject_fields() {
         let mut reply = PageResponseHead::default();
         assert!(reply.field("X-A", "b\r\nSet-Cookie: c=d").is_err());
         assert!(reply.field("X A", "b").is_err());
@@ -308,7 +311,7 @@ mod tests {
     }
 
     #[test]
-    fn redirects_stay_in_the_site_unless_told() {
+    fn redirect_to_other_site_requires_outside() {
         let mut reply = PageResponseHead::default();
         for outside in ["//evil", "/\\evil", "http://evil", "evil", ""] {
             assert!(reply.redirect(outside, 303, false).is_err(), "{outside}");
@@ -318,8 +321,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_are_kept_as_they_say_but_never_what_is_personal() {
-        let kept = |personal, safe| {
+    fn personal_responses_are_never_cached_by_shared_caches() {
+        let with_caching = |personal, safe| {
             let mut reply = PageResponseHead::default();
             reply.set_caching(60, vec!["a".into(), "b".into()]).unwrap();
             let response = reply.response(vec![], personal, safe).unwrap();
@@ -329,12 +332,12 @@ mod tests {
             )
         };
         assert_eq!(
-            kept(false, true),
+            with_caching(false, true),
             ("max-age=60".into(), Some("a, b".into()))
         );
-        assert_eq!(kept(true, true).0, "private, max-age=60");
-        assert_eq!(kept(false, false), ("no-cache".into(), None));
-        let said = |value: &str, personal, has_token| {
+        assert_eq!(with_caching(true, true).0, "private, max-age=60");
+        assert_eq!(with_caching(false, false), ("no-cache".into(), None));
+        let with_cache_control = |value: &str, personal, has_token| {
             let mut reply = PageResponseHead::default();
             reply.field("cache-control", value).unwrap();
             reply.has_token = has_token;
@@ -343,10 +346,16 @@ mod tests {
             field(&response, "Cache-Control").unwrap()
         };
         let public = "Public, max-age=60,s-maxage=9";
-        assert_eq!(said(public, false, false), public);
-        assert_eq!(said(public, true, false), "private, max-age=60");
-        assert_eq!(said("no-store", true, false), "private, no-store");
-        assert_eq!(said(public, false, true), "private, no-store");
+        assert_eq!(with_cache_control(public, false, false), public);
+        assert_eq!(
+            with_cache_control(public, true, false),
+            "private, max-age=60"
+        );
+        assert_eq!(
+            with_cache_control("no-store", true, false),
+            "private, no-store"
+        );
+        assert_eq!(with_cache_control(public, false, true), "private, no-store");
         let mut reply = PageResponseHead::default();
         reply.set_caching(60, vec![]).unwrap();
         reply.cookie(&cookie("x")).unwrap();

@@ -1,4 +1,4 @@
-//! A request as a template sees it: `request.method`, `request.params.id`, and so on.
+//! The request object of a template: `request.method`, `request.params.id`, and so on.
 
 use std::borrow::Cow;
 use std::net::IpAddr;
@@ -14,49 +14,49 @@ use minijinja::{Error, ErrorKind, State};
 use super::csrf::{self, CsrfKey};
 use super::form::{self, FormPairs};
 
-/// A request for a page. Most pages use few of its parts, so each is made on first use.
-pub struct VisitContext {
+/// A request for a page. Most pages use few of its parts, so most parts are created on first use.
+pub struct TemplateRequest {
     pub method: Method,
     pub path: Box<[u8]>,
     pub target: Box<[u8]>,
     pub host: Box<[u8]>,
     pub peer: IpAddr,
     pub query: Box<[u8]>,
-    /// The lines of its fields.
+    /// The request's field lines.
     pub lines: Box<[u8]>,
-    /// Bytes of the body as text and as a form.
+    /// The memory of the body in bytes, as text and as a form.
     pub body_len: usize,
     body: Value,
     form: Value,
     params: OnceLock<Value>,
     cookies: OnceLock<Value>,
     fields: OnceLock<Value>,
-    /// The method is safe, that is, read-only.
+    /// Whether the method is safe, that is, read-only (RFC 9110 §9.2.1).
     pub safe: bool,
     key: CsrfKey,
     token: OnceLock<Result<CsrfToken, String>>,
-    /// The page used data that differ between visitors.
+    /// The page has used data that differ between clients.
     personal: AtomicBool,
 }
 
-/// The CSRF token for a visitor's forms.
+/// The CSRF token for the forms of a client.
 #[derive(Clone)]
 pub struct CsrfToken {
-    /// The field of the form.
+    /// The value for the form field.
     pub token: String,
-    /// The cookie to set, if the visitor has none.
+    /// The cookie to set, if the client has none.
     pub new_cookie: Option<String>,
 }
 
-impl VisitContext {
-    /// A request with its body parsed as a form, or as text.
+impl TemplateRequest {
+    /// Creates the object, with the body as text and as parsed form.
     pub fn new(
         request: &HandlerRequest,
         form: FormPairs,
         body: String,
         key: &CsrfKey,
-    ) -> VisitContext {
-        VisitContext {
+    ) -> TemplateRequest {
+        TemplateRequest {
             method: request.method,
             path: copy(request.path()),
             target: copy(request.target()),
@@ -77,30 +77,30 @@ impl VisitContext {
         }
     }
 
-    /// The token for this visitor's forms; the same in each attempt.
+    /// The token for this client's forms; the same in every attempt.
     ///
     /// # Errors
-    /// The reason if the system has no random bytes.
+    /// The system has no random bytes.
     pub fn token(&self) -> Result<CsrfToken, String> {
         self.token.get_or_init(|| self.make_token()).clone()
     }
 
     fn make_token(&self) -> Result<CsrfToken, String> {
         let cookies = form::cookies(&self.lines);
-        // A cookie in another form was not set by this server, and is replaced.
+        // A cookie with another format was not set by this server, and is replaced.
         let existing = text_of(&cookies, csrf::COOKIE).filter(|cookie| csrf::is_cookie(cookie));
         let (cookie, is_new) = match existing {
             Some(cookie) => (cookie.to_string(), false),
             None => (csrf::new_cookie()?, true),
         };
         Ok(CsrfToken {
-            // Bound to the host, so that a token of one site is worthless on another with the same key.
+            // Bound to the host, so that a token of one site is invalid for other sites with the same key.
             token: self.key.token(&self.host, &cookie),
             new_cookie: is_new.then_some(cookie),
         })
     }
 
-    /// Whether its cookies are in more than one field.
+    /// Whether the request has more than one Cookie field line.
     pub fn has_several_cookie_lines(&self) -> bool {
         let lines = FieldLines::new(&self.lines);
         lines
@@ -109,13 +109,13 @@ impl VisitContext {
             .is_some()
     }
 
-    /// Whether the page used data that differ between visitors.
+    /// Whether the page has used data that differ between clients.
     pub fn is_personal(&self) -> bool {
         self.personal.load(Relaxed)
     }
 
     fn part(&self, name: &str) -> Option<Value> {
-        // These differ between visitors, so the response must not be cached for others.
+        // These parts differ between clients, so shared caches must not store the response.
         if matches!(name, "cookies" | "fields" | "peer") {
             self.personal.store(true, Relaxed);
         }
@@ -135,7 +135,7 @@ impl VisitContext {
     }
 }
 
-impl std::fmt::Debug for VisitContext {
+impl std::fmt::Debug for TemplateRequest {
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         to.write_str("request")
     }
@@ -145,7 +145,7 @@ fn list(cell: &OnceLock<Value>, make: impl FnOnce() -> FormPairs) -> Value {
     cell.get_or_init(|| PairList::value(make())).clone()
 }
 
-/// A request's fields, with names in lower case.
+/// The request's fields, with names in lower case.
 fn fields(lines: &[u8]) -> FormPairs {
     let field = |(name, value): (&[u8], &[u8])| {
         let name = lossy(name).to_ascii_lowercase();
@@ -158,19 +158,19 @@ fn copy(bytes: &[u8]) -> Box<[u8]> {
     bytes.into()
 }
 
-/// Whether the browser reports that a page of another site caused the request (Fetch Metadata: Sec-Fetch-Site).
+/// Whether the browser reports that a page of another site has sent the request (Sec-Fetch-Site, Fetch Metadata).
 pub fn is_cross_site(request: &HandlerRequest) -> bool {
     let site = request.field("Sec-Fetch-Site");
     site.is_some_and(|site| site.eq_ignore_ascii_case(b"cross-site"))
 }
 
-/// Whether a form's request has a valid token of the site.
+/// Whether the request has a valid CSRF token, in the form or in a header field.
 pub fn has_token(request: &HandlerRequest, form: &FormPairs, key: &CsrfKey) -> bool {
     let cookies = form::cookies(request.lines());
-    // Without a cookie the token cannot match.
+    // Without a cookie, no token is valid.
     let cookie = text_of(&cookies, csrf::COOKIE).unwrap_or_default();
     let header = request.field(csrf::HEADER).map(lossy);
-    // A form's field has precedence; scripts may use the request field instead.
+    // The form field takes precedence; scripts may use the header field.
     let token = text_of(form, csrf::FIELD).map(Cow::Borrowed).or(header);
     token.is_some_and(|token| key.verify(request.host(), cookie, &token))
 }
@@ -183,7 +183,7 @@ fn lossy(bytes: &[u8]) -> Cow<'_, str> {
     String::from_utf8_lossy(bytes)
 }
 
-impl Object for VisitContext {
+impl Object for TemplateRequest {
     fn repr(self: &Arc<Self>) -> ObjectRepr {
         ObjectRepr::Map
     }
@@ -193,13 +193,13 @@ impl Object for VisitContext {
     }
 
     fn enumerate(self: &Arc<Self>) -> Enumerator {
-        // Templates cannot list the parts, so each access is seen by `part`.
+        // Not enumerable, so that `part` observes every access.
         Enumerator::NonEnumerable
     }
 }
 
-/// Pairs for a template: the first value of a name, undefined if there is none; `.all(name)` returns all values of a
-/// name.
+/// Name-value pairs for a template: an index returns the first value of a name, or none; `.all(name)` returns all of
+/// them.
 #[derive(Debug)]
 struct PairList(Vec<(String, Value)>);
 
@@ -225,7 +225,7 @@ impl Object for PairList {
     }
 
     fn get_value(self: &Arc<Self>, key: &Value) -> Option<Value> {
-        // A missing name is none rather than undefined: a visitor decides which pairs exist.
+        // None instead of undefined, since the client decides which pairs are present.
         let first = self.all(key.as_str()?).next();
         Some(first.unwrap_or(Value::from(())))
     }

@@ -1,5 +1,5 @@
-//! The templates of all sites, and notification of their changes. Files are checked when a page is requested; where
-//! responses made of them may be cached, they are polled all the time. Independent of the cache.
+//! The templates of all sites; reports when they change. Files are checked when a page is requested. The files of sites
+//! with cacheable responses are also polled. Independent of the cache.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -12,47 +12,48 @@ use std::time::{Duration, Instant};
 
 use super::templates::{TemplateSet, lock};
 
-/// How often files are checked.
-const CHECK_EVERY: Duration = Duration::from_millis(500);
+/// The minimum interval between two checks of a site's files.
+const CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
-/// The pause after a check is at least this many times its duration, so that slow file systems are checked less often.
-const PAUSE_MIN: u32 = 10;
+/// After a check, the pause is at least this many times the duration of the check, for slow file systems.
+const PAUSE_FACTOR: u32 = 10;
 
-/// The most sites in memory; a server with a folder for each host name may have many.
+/// The maximum number of sites in memory, for servers with a folder per host name.
 const SITES_MAX: usize = 1_024;
 
 /// The templates of all sites, by folder.
 #[derive(Default)]
 pub struct TemplateSites {
     sites: RwLock<HashMap<Arc<Path>, Arc<TemplateSite>>>,
-    /// The last number given to a site; each gets a new one.
+    /// The number for the next site; part of its name.
     numbers: AtomicU64,
     listener: OnceLock<TemplateListener>,
-    /// A task polls all the time.
+    /// A task is polling.
     is_watched: AtomicBool,
 }
 
-/// Called with the tag of a site when its templates have changed.
+/// The callback for changes: gets the name of a site whose templates have changed.
 pub type TemplateListener = Box<dyn Fn(&str) + Send + Sync>;
 
-/// The templates of a site.
+/// The templates of one site.
 pub struct TemplateSite {
-    /// The tag of responses made of them, see [`Response::made_from`](lowroad_handler::Response::made_from).
+    /// The tag of responses rendered with these templates; see
+    /// [`Response::made_from`](lowroad_handler::Response::made_from).
     pub name: Arc<str>,
     root: Arc<Path>,
     current: Mutex<(Arc<TemplateSet>, Instant)>,
-    /// Responses made of its templates may be cached.
+    /// Responses rendered with these templates may be cached.
     is_cached: AtomicBool,
 }
 
 impl TemplateSites {
-    /// Sets the listener of changes. It can be set once.
+    /// Sets the callback for changes. Can be called once.
     pub fn set_listener(&self, listener: TemplateListener) {
         let is_first = self.listener.set(listener).is_ok();
         debug_assert!(is_first, "there is one");
     }
 
-    /// The site in a folder and its templates, at most one check interval old.
+    /// The site in a folder, with its templates; their files were checked within the last check interval.
     pub fn site_templates(&self, root: &Arc<Path>) -> (Arc<TemplateSite>, Arc<TemplateSet>) {
         let sites = self.sites.read().unwrap_or_else(PoisonError::into_inner);
         let site = sites.get(root).cloned();
@@ -65,12 +66,14 @@ impl TemplateSites {
 
     fn add(&self, root: &Arc<Path>) -> Arc<TemplateSite> {
         let mut sites = self.sites.write().unwrap_or_else(PoisonError::into_inner);
-        // Bounds the memory of servers with a folder for each host name.
+        // Bounds memory on servers with a folder per host name.
         if sites.len() >= SITES_MAX {
-            // The evicted sites are no longer watched, so responses made of them are invalidated now.
-            sites.drain().for_each(|(_, site)| self.has_changed(&site));
+            // Sites that are evicted are no longer polled, so cached responses of their templates are invalidated now.
+            sites
+                .drain()
+                .for_each(|(_, site)| self.notify_change(&site));
         }
-        // Another thread may have added it since the read lock was released.
+        // Another thread may have added the site since the read lock was released.
         let site = sites.entry(root.clone()).or_insert_with(|| {
             let number = self.numbers.fetch_add(1, Relaxed);
             Arc::new(TemplateSite::new(root.clone(), number))
@@ -79,34 +82,33 @@ impl TemplateSites {
     }
 
     fn current(&self, site: &TemplateSite) -> Arc<TemplateSet> {
-        // Checked under the lock, so that concurrent requests check once.
+        // Checked under the lock, so that concurrent requests check only once.
         let mut current = lock(&site.current);
         let (templates, checked_at) = &mut *current;
-        if checked_at.elapsed() >= CHECK_EVERY {
+        if checked_at.elapsed() >= CHECK_INTERVAL {
             if templates.have_changed() {
-                // Responses made of the new templates set it again.
+                // The next cacheable response sets it again.
                 site.is_cached.store(false, SeqCst);
-                // A new engine: parsed templates cannot be removed from the old one, which requests may still use.
+                // A new engine: compiled templates cannot be removed from the old one, and requests may still use it.
                 *templates = Arc::new(TemplateSet::new(site.root.clone()));
-                self.has_changed(site);
+                self.notify_change(site);
             }
-            // The interval starts after the check, which may be slow.
+            // The interval starts after the check, which can be slow.
             *checked_at = Instant::now();
         }
         templates.clone()
     }
 
-    fn has_changed(&self, site: &TemplateSite) {
+    fn notify_change(&self, site: &TemplateSite) {
         if let Some(notify) = self.listener.get() {
             notify(&site.name);
         }
     }
 
-    /// Responses made of a site's templates may be cached, so its templates are polled from now on. Needs a tokio
-    /// runtime.
+    /// Starts polling a site's templates, because responses rendered with them may be cached. Needs a tokio runtime.
     pub fn mark_cached(self: &Arc<Self>, site: &TemplateSite) {
         site.is_cached.store(true, SeqCst);
-        // Needed only if a cache must learn of changes.
+        // Needed only if a cache must be notified of changes.
         if self.listener.get().is_some() && !self.is_watched.swap(true, SeqCst) {
             tokio::spawn(TemplateWatch(self.clone()).run());
         }
@@ -125,12 +127,12 @@ impl TemplateSites {
     }
 }
 
-/// Polls all the time. When it ends, a new one may start.
+/// The polling task. If it ends, another one can be started.
 struct TemplateWatch(Arc<TemplateSites>);
 
 impl TemplateWatch {
     async fn run(self) {
-        let mut pause = CHECK_EVERY;
+        let mut pause = CHECK_INTERVAL;
         loop {
             tokio::time::sleep(pause).await;
             let sites = self.0.clone();
@@ -139,11 +141,11 @@ impl TemplateWatch {
                 sites.check_cached();
                 started_at.elapsed()
             };
-            // A network file system may block.
+            // On another thread, since a network file system may block.
             let Ok(duration) = tokio::task::spawn_blocking(check).await else {
                 return;
             };
-            pause = CHECK_EVERY.max(duration * PAUSE_MIN);
+            pause = CHECK_INTERVAL.max(duration * PAUSE_FACTOR);
         }
     }
 }
@@ -158,7 +160,7 @@ impl TemplateSite {
     fn new(root: Arc<Path>, number: u64) -> TemplateSite {
         let templates = Arc::new(TemplateSet::new(root.clone()));
         TemplateSite {
-            // The control character keeps it distinct from tags set by programs.
+            // The control character prevents collisions with tags set by handlers.
             name: format!("\u{1}templates {number}").into(),
             root,
             current: Mutex::new((templates, Instant::now())),

@@ -1,24 +1,24 @@
-//! Questions about SQL statements: the places of their parameters, and whether they only read. The crate `page` splits
-//! them into pieces.
+//! Analyzes SQL statements: finds their parameters, and decides whether they only read. The crate `page` splits
+//! statements into pieces.
 
 use std::borrow::Cow;
 
 pub use lowroad_page::statement_lexer::SqlDialect;
 use lowroad_page::statement_lexer::{PieceKind, StatementPieces};
 
-/// A statement's effect on its database, as far as its text shows.
+/// The effect of a statement on the database, as far as its text shows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum StatementEffect {
-    /// It reads, and changes nothing except through functions that it calls.
+    /// The statement only reads, apart from the effects of functions that it calls.
     Reads,
-    /// It looks like a read, but may write: only the database can decide.
-    Unsure,
+    /// The statement seems to read but may write; only the database can tell.
+    MayWrite,
     /// It writes.
     Writes,
 }
 
-/// A statement's effect by its first word. `WITH` and `EXPLAIN` may introduce a write, `INTO` creates a table or a file
-/// of the result, and a second statement may follow a semicolon.
+/// Determines the effect of a statement by its first word. `WITH` and `EXPLAIN` may precede a write, `INTO` may create
+/// a table or a file, and a second statement may follow a semicolon.
 pub fn effect(sql: &str, dialect: SqlDialect) -> StatementEffect {
     const READING: &[&str] = &["SELECT", "VALUES", "SHOW", "DESCRIBE", "TABLE"];
     const UNSURE: &[&str] = &["WITH", "EXPLAIN"];
@@ -26,18 +26,18 @@ pub fn effect(sql: &str, dialect: SqlDialect) -> StatementEffect {
     let matches_word = |keyword: &&str| keyword.eq_ignore_ascii_case(word);
     // The word after WITH's subqueries decides, and EXPLAIN ANALYZE executes its statement.
     if UNSURE.iter().any(matches_word) {
-        return StatementEffect::Unsure;
+        return StatementEffect::MayWrite;
     }
     match READING.iter().any(matches_word) {
-        true if has_more(sql, dialect) => StatementEffect::Unsure,
+        true if may_have_effects(sql, dialect) => StatementEffect::MayWrite,
         true => StatementEffect::Reads,
         false => StatementEffect::Writes,
     }
 }
 
-/// Whether it contains the word INTO, a semicolon, or an executable comment, which a server skips or executes by its
-/// version.
-fn has_more(sql: &str, dialect: SqlDialect) -> bool {
+/// Whether the statement contains the word INTO, a semicolon, or an executable comment, which a server executes or
+/// skips depending on its version.
+fn may_have_effects(sql: &str, dialect: SqlDialect) -> bool {
     let is_word = |c: char| c.is_alphanumeric() || c == '_';
     StatementPieces::new(sql, dialect).any(|(kind, piece)| match kind {
         PieceKind::Code => {
@@ -59,14 +59,14 @@ fn first_word(sql: &str, dialect: SqlDialect) -> &str {
     &start[..end.unwrap_or(start.len())]
 }
 
-/// The number of parameters of a statement.
+/// The number of parameters in a statement.
 pub fn parameters(sql: &str, dialect: SqlDialect) -> usize {
     StatementPieces::new(sql, dialect)
         .filter(|(kind, _)| *kind == PieceKind::Parameter)
         .count()
 }
 
-/// The statement with `$1`, `$2`, … for its parameters; `??` is PostgreSQL's operator `?`.
+/// The statement with `$1`, `$2`, … as parameters. `??` becomes PostgreSQL's operator `?`.
 pub fn numbered(sql: &str) -> Cow<'_, str> {
     if !sql.contains('?') {
         return Cow::Borrowed(sql);
@@ -88,12 +88,12 @@ pub fn numbered(sql: &str) -> Cow<'_, str> {
     Cow::Owned(out)
 }
 
-/// The statement with one `?` for each value of a list parameter; `lists` has pairs `(parameter, count)`. An empty list
-/// becomes NULL, which equals no value.
+/// The statement with one `?` for each value of a list parameter. `lists` contains pairs of parameter index and number
+/// of values. An empty list becomes NULL, which equals no value.
 ///
 /// # Errors
-/// The parameter of a list that is not alone in the parentheses of an `IN`.
-pub fn spread<'s>(
+/// The index of a list parameter that is not alone in the parentheses of an `IN`.
+pub fn expand_lists<'s>(
     sql: &'s str,
     lists: &[(usize, usize)],
     dialect: SqlDialect,
@@ -114,7 +114,7 @@ pub fn spread<'s>(
             None => out.push_str(piece),
             Some((_, count)) => {
                 let next_piece = pieces.peek().map_or("", |(_, piece)| piece);
-                // Elsewhere a list of values would change the meaning of the statement.
+                // Elsewhere, several values would change the meaning of the statement.
                 if !ends_with_in(&out) || !next_piece.trim_start().starts_with(')') {
                     return Err(index);
                 }
@@ -145,7 +145,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parameters_are_found_outside_of_texts_names_and_comments() {
+    fn parameters_in_literals_names_and_comments_are_ignored() {
         let sql = "SELECT '?' , \"a?\", `b?` -- ?\n, /* ? */ x FROM t WHERE a = ? AND b = 'it''s ?' AND c=?";
         assert_eq!(parameters(sql, SqlDialect::MySql), 2);
         let numbered = numbered(sql);
@@ -154,17 +154,18 @@ mod tests {
     }
 
     #[test]
-    fn a_doubled_mark_is_an_operator() {
+    fn double_question_mark_is_an_operator() {
         assert_eq!(parameters("SELECT a ?? ?", SqlDialect::PostgreSql), 1);
         assert_eq!(numbered("SELECT a ?? ?"), "SELECT a ? $1");
         assert_eq!(numbered("SELECT 1"), "SELECT 1");
     }
 
     #[test]
-    fn lists_are_spread_in_the_parentheses_of_in() {
+    fn lists_are_expanded_inside_in() {
         let sql = "SELECT '?' FROM t WHERE a = ? AND b in ( ? ) AND c NOT IN (?)";
-        let spread =
-            |lists: &[(usize, usize)]| spread(sql, lists, SqlDialect::Sqlite).map(Cow::into_owned);
+        let spread = |lists: &[(usize, usize)]| {
+            expand_lists(sql, lists, SqlDialect::Sqlite).map(Cow::into_owned)
+        };
         assert_eq!(spread(&[]), Ok(sql.to_owned()));
         assert_eq!(
             spread(&[(1, 2), (2, 0)]),
@@ -179,7 +180,7 @@ mod tests {
             "x IN (1, ?)",
         ] {
             assert_eq!(
-                super::spread(sql, &[(0, 2)], SqlDialect::Sqlite),
+                super::expand_lists(sql, &[(0, 2)], SqlDialect::Sqlite),
                 Err(0),
                 "{sql}"
             );
@@ -187,7 +188,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_word_tells_what_reads() {
+    fn effect_depends_on_first_word() {
         for sql in [
             "select 1",
             " \n(SELECT 1)",
@@ -209,7 +210,7 @@ mod tests {
         ] {
             assert_eq!(
                 effect(sql, SqlDialect::MySql),
-                StatementEffect::Unsure,
+                StatementEffect::MayWrite,
                 "{sql}"
             );
         }
@@ -229,16 +230,16 @@ mod tests {
     }
 
     #[test]
-    fn texts_end_by_the_rules_of_the_database() {
+    fn string_literals_end_as_in_the_dialect() {
         let escaped = r#"SELECT 'it\'s ?', "\"?" FROM t WHERE a = ? AND b = '\\' AND c = ?"#;
         assert_eq!(parameters(escaped, SqlDialect::MySql), 2);
-        // A backslash is a plain character elsewhere, and in quoted names.
+        // In the other dialects, and in quoted names, a backslash is an ordinary character.
         let plain = r"SELECT '\', ? FROM t WHERE a = '?'";
         assert_eq!(parameters(plain, SqlDialect::Sqlite), 1);
         assert_eq!(parameters(plain, SqlDialect::PostgreSql), 1);
         assert_eq!(parameters(r"SELECT `a\`, ?", SqlDialect::MySql), 1);
         let hidden = r"SELECT 'a\'' INTO OUTFILE '/x'";
-        assert_eq!(effect(hidden, SqlDialect::MySql), StatementEffect::Unsure);
+        assert_eq!(effect(hidden, SqlDialect::MySql), StatementEffect::MayWrite);
         for sql in [r"'\", r"'\'", r"'\é'", r"'é\'?"] {
             let pieces = StatementPieces::new(sql, SqlDialect::MySql);
             let all: String = pieces.map(|(_, piece)| piece).collect();
@@ -247,16 +248,16 @@ mod tests {
     }
 
     #[test]
-    fn executable_comments_are_code_of_mysql() {
+    fn executable_comments_are_code_in_mysql() {
         for sql in [
             "SELECT 1 /*! INTO OUTFILE '/x' */",
             "SELECT 1 /*M!100100 INTO OUTFILE '/x' */",
-            // By its version a server takes either of the words.
+            // A server executes either of the two words, depending on its version.
             "/*!99999 SELECT */ DELETE FROM t",
         ] {
             let of = |dialect| effect(sql, dialect);
-            assert_eq!(of(SqlDialect::MySql), StatementEffect::Unsure, "{sql}");
-            assert_ne!(of(SqlDialect::Sqlite), StatementEffect::Unsure, "{sql}");
+            assert_eq!(of(SqlDialect::MySql), StatementEffect::MayWrite, "{sql}");
+            assert_ne!(of(SqlDialect::Sqlite), StatementEffect::MayWrite, "{sql}");
         }
         let sql = "/*!40101 DELETE */ FROM t";
         assert_eq!(effect(sql, SqlDialect::MySql), StatementEffect::Writes);
@@ -268,10 +269,10 @@ mod tests {
     }
 
     #[test]
-    fn line_comments_begin_by_the_rules_of_the_database() {
-        // MySQL: minus minus one.
+    fn line_comments_begin_as_in_the_dialect() {
+        // MySQL: 5 minus (minus 1).
         let sql = "SELECT 5--1 INTO OUTFILE '/x'";
-        assert_eq!(effect(sql, SqlDialect::MySql), StatementEffect::Unsure);
+        assert_eq!(effect(sql, SqlDialect::MySql), StatementEffect::MayWrite);
         assert_eq!(effect(sql, SqlDialect::Sqlite), StatementEffect::Reads);
         let sql = "SELECT ? # it's ?\n, ? --\tis it ?";
         assert_eq!(parameters(sql, SqlDialect::MySql), 2);
@@ -279,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn unfinished_texts_end_with_the_statement() {
+    fn unterminated_literals_end_with_the_statement() {
         for sql in ["'?", "/* ?", "-- ?", "`?", "é?é'"] {
             let all: String = StatementPieces::new(sql, SqlDialect::MySql)
                 .map(|(_, piece)| piece)

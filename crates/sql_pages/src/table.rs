@@ -1,5 +1,5 @@
-//! The rows of an answer, independent of the database: all cells in one list, all texts in one string. Offers them to
-//! templates; independent of statements and drivers.
+//! The rows of an answer: all cells in one list, all texts in one string. Provides the rows to templates; independent
+//! of statements and drivers.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -7,7 +7,7 @@ use std::sync::Arc;
 use lowroad_page::PageValue as Cell;
 use minijinja::value::{Enumerator, Object, ObjectRepr, Value};
 
-/// Accounting overhead in bytes of a row besides its cells, and of a cell besides its text.
+/// Bytes that count for a row in addition to its cells, and for a cell in addition to its text.
 const ROW_LEN: usize = 64;
 const CELL_LEN: usize = 24;
 
@@ -21,7 +21,7 @@ pub struct RowTable {
     row_count: usize,
 }
 
-/// A cell; texts and bytes are ranges of the table's buffers.
+/// A cell; text and bytes are ranges in the table's buffers.
 #[derive(Clone, Copy, Debug)]
 enum CellValue {
     Null,
@@ -34,7 +34,7 @@ enum CellValue {
 }
 
 impl RowTable {
-    /// Clears the table and sets its columns.
+    /// Clears the table, and sets the names of its columns.
     pub fn begin<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         *self = RowTable {
             names: names.map(Box::from).collect(),
@@ -42,7 +42,7 @@ impl RowTable {
         };
     }
 
-    /// The columns' names.
+    /// The names of the columns.
     pub fn names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().map(|name| &**name)
     }
@@ -52,7 +52,7 @@ impl RowTable {
         self.row_count
     }
 
-    /// Appends the next cell of the row.
+    /// Appends the next cell of the current row.
     #[inline]
     pub fn push(&mut self, cell: Cell<'_>) {
         self.cells.push(match cell {
@@ -62,7 +62,7 @@ impl RowTable {
             Cell::UInt(it) => CellValue::UInt(it),
             Cell::Float(it) => CellValue::Float(it),
             Cell::Text(it) => {
-                // One buffer for all texts: a cell costs no allocation.
+                // One buffer for all texts, so that a cell costs no allocation.
                 let offset = self.texts.len();
                 self.texts.push_str(it);
                 CellValue::Text {
@@ -81,20 +81,20 @@ impl RowTable {
         });
     }
 
-    /// Completes a row; it has one cell for each column.
+    /// Completes the current row, which must have one cell per column.
     #[inline]
     pub fn end_row(&mut self) {
         self.row_count += 1;
     }
 
-    /// Whether a cell contains bytes.
+    /// Whether any cell contains bytes.
     pub fn has_bytes(&self) -> bool {
         self.cells
             .iter()
             .any(|stored| matches!(stored, CellValue::Bytes { .. }))
     }
 
-    /// Bytes that the table takes.
+    /// The memory of the table, in bytes.
     pub fn len(&self) -> usize {
         self.row_count * ROW_LEN + self.cells.len() * CELL_LEN + self.texts.len() + self.bytes.len()
     }
@@ -128,7 +128,7 @@ impl RowTable {
     }
 
     fn column_value(&self, row: usize, name: &str) -> Option<Value> {
-        // A linear search: tables have few columns.
+        // A linear search, since tables have few columns.
         let column = self
             .names
             .iter()
@@ -146,7 +146,7 @@ impl RowTable {
     }
 }
 
-/// A cell's length. Cells of 4 GiB do not exist: databases and memory limits are below that.
+/// The length of a cell. Databases and memory limits exclude cells of 4 GiB.
 #[inline]
 fn len(it: &(impl AsRef<[u8]> + ?Sized)) -> u32 {
     u32::try_from(it.as_ref().len()).unwrap_or(u32::MAX)
@@ -157,12 +157,12 @@ fn range(offset: usize, len: u32) -> Range<usize> {
     offset..offset + len as usize
 }
 
-/// All rows as a template's sequence.
+/// All rows, as a sequence for templates.
 pub fn rows(table: Arc<RowTable>) -> Value {
     Value::from_object(RowSequence(table))
 }
 
-/// The first row as a template's value; the template's `none` without rows.
+/// The first row, as a template value; the template's `none` if there are no rows.
 pub fn first_row(table: Arc<RowTable>) -> Value {
     match table.row_count {
         0 => Value::from(()),
@@ -194,7 +194,7 @@ impl Object for RowSequence {
     }
 }
 
-/// A row: `row.name`, or `row["name"]`; iteration follows the order of the columns.
+/// A row for templates: `row.name` or `row["name"]`; iteration is in the order of the columns.
 #[derive(Debug)]
 struct TableRow {
     table: Arc<RowTable>,
@@ -235,7 +235,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_has_its_columns_in_order() {
+    fn row_iterates_columns_in_order() {
         let row = first_row(table());
         assert_eq!(row.get_attr("a").unwrap(), Value::from("x"));
         assert!(row.get_attr("c").unwrap().is_undefined());
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_are_a_list_and_each_has_its_own_cells() {
+    fn rows_are_a_sequence_with_separate_cells() {
         let rows = rows(table());
         assert_eq!(rows.len(), Some(2));
         let texts: Vec<Value> = rows
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn it_counts_what_it_takes() {
+    fn len_counts_rows_cells_and_texts() {
         let cells = |table: &RowTable, at| format!("{:?}", table.row(at).collect::<Vec<_>>());
         let table = table();
         assert_eq!(cells(&table, 1), "[Int(2), Text(\"é\")]");

@@ -1,24 +1,24 @@
-//! Inserts checks of the budget into a template's text, since its operators and loops have no hooks. `a ~ b` becomes
-//! `(a)|LEFT ~ (b)|CONCAT`, with two filters that return their input; the second first checks that there is room for
-//! both operands. A part of a text, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that there is room for more. Each
-//! turn of a loop, call of a macro and beginning of a template checks too, unless it certainly writes a value, since
-//! writing checks itself. The filters are in `budget_guards`. Line numbers do not change.
+//! Inserts budget checks into the text of a template, since the engine has no hooks for operators and loops. `a ~ b`
+//! becomes `(a)|LEFT ~ (b)|CONCAT`: both filters return their input, and the second one first checks that the budget
+//! suffices for the result. A slice, `a[1:]`, becomes `((a[1:])|MADE)`, which checks that the budget is not exhausted.
+//! Each iteration of a loop, each call of a macro and the start of a template is also a check, unless it always writes
+//! a value: writing includes a check. The filters are in `budget_guards`. Line numbers do not change.
 //!
-//! The engine's own parser locates the operators. Invalid templates are left unchanged: the compiler reports them in
-//! more detail.
+//! The engine's own parser finds the operators. Templates with syntax errors are left unchanged: the compiler reports
+//! them in more detail.
 
 use minijinja::Error;
 use minijinja::machinery::ast::{BinOpKind, Call, CallArg, Expr, Stmt};
 use minijinja::machinery::{Span, Token, parse, tokenize};
 use minijinja::syntax::SyntaxConfig;
 
-/// The prefix of the inserted filters and functions; templates must not use such names.
+/// The prefix of inserted filters and functions; reserved, so templates must not contain it.
 pub const PREFIX: &str = "_lowroad_";
 
-/// A template's text with checks inserted.
+/// Returns the text of a template with inserted checks.
 pub fn instrument(name: &str, source: &str) -> String {
     let tokens: Result<Vec<_>, Error> = tokenize(source, false, SyntaxConfig::default()).collect();
-    // The compiler reports the fault with its place; the budget does not matter for a page that never runs.
+    // The compiler reports a syntax error with its location, and the page never runs.
     let (Ok(tokens), Ok(template)) = (tokens, parse(source, name, SyntaxConfig::default())) else {
         return source.to_string();
     };
@@ -33,7 +33,7 @@ pub fn instrument(name: &str, source: &str) -> String {
     walk.finish()
 }
 
-/// Whether a text uses names with the reserved prefix.
+/// Whether a text contains the reserved prefix.
 pub fn uses_reserved_names(source: &str) -> bool {
     source.contains(PREFIX)
 }
@@ -41,15 +41,15 @@ pub fn uses_reserved_names(source: &str) -> bool {
 struct TemplateWalk<'w, 's> {
     source: &'s str,
     tokens: &'w [(Token<'s>, Span)],
-    /// Insertions and their byte positions. Those of inner expressions come first, so that they close first.
+    /// Byte positions and the texts to insert there. Insertions for inner expressions come first.
     insertions: Vec<(usize, String)>,
-    /// For each loop and macro, in order of the text: whether its body may end without writing a value.
+    /// For each loop and macro, in the order of the text: whether its body may end without a check.
     silent: Vec<bool>,
 }
 
 impl TemplateWalk<'_, '_> {
     fn finish(mut self) -> String {
-        // Stable: insertions at one place keep their order, so that parentheses nest.
+        // The sort is stable: insertions at the same position keep their order, so that parentheses nest.
         self.insertions.sort_by_key(|(position, _)| *position);
         let mut out = String::with_capacity(self.source.len() * 2);
         let mut copied = 0;
@@ -62,7 +62,7 @@ impl TemplateWalk<'_, '_> {
         out
     }
 
-    /// Inserts a check at the beginning of loop and macro bodies that may end without one.
+    /// Inserts a check at the start of each loop or macro body that may end without one.
     fn bodies(&mut self) {
         let mut silent = std::mem::take(&mut self.silent).into_iter();
         let mut in_block = false;
@@ -71,14 +71,14 @@ impl TemplateWalk<'_, '_> {
             if matches!(first, Token::BlockStart) {
                 in_block = matches!(second, Token::Ident("for" | "macro"));
             }
-            // Loops and macros appear in the same order in the tokens and in the tree.
+            // Loops and macros are in the same order in the tokens and in the syntax tree.
             if in_block && matches!(second, Token::BlockEnd) {
                 in_block = false;
                 if silent.next() == Some(false) {
                     continue;
                 }
                 let end = &self.source[span.start_offset as usize..span.end_offset as usize];
-                // Keeps the template's whitespace control for the text that follows.
+                // Copies the whitespace control of the block to the inserted call.
                 let trim = if end.starts_with('-') { "-" } else { "" };
                 let text = format!("{{{{ {PREFIX}step() {trim}}}}}");
                 self.insertions.push((span.end_offset as usize, text));
@@ -93,12 +93,12 @@ impl TemplateWalk<'_, '_> {
     fn statement(&mut self, statement: &Stmt<'_>) {
         match statement {
             Stmt::Template(it) => self.statements(&it.children),
-            // Writing checks the whole value, so the operators in it need no check.
+            // Writing checks the length of the whole value, so its operators need no check.
             Stmt::EmitExpr(it) if is_short_sum(&it.expr) => {}
             Stmt::EmitExpr(it) => self.expression(&it.expr),
             Stmt::EmitRaw(_) | Stmt::Continue(_) | Stmt::Break(_) => {}
             Stmt::ForLoop(it) => {
-                // In the order of the bodies in the text, which `bodies` follows.
+                // Recorded in the order of the text, which `bodies` follows.
                 self.silent.push(is_silent(&it.body));
                 self.expression(&it.iter);
                 it.filter_expr.iter().for_each(|it| self.expression(it));
@@ -159,7 +159,7 @@ impl TemplateWalk<'_, '_> {
         match expression {
             Expr::Var(_) | Expr::Const(_) => {}
             Expr::Slice(it) => {
-                // Inner expressions first, so that their insertions precede the outer ones at the same byte.
+                // Inner expressions first, so that their insertions precede the outer ones at the same position.
                 self.expression(&it.expr);
                 let bounds = [&it.start, &it.stop, &it.step];
                 bounds
@@ -224,8 +224,8 @@ impl TemplateWalk<'_, '_> {
         }
     }
 
-    /// Guards the operator with two operands that span `span`. It is the last operator of its kind outside brackets
-    /// there, since operators of one kind are left-associative.
+    /// Inserts checks at the operator of the expression at `span`. Since operators of the same kind are
+    /// left-associative, it is the last one of its kind outside brackets.
     fn operator(&mut self, kind: BinOpKind, span: Span) {
         let is_operator: fn(&Token<'_>) -> bool = match kind {
             BinOpKind::Add => |token| matches!(token, Token::Plus),
@@ -238,14 +238,13 @@ impl TemplateWalk<'_, '_> {
             BinOpKind::Concat => "concat",
             _ => "mul",
         };
-        // Tokens after the expression are outside of its span.
+        // Excludes tokens after the expression.
         let ends_within =
             |(_, token_span): &(Token<'_>, Span)| token_span.end_offset <= span.end_offset;
         let inner = &self.tokens[..self.tokens.partition_point(ends_within)];
-        // From the right: the operators are left-associative, so the last one outside of brackets is this one's.
+        // From the right, since the operator is the last one outside brackets.
         let mut depth = 0;
         let mut found = None;
-        // Searched from the end, since the last operator at depth 0 is the outermost one.
         for (token, token_span) in inner.iter().rev() {
             match token {
                 Token::ParenClose | Token::BracketClose | Token::BraceClose => depth += 1,
@@ -269,11 +268,11 @@ impl TemplateWalk<'_, '_> {
     }
 }
 
-/// The most operators in a written expression without a check for each.
+/// The maximum number of operators in a written expression without separate checks.
 const SHORT_SUM_MAX: usize = 4;
 
-/// Whether an expression is constants around one value, such as `"/item?id=" ~ id`. Writing it checks the budget, and
-/// until then it is at most a few copies of existing values.
+/// Whether an expression concatenates constants and at most one value, such as `"/item?id=" ~ id`. Writing it is a
+/// check, and before that it takes no more memory than a few copies of existing values.
 fn is_short_sum(expression: &Expr<'_>) -> bool {
     let (mut operators, mut values, mut rest) = (0, 0, vec![expression]);
     while let Some(current) = rest.pop() {
@@ -288,11 +287,11 @@ fn is_short_sum(expression: &Expr<'_>) -> bool {
             _ => return false,
         }
     }
-    // A second value could double the length at each use.
+    // With a second value, the length could double in each use.
     operators <= SHORT_SUM_MAX && values <= 1
 }
 
-/// Whether a body may end before it has written a value, on any path.
+/// Whether a body may end without having written a value.
 fn is_silent(body: &[Stmt<'_>]) -> bool {
     let always_runs = |statement: &&Stmt<'_>| {
         matches!(
@@ -300,13 +299,13 @@ fn is_silent(body: &[Stmt<'_>]) -> bool {
             Stmt::EmitRaw(_) | Stmt::EmitExpr(_) | Stmt::Set(_)
         )
     };
-    // Only statements that run in any case count; a condition may be false.
+    // Only statements that always run count; a condition may be false.
     let mut prefix = body.iter().take_while(always_runs);
     !prefix.any(|statement| matches!(statement, Stmt::EmitExpr(_)))
 }
 
-/// The start of an expression's first operand, without brackets around it. The engine's spans of postfix expressions
-/// begin after the operand.
+/// The start of an expression's first operand, without brackets around it. In the engine, the spans of postfix
+/// expressions start after the operand.
 fn start(expression: &Expr<'_>) -> usize {
     match expression {
         Expr::Slice(it) => start(&it.expr),
@@ -329,7 +328,7 @@ fn start(expression: &Expr<'_>) -> usize {
 mod tests {
     use super::*;
 
-    fn made(source: &str) -> String {
+    fn instrumented(source: &str) -> String {
         let text = instrument("test", source);
         let step = "{{ _lowroad_step() }}";
         let text = text.strip_prefix(step).expect("it begins with a question");
@@ -338,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn operators_are_guarded_on_both_sides() {
+    fn checks_are_inserted_at_operators() {
         let pairs = [
             ("{{ a ~ b }}", "{{ (a )|left ~( b)|concat }}"),
             ("{{ 'a' ~ b.c ~ 'd' }}", "{{ 'a' ~ b.c ~ 'd' }}"),
@@ -361,24 +360,24 @@ mod tests {
                 "(((a)|left ~(b)|concat)|left ~",
                 "((a)|left ~(b)|concat)|left ~",
             );
-            assert_eq!(made(source), text, "{source}");
+            assert_eq!(instrumented(source), text, "{source}");
         }
     }
 
     #[test]
-    fn loops_and_macros_ask() {
+    fn checks_are_inserted_in_loops_and_macros() {
         assert_eq!(
-            made("{% for a in b -%} x{% endfor %}{% macro m() %}y{% endmacro %}"),
+            instrumented("{% for a in b -%} x{% endfor %}{% macro m() %}y{% endmacro %}"),
             "{% for a in b -%}{{ step -}} x{% endfor %}{% macro m() %}{{ step }}y{% endmacro %}"
         );
         assert_eq!(instrument("test", "{% for %}"), "{% for %}");
         // Writing a value includes a check.
         let outer = "{% for a in b %}{% if a %}{{ a }}{% endif %}";
         let inner = "{% for c in a %}x{% set d = c %}{{ d }}{% endfor %}{% endfor %}";
-        let asking = outer.replace("b %}", "b %}{{ step }}");
+        let with_check = outer.replace("b %}", "b %}{{ step }}");
         assert_eq!(
-            made(&[outer, inner].concat()),
-            [asking.as_str(), inner].concat()
+            instrumented(&[outer, inner].concat()),
+            [with_check.as_str(), inner].concat()
         );
     }
 }

@@ -1,5 +1,5 @@
-//! A site's templates: loaded on demand and kept compiled. When a file has changed, all are reloaded (`sites`). Uses
-//! files and the template engine; independent of requests and databases.
+//! The templates of a site: loaded on demand, and cached in compiled form. When a file changes, `sites` replaces the
+//! whole set. Independent of requests and databases.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -11,36 +11,36 @@ use minijinja::{AutoEscape, Environment, Error, ErrorKind, UndefinedBehavior, es
 
 use super::{budget_guards, constant, functions, template_budget};
 
-/// The suffix of template names.
+/// The suffix of template files.
 pub const SUFFIX: &str = ".lrp";
 
-/// The most steps of the template engine for a page: some tenths of a second.
+/// The maximum number of template engine steps per page: some tenths of a second.
 const FUEL: u64 = 5_000_000;
 
-/// The longest template in bytes.
+/// The maximum length of a template in bytes.
 const SOURCE_LEN_MAX: u64 = 1 << 20;
 
-/// The templates in one version of the site's files.
+/// The templates of a site, for one version of its files.
 pub struct TemplateSet {
-    /// The engine with the templates loaded so far.
+    /// The template engine, with the templates loaded so far.
     pub environment: Environment<'static>,
     /// The folder of the site.
     pub root: Arc<Path>,
     files: Arc<Mutex<HashMap<PathBuf, FileStamp>>>,
     /// Pages that took long to render.
     heavy: Mutex<HashSet<String>>,
-    /// Compiled pages that need no engine; `None` for pages that do.
+    /// Pages compiled for rendering without the engine; `None` for pages that need the engine.
     direct: RwLock<HashMap<String, Option<Arc<CompiledPage>>>>,
 }
 
-/// A fault in a template that the engine does not know of.
+/// An error in a template that the engine itself does not detect.
 #[derive(Debug)]
 pub struct TemplateFault {
-    /// The template.
+    /// The name of the template.
     pub name: String,
-    /// Counted from 1.
+    /// The line, counted from 1.
     pub line: usize,
-    /// The fault.
+    /// The error.
     pub reason: String,
 }
 
@@ -53,12 +53,12 @@ impl std::fmt::Display for TemplateFault {
 impl std::error::Error for TemplateFault {}
 
 impl TemplateSet {
-    /// The templates of a folder; they load on demand.
+    /// The templates in a folder; they are loaded on demand.
     pub fn new(root: Arc<Path>) -> TemplateSet {
         let files = Arc::new(Mutex::new(HashMap::new()));
         let mut environment = Environment::new();
         let (folder, loader_files) = (root.clone(), files.clone());
-        // The engine loads included templates itself, so the loader checks and records every file.
+        // Included templates are loaded by the engine, so the loader checks and records every file.
         environment.set_loader(move |name| load(&folder, name, &loader_files));
         environment.set_path_join_callback(|name, parent| resolve_name(name, parent).into());
         environment.set_auto_escape_callback(|_| AutoEscape::Html);
@@ -90,27 +90,27 @@ impl TemplateSet {
             .any(|(path, stamp)| current_stamp(path) != Some(*stamp))
     }
 
-    /// Whether a page took long to render before.
+    /// Whether an earlier rendering of the page took long.
     pub fn is_heavy(&self, name: &str) -> bool {
         lock(&self.heavy).contains(name)
     }
 
-    /// Marks a page as slow to render.
+    /// Marks a page as slow, for rendering on separate threads.
     pub fn mark_heavy(&self, name: &str) {
-        // Only grows, but its names are those of existing pages.
+        // The set only grows, but contains only names of existing pages.
         lock(&self.heavy).insert(name.to_string());
-        // A slow page needs the engine, which has threads for it.
+        // Slow pages are rendered by the engine only, which has threads for them.
         self.store_direct(name, None);
     }
 
-    /// The compiled page, if it needs no engine.
+    /// The page compiled for rendering without the engine; `None` if it needs the engine.
     pub fn direct(&self, name: &str) -> Option<Arc<CompiledPage>> {
         let pages = self.direct.read().unwrap_or_else(PoisonError::into_inner);
-        // `None` is remembered, too: the page needs the engine.
+        // `None` is cached, too.
         if let Some(page) = pages.get(name) {
             return page.clone();
         }
-        // Parsed without the lock; a second parse by another thread gives the same page.
+        // Compiled without the lock; if another thread does the same, the result is equal.
         drop(pages);
         let page = self.parse_direct(name).map(Arc::new);
         self.store_direct(name, page.clone());
@@ -123,7 +123,7 @@ impl TemplateSet {
     }
 
     fn parse_direct(&self, name: &str) -> Option<CompiledPage> {
-        // The parser cannot load files, so it is repeated with one more part until none is missing.
+        // The parser cannot load files, so parsing is repeated with one more included template until none is missing.
         let mut sources = HashMap::from([(name.to_string(), self.source(name)?)]);
         loop {
             let mut missing = None;
@@ -145,7 +145,7 @@ impl TemplateSet {
         }
     }
 
-    /// The text of a template, if it is valid for the engine.
+    /// The source text of a template, if the engine accepts it.
     fn source(&self, name: &str) -> Option<String> {
         let source = source(&self.root, name, &self.files).ok()??;
         check_source(name, source.clone()).ok()?;
@@ -153,7 +153,7 @@ impl TemplateSet {
     }
 }
 
-/// The template name for a request's path; `None` if it cannot be a page's.
+/// The template name for a request path; `None` if the path cannot be that of a page.
 pub fn page_name(path: &[u8]) -> Option<String> {
     let path = std::str::from_utf8(path).ok()?.strip_prefix('/')?;
     let index = if path.is_empty() || path.ends_with('/') {
@@ -162,12 +162,12 @@ pub fn page_name(path: &[u8]) -> Option<String> {
         ""
     };
     let name = format!("{path}{index}");
-    // Names that begin with `_` are parts, which are no pages.
+    // Templates and folders whose names begin with `_` are only for inclusion.
     let is_page = !name.split('/').any(|part| part.starts_with('_'));
     (is_page && is_name(&name)).then_some(name)
 }
 
-/// Whether a name stays in the folder and names no hidden file.
+/// Whether a name is that of a template within the folder, and not of a hidden file.
 fn is_name(name: &str) -> bool {
     let is_part = |part: &str| {
         !part.is_empty()
@@ -177,8 +177,9 @@ fn is_name(name: &str) -> bool {
     name.ends_with(SUFFIX) && name.split('/').all(is_part)
 }
 
-/// The name of a template referred to by another: relative to the site's folder if it begins with `/`, otherwise to
-/// the referring template's folder. Names that lead outside are left unchanged, and not found.
+/// Resolves the name by which a template refers to another one: relative to the site's folder if it begins with `/`,
+/// otherwise relative to the folder of the referring template. A name that leads outside is returned unchanged, and is
+/// later refused.
 fn resolve_name(name: &str, parent: &str) -> String {
     let mut parts: Vec<&str> = match name.strip_prefix('/') {
         Some(_) => Vec::new(),
@@ -212,7 +213,7 @@ fn load(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<String>
     }
 }
 
-/// The text of a template; `None` if it does not exist.
+/// The source text of a template; `None` if it does not exist.
 fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<String>, Error> {
     if !is_name(name) {
         return Err(Error::new(
@@ -224,11 +225,11 @@ fn source(root: &Path, name: &str, files: &TemplateFiles) -> Result<Option<Strin
         ));
     }
     let path = root.join(name);
-    // Resolves links, which must not lead outside of the site's folder.
+    // Resolves symbolic links.
     let Ok(real) = path.canonicalize() else {
         return Ok(None);
     };
-    // Through a symbolic link, for which the name looks harmless.
+    // A symbolic link must not lead outside of the site's folder.
     if !real.starts_with(root) {
         return Err(Error::new(
             ErrorKind::InvalidOperation,
@@ -253,8 +254,8 @@ fn read(path: &Path, files: &TemplateFiles) -> std::io::Result<Option<String>> {
         let reason = format!("it is longer than {SOURCE_LEN_MAX} bytes");
         return Err(std::io::Error::other(reason));
     }
-    // Recorded before the read, so that a change in between is seen by the next check. The engine and the direct
-    // renderer both read it; the first stamp counts.
+    // Recorded before the read, so that the next check detects a change in between. The engine and the direct renderer
+    // may both read the file; the first stamp counts.
     lock(files)
         .entry(path.to_path_buf())
         .or_insert(FileStamp::from(&metadata));
@@ -269,7 +270,7 @@ fn check_source(name: &str, source: String) -> Result<String, Error> {
         );
         return Err(Error::new(ErrorKind::SyntaxError, reason));
     }
-    // Checked before the budget's checks are inserted, so that lines and tokens are the author's.
+    // Checked before the budget's checks are inserted, so that lines and tokens are those of the author.
     match constant::check(&source) {
         Ok(()) => Ok(template_budget::instrument(name, &source)),
         Err(breach) => {
@@ -284,7 +285,7 @@ fn check_source(name: &str, source: String) -> Result<String, Error> {
     }
 }
 
-/// Locks data that is consistent at each moment, so that a poisoned lock can be used.
+/// Locks a mutex, even if it is poisoned: the data are consistent at any time.
 pub fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
@@ -294,7 +295,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_pages_are_pages() {
+    fn request_path_is_mapped_to_page_name() {
         assert_eq!(page_name(b"/a/b.lrp").as_deref(), Some("a/b.lrp"));
         assert_eq!(page_name(b"/").as_deref(), Some("index.lrp"));
         assert_eq!(page_name(b"/a/").as_deref(), Some("a/index.lrp"));
@@ -314,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn pages_need_no_engine_unless_they_use_more_or_take_long() {
+    fn direct_rendering_excludes_unsupported_and_slow_pages() {
         let folder = lowroad_testkit::TempFolder::new();
         for (name, text) in [
             ("plain.lrp", "{% include 'x/_part.lrp' %}{{ request.path }}"),
@@ -345,7 +346,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_taken_from_the_folder_of_who_names_them() {
+    fn template_names_are_relative_to_referring_template() {
         assert_eq!(resolve_name("_b.lrp", "x/a.lrp"), "x/_b.lrp");
         assert_eq!(resolve_name("/_b.lrp", "x/a.lrp"), "_b.lrp");
         assert_eq!(resolve_name("../_b.lrp", "x/a.lrp"), "_b.lrp");

@@ -1,5 +1,4 @@
-//! Conversion of values between templates and databases. Uses minijinja's values; independent of statements and
-//! drivers.
+//! Converts values between templates and databases. Independent of statements and drivers.
 
 use std::sync::Arc;
 
@@ -8,7 +7,7 @@ use minijinja::value::{Value, ValueKind};
 
 use super::table::{self, RowTable};
 
-/// A value for a parameter.
+/// The value of a statement's parameter.
 #[derive(Clone, Debug, PartialEq)]
 pub enum SqlParam {
     /// NULL
@@ -26,13 +25,13 @@ pub enum SqlParam {
 }
 
 impl SqlParam {
-    /// Converts a template's value to a parameter.
+    /// Converts a template value to a parameter.
     ///
     /// # Errors
-    /// The fault of the value.
+    /// The reason that the value cannot be a parameter.
     pub fn from_value(value: &Value) -> Result<SqlParam, String> {
         match value.kind() {
-            // An undefined value is more often a typing error than a NULL.
+            // An undefined value is more likely a typo than a NULL.
             ValueKind::Undefined => Err("is undefined; check the spelling of its name".into()),
             ValueKind::None => Ok(SqlParam::Null),
             ValueKind::Bool => Ok(SqlParam::Bool(value.is_true())),
@@ -47,7 +46,7 @@ impl SqlParam {
         }
     }
 
-    /// The type's name for messages; never the content, which is the visitor's.
+    /// The name of the type for messages, which must not contain the value, since it is client data.
     pub fn kind(&self) -> &'static str {
         match self {
             SqlParam::Null => "NULL",
@@ -70,17 +69,17 @@ fn number(value: &Value) -> Result<SqlParam, String> {
     float.map_err(|error| format!("is not a number: {error}"))
 }
 
-/// The result of a write.
+/// The result of a statement that writes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StatementResult {
-    /// Rows inserted, changed or deleted.
+    /// The number of rows inserted, changed or deleted.
     pub count: u64,
-    /// The database's id of the last new row; `None` if it reports none.
+    /// The id of the last inserted row; `None` if the database reports none.
     pub id: Option<i64>,
 }
 
 impl StatementResult {
-    /// The result as a template's value: `.count` and `.id`.
+    /// The result as a template value with `.count` and `.id`.
     pub fn value(self) -> Value {
         let mut table = RowTable::default();
         table.begin(["count", "id"].into_iter());
@@ -96,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn single_values_become_parameters() {
+    fn scalar_values_become_parameters() {
         let params = [
             (Value::from(()), SqlParam::Null),
             (Value::from(true), SqlParam::Bool(true)),
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn others_are_refused_with_a_reason() {
+    fn unsupported_values_are_refused_with_a_reason() {
         assert!(
             SqlParam::from_value(&Value::UNDEFINED)
                 .unwrap_err()

@@ -1,6 +1,6 @@
-//! The change feed: notifies the level below, which keeps copies of responses, that some may be outdated. Changed
-//! files are not named, because the level keeps so few copies that fetching them again is cheap. Purges are named,
-//! since each unsafe request may cause one.
+//! The change feed: notifies the softirq level, which has copies of some responses, that copies may be outdated. For
+//! changed files the notification does not name the files, because fetching the few copies again is cheap. Purges are
+//! reported with their patterns, since each unsafe request may cause one.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -9,7 +9,7 @@ use std::thread::{self, Thread};
 
 use lowroad_cache::pattern::RequestPattern;
 
-/// If the pending purges exceed this length in bytes of text, they are reported as a purge of everything.
+/// If the patterns of pending purges are longer than this, they are reported as a purge of everything.
 const PURGES_LEN_MAX: usize = 16 << 10;
 
 /// The change feed of one server, with one listening thread.
@@ -20,7 +20,7 @@ pub struct ChangeFeed {
     pending: Mutex<Invalidation>,
 }
 
-/// The pending change.
+/// The changes that the listener has not taken yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Invalidation {
     /// None.
@@ -35,11 +35,11 @@ pub enum Invalidation {
 impl ChangeFeed {
     /// Makes the current thread the listener, which waits with `ChangeFeed::wait`.
     pub fn listen(&self) {
-        // A second listener would be a programming error; the first one stays.
+        // A second listener would be a programming error; it is ignored.
         let _ = self.listener.set(thread::current());
     }
 
-    /// Waits for a change; returns spuriously at times.
+    /// Waits for a change; may return spuriously.
     pub fn wait(&self) {
         thread::park();
     }
@@ -64,12 +64,12 @@ impl ChangeFeed {
         };
         let mut pending = self.pending.lock().unwrap_or_else(PoisonError::into_inner);
         *pending = match add(mem::take(&mut *pending)) {
-            // Bounded: a listener that is behind discards everything instead.
+            // Bounded: a listener that has fallen behind discards all copies instead.
             Invalidation::Purged(text) if text.len() > PURGES_LEN_MAX => Invalidation::All,
             pending => pending,
         };
         drop(pending);
-        // After the change is recorded: the listener must find it.
+        // After the change is recorded, so that the listener finds it.
         listener.unpark();
     }
 
@@ -79,9 +79,9 @@ impl ChangeFeed {
         mem::take(&mut *pending)
     }
 
-    /// Reports a new response without change detection: copies must expire soon from now on.
+    /// Reports that a response without change detection was stored: from now on, copies must expire soon.
     pub fn notify_short_lived(&self) {
-        // Reported once: from then on, the levels below keep all copies briefly.
+        // Reported once: from then on, all copies at the softirq level expire soon.
         if !self.is_short_lived.swap(true, Ordering::Relaxed) {
             self.notify();
         }
@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn purges_are_told_by_their_text_until_they_are_many() {
+    fn purges_are_reported_as_patterns_up_to_a_length() {
         let changes = ChangeFeed::default();
         changes.listen();
         let urls = ["http://a:80/x", "host:b"];
@@ -117,18 +117,18 @@ mod tests {
     }
 
     #[test]
-    fn one_server_s_changes_are_nothing_to_another() {
+    fn change_feeds_are_independent() {
         let (one, other) = (ChangeFeed::default(), ChangeFeed::default());
         one.notify_short_lived();
         assert!(one.is_short_lived() && !other.is_short_lived());
         assert_eq!(one.take(), Invalidation::None, "nobody listens");
         thread::scope(|scope| {
-            let heard = scope.spawn(|| {
+            let listener = scope.spawn(|| {
                 one.listen();
                 one.wait();
             });
             other.listen();
-            while !heard.is_finished() {
+            while !listener.is_finished() {
                 one.notify();
                 thread::yield_now();
             }

@@ -1,6 +1,6 @@
-//! The clocks for helper threads and the access log; workers otherwise use their driver's clock.
+//! The clocks for helper threads and the access log. For all else, workers use their driver's clock.
 //!
-//! The C library reads them, which also works without the kernel's vDSO, as under valgrind.
+//! The clocks are read through the C library, which also works without the kernel's vDSO (valgrind).
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -9,14 +9,14 @@ use nix::time::{ClockId, clock_gettime};
 
 static REPLACEMENT: OnceLock<fn() -> Option<u64>> = OnceLock::new();
 
-/// Monotonic ms, the same clock as the workers'.
+/// The monotonic time in ms, from the same clock as the workers'.
 pub fn now_ms() -> u64 {
     let replaced = REPLACEMENT.get().and_then(|replacement| replacement());
     replaced.unwrap_or_else(coarse_ms)
 }
 
-/// Replaces the times of [`now_ms`] by those of `replacement`, where it returns one, for simulation. The first call
-/// counts.
+/// For simulation: makes [`now_ms`] return the time of `replacement` whenever that is `Some`. Only the first call has
+/// an effect.
 pub fn replace(replacement: fn() -> Option<u64>) {
     let _ = REPLACEMENT.set(replacement);
 }
@@ -25,7 +25,7 @@ fn coarse_ms() -> u64 {
     read(ClockId::CLOCK_MONOTONIC_COARSE).as_millis() as u64 // far below 2^64
 }
 
-/// Monotonic us, not coarse.
+/// The monotonic time in µs, not coarse.
 pub fn monotonic_us() -> u64 {
     read(ClockId::CLOCK_MONOTONIC).as_micros() as u64 // far below 2^64
 }
@@ -35,18 +35,18 @@ pub fn unix_ms() -> u64 {
     read(ClockId::CLOCK_REALTIME).as_millis() as u64 // far below 2^64
 }
 
-/// The difference between the calendar's clock and the monotonic one, ms. It is constant unless the clock is set, so
-/// that a time can be converted to the other clock and back without a change.
-pub fn calendar_ahead_ms() -> i64 {
+/// The wall-clock time minus the monotonic time, ms. It is constant unless the clock is set, so that a time can be
+/// converted to the other clock and back without a change.
+pub fn wall_clock_offset_ms() -> i64 {
     const TRIES: u32 = 8;
-    const AT_ONCE_NS: i64 = 100_000;
+    const ADJACENT_READS_NS: i64 = 100_000;
     let mut best = (i64::MAX, 0);
     for _ in 0..TRIES {
         // Not the coarse clock of [`now_ms`], which lags by up to a tick.
         let (before_ns, calendar_ns, after_ns) = (monotonic_ns(), unix_ns(), monotonic_ns());
-        // The thread may be preempted between two readings; the closest readings are the most exact.
+        // The thread may be preempted between two readings; the readings with the shortest interval are the most exact.
         best = best.min((after_ns - before_ns, calendar_ns - before_ns));
-        if best.0 < AT_ONCE_NS {
+        if best.0 < ADJACENT_READS_NS {
             break;
         }
     }
@@ -57,12 +57,12 @@ fn monotonic_ns() -> i64 {
     read(ClockId::CLOCK_MONOTONIC).as_nanos() as i64 // until 2262
 }
 
-/// Nanoseconds since 1970 as file times are kept: never behind the time of a change just made.
+/// Nanoseconds since 1970, as in file timestamps: not earlier than the timestamp of a change just made.
 pub fn unix_ns() -> i64 {
     read(ClockId::CLOCK_REALTIME).as_nanos() as i64 // until 2262
 }
 
 fn read(clock: ClockId) -> Duration {
-    // Only missing clocks are errors, and Linux has these.
+    // The call fails only for clocks that do not exist, and Linux has these.
     clock_gettime(clock).map_or(Duration::ZERO, Duration::from)
 }

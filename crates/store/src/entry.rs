@@ -1,5 +1,5 @@
-//! The variants of a resource under one key: the content codings of a file, all made from its identity, or a handler's
-//! responses, distinguished by the fields of Vary.
+//! The entry of a key in the store: the variants of a resource. These are the content codings of a file, or a handler's
+//! responses, distinguished by their selecting fields (Vary).
 
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -14,9 +14,9 @@ use super::object::{ObjectArc, StoredObject};
 /// The variants under one key.
 #[derive(Clone)]
 pub struct VariantSet {
-    /// The file itself, its absence, or a handler's latest response.
+    /// The file in identity coding, its absence, or a handler's latest response.
     pub base: ObjectArc,
-    /// The other variants; most entries have none.
+    /// All variants except the base; most entries have none.
     others: Option<Arc<OtherVariants>>,
 }
 
@@ -39,7 +39,7 @@ struct UseMark(AtomicBool);
 
 impl UseMark {
     fn set(&self) {
-        // Stores only on a change: workers share the cache line.
+        // Written only if it changes, since workers share the cache line.
         if !self.0.load(Relaxed) {
             self.0.store(true, Relaxed);
         }
@@ -94,7 +94,7 @@ impl VariantSet {
         VariantSet { base, others }
     }
 
-    /// The base in this content coding.
+    /// The variant in this content coding.
     pub fn encoded(&self, encoding: ContentCoding) -> Option<&ObjectArc> {
         let has_encoding = |object: &&ObjectArc| {
             let representation = object.representation();
@@ -109,7 +109,7 @@ impl VariantSet {
         holds(&self.base) && self.others().all(|object| holds(object))
     }
 
-    /// The variant for a request with these fields; counts as a use.
+    /// The variant that answers a request with these fields. Sets the variant's second-chance bit.
     #[inline]
     pub fn selected<'f, F>(&self, request: F) -> Option<&ObjectArc>
     where
@@ -127,7 +127,7 @@ impl VariantSet {
         if variants.is_empty() {
             return None;
         }
-        // All variants have the same selecting fields, so the request is read once.
+        // All variants have the same field names in Vary, so one pass over the request suffices.
         let wanted = selecting?.select_from(request);
         let is_wanted = |variant: &&OtherVariant| {
             let selecting = variant.object.selecting();
@@ -138,13 +138,13 @@ impl VariantSet {
         Some(&variant.object)
     }
 
-    /// The fields that distinguish the variants, if there are any.
+    /// The selecting fields of the base, if it has any.
     pub fn selecting(&self) -> Option<&SelectingFields> {
         let selecting = self.base.selecting();
         selecting.filter(|selecting| !selecting.is_empty())
     }
 
-    /// The entry with another coding of its base.
+    /// A copy of the entry with another content coding of the base.
     pub fn with_encoded(&self, object: ObjectArc) -> VariantSet {
         let encoding = |variant: &StoredObject| variant.representation().map(|of| of.encoding);
         let others = self.others();
@@ -154,16 +154,16 @@ impl VariantSet {
         VariantSet::with_others(self.base.clone(), others.collect())
     }
 
-    /// The entry with a new response, which replaces the one for the same requests. If Vary names other fields than
-    /// before, the earlier responses are dropped.
+    /// A copy of the entry with a new response as its base. An earlier response with the same selecting fields is
+    /// replaced. If Vary names other fields than before, all earlier responses are dropped.
     pub fn with_selected(&self, object: ObjectArc) -> VariantSet {
         let is_compatible =
             |other: &OtherVariant| match (other.object.selecting(), object.selecting()) {
-                // One Vary at a time: with others, one look at the request could not distinguish the variants.
+                // All variants must have the same names in Vary, since `selected` reads the request only once.
                 (Some(old), Some(new)) => old.has_same_names(new) && old != new,
                 _ => false,
             };
-        // The base becomes an ordinary variant and keeps its second chance.
+        // The old base becomes an ordinary variant and keeps its second-chance bit.
         let is_base_used = self
             .others
             .as_ref()
@@ -176,8 +176,8 @@ impl VariantSet {
         VariantSet::with_others(object.clone(), others.filter(is_compatible).collect())
     }
 
-    /// Evicts variants until the limits hold or only the base is left; returns the number of evictions. Second chance:
-    /// the oldest go first, but a variant that was used since the last pass is skipped once.
+    /// Evicts variants until the limits are satisfied or only the base is left; returns the number of evictions. Second
+    /// chance: the oldest variant is evicted first, but one that was used since the last pass is skipped once.
     pub fn evict_to_limits(self, variants_max: usize, len_max: u64) -> (VariantSet, usize) {
         let mut size = self.size();
         let count_before = self.other_variants().len();
@@ -201,7 +201,7 @@ impl VariantSet {
         )
     }
 
-    /// The entry without this variant; `None` if it was the only one.
+    /// A copy of the entry without this variant; `None` if it was the only one.
     pub fn without(&self, object: &ObjectArc) -> Option<VariantSet> {
         let is_other = |other: &OtherVariant| !ObjectArc::ptr_eq(&other.object, object);
         let others = self.other_variants().iter().cloned();

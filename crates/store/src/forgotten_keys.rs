@@ -1,20 +1,20 @@
-//! Recently deleted keys. A response to an earlier request may be outdated and is not stored. Keys are represented by
-//! hashes.
+//! Recently deleted keys (as hashes): a response that was fetched while its key was deleted may be outdated, and is not
+//! stored.
 //!
-//! A fetch reads the count of its key's slot when it begins. If the count is the same when it ends, its key was not
-//! deleted. Other keys share the slot: parts of their hashes distinguish the last two deleted keys. If three or more
-//! keys of one slot were deleted during a fetch, its response is not stored in any case. With `n` keys deleted during
-//! a fetch, that has a probability of `(n / 16,384)³ / 6`.
+//! A fetch reads the deletion count of its key's slot when it begins. If the count is the same when it ends, its key
+//! was not deleted. Since keys share slots, a slot also contains a part of the hashes of the last two deleted keys. If
+//! three or more keys of one slot were deleted during a fetch, its response is not stored in any case. With `n` keys
+//! deleted during a fetch, this has a probability of `(n / 16,384)³ / 6`.
 
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 
 /// The number of slots.
-const PLACES: usize = 1 << 14;
+const SLOTS: usize = 1 << 14;
 
-/// Deletion counts, by slot.
+/// The table of recently deleted keys.
 pub struct ForgottenKeys {
-    /// From the lowest bit: the count of deletions in this slot (32 bits), and part of the hashes of the last but one
-    /// and of the last key (16 bits each).
+    /// From the lowest bit: the count of deletions in this slot (32 bits), then the tags of the last but one and of the
+    /// last deleted key (16 bits each).
     slots: Box<[AtomicU64]>,
 }
 
@@ -22,7 +22,7 @@ impl ForgottenKeys {
     /// Creates an empty table.
     pub fn new() -> ForgottenKeys {
         ForgottenKeys {
-            slots: (0..PLACES).map(|_| AtomicU64::new(0)).collect(),
+            slots: (0..SLOTS).map(|_| AtomicU64::new(0)).collect(),
         }
     }
 
@@ -34,36 +34,35 @@ impl ForgottenKeys {
     /// Records the deletion of a key with this hash.
     pub fn add(&self, hash: u64) {
         let next = |slot_value: u64| {
-            // One word: the tags of the last two keys, and a count. Keys share slots, so the tags identify others'
-            // deletions apart.
+            // One atomic word for the tags of the last two deleted keys and the count.
             let (count, last) = (slot_value as u32, slot_value >> 48);
             Some(u64::from(tag(hash)) << 48 | last << 32 | u64::from(count.wrapping_add(1)))
         };
-        // It can't fail: `next` always returns a value.
+        // Can't fail: `next` always returns a value.
         let _ = self.slot(hash).fetch_update(SeqCst, SeqCst, next);
     }
 
     /// Whether a key with this hash may have been deleted since its slot's count was `since`.
     pub fn may_contain(&self, hash: u64, since: u32) -> bool {
         let slot_value = self.slot(hash).load(SeqCst);
-        // 16 bits: a foreign key with the same tag only costs a fetch that is not stored.
+        // If another key has the same 16-bit tag, the only cost is a response that is not stored.
         let is_last = (slot_value >> 48) as u16 == tag(hash);
         let is_last_but_one = (slot_value >> 32) as u16 == tag(hash);
         match (slot_value as u32).wrapping_sub(since) {
             0 => false,
             1 => is_last,
             2 => is_last || is_last_but_one,
-            // More deletions than tags: assume that the key was among them.
+            // More deletions than tags: the key may be among them.
             _ => true,
         }
     }
 
     fn slot(&self, hash: u64) -> &AtomicU64 {
-        &self.slots[(hash >> 32) as usize % PLACES]
+        &self.slots[(hash >> 32) as usize % SLOTS]
     }
 }
 
-/// The part of a hash that distinguishes keys of one slot; other bits select the slot.
+/// The part of a hash that distinguishes the keys of one slot; other bits select the slot.
 fn tag(hash: u64) -> u16 {
     hash as u16
 }
@@ -79,7 +78,7 @@ mod tests {
     const TWO: u64 = 7 << 32 | 3;
 
     #[test]
-    fn two_other_keys_of_a_place_are_told_apart() {
+    fn two_deletions_of_other_keys_in_the_slot_are_distinguished() {
         for (forgotten, may_have_own) in [
             (&[][..], false),
             (&[ONE], false),
@@ -93,7 +92,7 @@ mod tests {
             (&[ONE, TWO, ONE], true),
         ] {
             let keys = ForgottenKeys::new();
-            // Earlier events do not count.
+            // Earlier deletions do not count.
             [OWN, ONE].into_iter().for_each(|hash| keys.add(hash));
             let since = keys.count(OWN);
             forgotten.iter().for_each(|hash| keys.add(*hash));
@@ -101,10 +100,10 @@ mod tests {
         }
     }
 
-    /// Simulates load: as many deletions as fetches. A fetch whose key was deleted is never stored, and almost no
-    /// other fetch is refused.
+    /// Simulates load with as many deletions as fetches. A response whose key was deleted is never stored, and almost
+    /// every other one is.
     #[test]
-    fn fetches_are_refused_for_their_own_key_only() {
+    fn few_fetches_are_affected_by_deletions_of_other_keys() {
         const FETCHES: usize = 200_000;
         const UNDER_WAY: usize = 120;
         let mut state = 1_u64;

@@ -1,5 +1,5 @@
-//! The table of fetches in flight: equal misses share one fetch (request coalescing). The caller that begins a fetch
-//! must end it.
+//! Request coalescing: a table of the fetches in flight, so that concurrent misses for the same response share one
+//! fetch. The caller that begins a fetch must end it.
 
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
@@ -8,16 +8,16 @@ use std::sync::{Arc, Mutex, Weak};
 
 use crate::lock::lock;
 
-/// The number of slots that remember keys of fetches that can't be shared.
-const UNSHARED: usize = 4096;
+/// The number of slots that remember keys whose last fetch could not be shared.
+const UNSHARED_SLOTS: usize = 4096;
 
-/// The identity of a fetch: a key and all other bytes that distinguish it.
+/// Identifies equal fetches: the cache key, and all else that distinguishes them.
 pub type InFlightKey = Arc<[u8]>;
 
-/// The fetches in flight; `W` is a waiter.
+/// The fetches in flight. `W` is the type of a waiter.
 pub struct InFlightTable<W> {
     table: Mutex<InFlightMap<W>>,
-    /// Hashes of keys, each in the slot that the hash selects.
+    /// Hashes of keys whose last fetch could not be shared, each in the slot that the hash selects.
     unshared: Box<[AtomicU64]>,
     next_id: AtomicU64,
 }
@@ -27,11 +27,11 @@ type InFlightMap<W> = HashMap<InFlightKey, InFlightFetch<W>, foldhash::fast::Ran
 struct InFlightFetch<W> {
     id: u64,
     waiters: Vec<W>,
-    /// The fetch's work, which runs only while a waiter holds it.
+    /// The fetch's work, which is cancelled when the last waiter drops its reference.
     work: Option<Weak<FetchWork>>,
 }
 
-/// The work of a fetch: cancelled when its last waiter drops it.
+/// The work of a fetch. The waiters share it; when the last one drops it, the fetch is cancelled.
 #[derive(Default)]
 pub struct FetchWork(Mutex<Option<Box<dyn Send>>>);
 
@@ -45,9 +45,9 @@ pub struct InFlightTicket {
 /// The role of a caller: follower or leader.
 pub enum CoalescingRole {
     /// Follower: the fetch is running.
-    Waits(Arc<FetchWork>),
+    Follower(Arc<FetchWork>),
     /// Leader: the caller must fetch.
-    Makes(InFlightTicket, Arc<FetchWork>),
+    Leader(InFlightTicket, Arc<FetchWork>),
 }
 
 impl FetchWork {
@@ -61,15 +61,15 @@ impl<W> Default for InFlightTable<W> {
     fn default() -> InFlightTable<W> {
         InFlightTable {
             table: Mutex::default(),
-            unshared: (0..UNSHARED).map(|_| AtomicU64::new(0)).collect(),
+            unshared: (0..UNSHARED_SLOTS).map(|_| AtomicU64::new(0)).collect(),
             next_id: AtomicU64::new(0),
         }
     }
 }
 
 impl<W> InFlightTable<W> {
-    /// Adds a waiter to a fetch, which is begun if there is none. `begin` runs under the lock, so that no caller can
-    /// join a fetch that is then refused.
+    /// Adds a waiter to the fetch in flight, or begins one. `begin` runs under the lock, so that no caller can join a
+    /// fetch for which it then returns an error.
     ///
     /// # Errors
     /// The error of `begin`.
@@ -85,7 +85,7 @@ impl<W> InFlightTable<W> {
             Entry::Vacant(vacant) => {
                 let ticket = self.ticket(vacant.key());
                 let id = ticket.id;
-                // Under the lock: the fetch can't end before its waiter is listed.
+                // Under the lock, so that the fetch can't end before its waiter is in the table.
                 begin(ticket)?;
                 vacant.insert(InFlightFetch {
                     id,
@@ -101,15 +101,15 @@ impl<W> InFlightTable<W> {
     /// the fetch ends when all holders of its work are gone.
     pub fn join(&self, job: &InFlightKey, waiter: W) -> CoalescingRole {
         let mut table = lock(&self.table);
-        // Without a holder of its work, the fetch is cancelled and can't be joined.
+        // If no waiter holds its work any more, the fetch is cancelled and can't be joined.
         if let Some(fetch) = table.get_mut(job)
             && let Some(work) = fetch.work.as_ref().and_then(Weak::upgrade)
         {
             fetch.waiters.push(waiter);
-            return CoalescingRole::Waits(work);
+            return CoalescingRole::Follower(work);
         }
         let (ticket, work) = self.insert(&mut table, job);
-        CoalescingRole::Makes(ticket, work)
+        CoalescingRole::Leader(ticket, work)
     }
 
     /// Begins a fetch without waiters, unless one is running; see `InFlightTable::join`.
@@ -158,10 +158,10 @@ impl<W> InFlightTable<W> {
     }
 
     /// Records whether the fetch for a key with this hash could be shared.
-    pub fn mark(&self, hash: u64, is_shared: bool) {
+    pub fn record_sharing(&self, hash: u64, is_shared: bool) {
         let mark = self.mark_slot(hash);
         match (is_shared, mark.load(Relaxed) == hash) {
-            // Stores only on a change: workers share the cache line.
+            // Written only if it changes, since workers share the cache line.
             (false, false) => mark.store(hash, Relaxed),
             (true, true) => mark.store(0, Relaxed),
             _ => {}
@@ -169,7 +169,7 @@ impl<W> InFlightTable<W> {
     }
 
     fn mark_slot(&self, hash: u64) -> &AtomicU64 {
-        &self.unshared[(hash >> 32) as usize % UNSHARED]
+        &self.unshared[(hash >> 32) as usize % UNSHARED_SLOTS]
     }
 
     fn ticket(&self, job: &InFlightKey) -> InFlightTicket {
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn equal_misses_share_one_making() {
+    fn equal_misses_share_one_fetch() {
         let makings = InFlightTable::default();
         let mut begun = None;
         for number in 0..3 {
@@ -216,14 +216,14 @@ mod tests {
     }
 
     #[test]
-    fn a_making_goes_on_while_one_waits_for_it() {
+    fn fetch_is_cancelled_when_its_last_waiter_is_dropped() {
         let makings = InFlightTable::default();
-        let CoalescingRole::Makes(ticket, work) = makings.join(&job("a"), 0) else {
+        let CoalescingRole::Leader(ticket, work) = makings.join(&job("a"), 0) else {
             panic!("nobody makes it");
         };
         let task = Arc::new(());
         work.set(Box::new(task.clone()));
-        let CoalescingRole::Waits(other) = makings.join(&job("a"), 1) else {
+        let CoalescingRole::Follower(other) = makings.join(&job("a"), 1) else {
             panic!("it is being made");
         };
         drop(work);
@@ -231,26 +231,26 @@ mod tests {
         drop(other);
         assert_eq!(Arc::strong_count(&task), 1, "nobody waits");
         // A cancelled fetch can't be joined, and its end must not end the next one.
-        let CoalescingRole::Makes(next, _work) = makings.join(&job("a"), 2) else {
+        let CoalescingRole::Leader(next, _work) = makings.join(&job("a"), 2) else {
             panic!("it was given up");
         };
         assert!(makings.end(&ticket).is_empty());
         assert!(matches!(
             makings.join(&job("a"), 3),
-            CoalescingRole::Waits(_)
+            CoalescingRole::Follower(_)
         ));
         assert_eq!(makings.end(&next), [3]);
     }
 
     #[test]
-    fn what_is_of_no_use_to_others_is_remembered_for_a_while() {
+    fn keys_of_unshared_fetches_are_remembered() {
         let makings = InFlightTable::<()>::default();
         let (one, same_place) = (7 << 32 | 1, 7 << 32 | 2);
-        makings.mark(one, false);
+        makings.record_sharing(one, false);
         assert!(makings.is_unshared(one) && !makings.is_unshared(same_place));
-        makings.mark(same_place, true);
+        makings.record_sharing(same_place, true);
         assert!(makings.is_unshared(one));
-        makings.mark(one, true);
+        makings.record_sharing(one, true);
         assert!(!makings.is_unshared(one));
     }
 }

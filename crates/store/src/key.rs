@@ -1,14 +1,14 @@
-//! The keys of stored objects: site, source (files or a handler), host and path. For handlers, the path is as the
-//! client sent it, because handlers may distinguish equivalent forms.
+//! The keys of stored objects in memory: site, source (files or a handler), host and path. For handlers, the path is
+//! not decoded or normalized, because handlers may distinguish equivalent forms.
 
 /// The source of the object under a key.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum ContentMaker {
+enum KeySource {
     Files = 0,
     Program = 1,
-    /// A handler, for requests over TLS. Handlers may distinguish the schemes, for instance in links and redirects. A
-    /// client in plain text must not be able to choose the response that TLS clients get (cache poisoning).
-    ProgramOverTls = 2,
+    /// A handler, for requests over TLS. Handlers may distinguish the schemes, for instance in links and redirects. So
+    /// responses to plain-text requests are not reused for TLS clients (cache poisoning).
+    HandlerOverTls = 2,
 }
 
 /// The site of a handler's response, and the scheme of the request.
@@ -32,11 +32,11 @@ pub struct HashedKey<'k> {
 /// The length of the site's number.
 const SITE_LEN: usize = size_of::<u32>();
 
-/// Writes the key of a file for a decoded path; `host` is the normalised name if each host has its own folder, else
-/// empty.
+/// Writes the key of a file with this decoded path. `host` is the normalised name if each host has its own folder,
+/// otherwise empty.
 #[inline]
 pub fn write_file_key(key: &mut Vec<u8>, site_id: u32, host: &[u8], path: &[u8]) {
-    start(key, site_id, ContentMaker::Files);
+    start(key, site_id, KeySource::Files);
     key.extend_from_slice(host);
     key.extend_from_slice(path);
 }
@@ -50,8 +50,8 @@ pub fn write_handler_key(
     query: Option<&[u8]>,
 ) {
     let maker = match site.is_https {
-        false => ContentMaker::Program,
-        true => ContentMaker::ProgramOverTls,
+        false => KeySource::Program,
+        true => KeySource::HandlerOverTls,
     };
     start(key, site.site_id, maker);
     key.extend_from_slice(host);
@@ -62,15 +62,15 @@ pub fn write_handler_key(
     }
 }
 
-/// Whether a handler's key is for requests over TLS.
+/// Whether the key of a handler's response is for requests over TLS.
 pub fn is_over_tls(key: &[u8]) -> bool {
-    key.get(SITE_LEN) == Some(&(ContentMaker::ProgramOverTls as u8))
+    key.get(SITE_LEN) == Some(&(KeySource::HandlerOverTls as u8))
 }
 
-/// Host and target of a handler's key; `None` for a file's.
+/// Host and target in the key of a handler's response; `None` for the key of a file.
 pub fn handler_key_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let (maker, rest) = key.get(SITE_LEN..)?.split_first()?;
-    if *maker == ContentMaker::Files as u8 {
+    if *maker == KeySource::Files as u8 {
         return None;
     }
     // A host has no slash, so the first one begins the target.
@@ -79,7 +79,7 @@ pub fn handler_key_parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
 }
 
 #[inline]
-fn start(key: &mut Vec<u8>, site_id: u32, maker: ContentMaker) {
+fn start(key: &mut Vec<u8>, site_id: u32, maker: KeySource) {
     key.clear();
     key.extend_from_slice(&site_id.to_le_bytes());
     key.push(maker as u8);
@@ -90,7 +90,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_tell_what_was_asked() {
+    fn handler_keys_contain_host_and_target() {
         let program = [&7u32.to_le_bytes()[..], &[1], b"a:80/x/y?z"].concat();
         assert_eq!(
             handler_key_parts(&program),

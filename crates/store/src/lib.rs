@@ -1,18 +1,18 @@
-//! The store of responses, in memory and on disk (`disk_cache`), and the notification of changed files (`watch`,
+//! The store of responses, in memory and on disk (`disk_cache`), and the detection of changed files (`watch`,
 //! `change_feed`).
 //!
 //! All workers and helpers share one store in memory. It is divided into shards to avoid contention and bounded in
 //! bytes; the bodies are in one arena.
 //!
 //! ```text
-//!  key ─► Entry ─► Object ─┬─ Representation (complete) ─ bytes, validity
-//!          variants        ├─ Filling, read while it comes
-//!                          ├─ Parts, of one version
-//!                          └─ the fact that there is none
+//!  key ─► VariantSet ─► StoredObject ─┬─ Representation (complete) ─ bytes, validity
+//!                                     ├─ StreamingObject, read while it arrives
+//!                                     ├─ PartialContent, parts of one version
+//!                                     └─ no representation (negative caching)
 //! ```
 //! `key` builds the keys, `entry` selects the variant for a request, `validity` decides how long an object may be used,
-//! `purge_rules` records purges, `placement` puts bytes into the arena, and `in_flight` lets equal misses share one
-//! fetch. The store is independent of the sources of responses.
+//! `purge_rules` records purges, `placement` copies bytes into the arena, and `in_flight` coalesces concurrent misses.
+//! The store does not depend on where responses come from.
 
 #![forbid(unsafe_code)]
 

@@ -1,7 +1,5 @@
-//! A stored object: the representation under a key, or the fact that there is none. The body of a streaming object may
-//! still be arriving.
-//!
-//! Independent of look-ups and of sending.
+//! A stored object: the representation under a key, or the fact that there is none (negative caching). The body of a
+//! streaming object may still be arriving.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -23,17 +21,17 @@ use super::partial_content::{PartialContent, PieceList};
 use super::streaming_object::StreamingObject;
 use super::validity::{ObjectValidity, StoredExpiry};
 
-/// A shared object. Without weak references, which would take 8 more bytes for each of millions of objects.
+/// A shared object. This `Arc` has no weak count, which saves 8 bytes for each of millions of objects.
 pub type ObjectArc = triomphe::Arc<StoredObject>;
 
-/// The size of an object without its bytes and its optional parts: the object and its reference count.
+/// The fixed size of an object: the struct and its reference count, without its bytes and its optional parts.
 const OVERHEAD: u64 = (size_of::<StoredObject>() + size_of::<usize>()) as u64;
 
-/// The result stored under one key, for the requests that it answers.
+/// One variant of the result stored under a key.
 pub struct StoredObject {
-    /// The kind of result.
+    /// The result.
     pub kind: ObjectKind,
-    /// How long it may be used.
+    /// How long the result may be used.
     pub validity: ObjectValidity,
 }
 
@@ -41,39 +39,39 @@ pub struct StoredObject {
 pub enum ObjectKind {
     /// A complete representation; its bytes include the key.
     Representation(Representation),
-    /// A representation with an arriving body.
-    Filling(Box<StreamingObject>, DetachedKey),
-    /// Parts of a representation.
+    /// A representation with a body that is still arriving.
+    Streaming(Box<StreamingObject>, DetachedKey),
+    /// Stored parts of a representation.
     Parts(Box<PartialContent>),
-    /// A folder, if the path lacks the final slash.
+    /// The path is a folder's but lacks the final slash.
     Folder(DetachedKey),
     /// A folder without an index file and without a listing.
     NoIndex(DetachedKey),
-    /// A refusal: no file, or none for clients, depending on the status.
+    /// No file that may be sent: the status of the error response.
     Refused(StatusCode, DetachedKey),
-    /// A folder with an index file, at this decoded path, that belongs to a handler.
+    /// A folder with an index file that a handler serves; the decoded path of that file.
     Index(Box<[u8]>, DetachedKey),
 }
 
-/// The key of an object without bytes.
+/// The key of an object that has no [`StoredBytes`] to hold it.
 pub type DetachedKey = Box<[u8]>;
 
-/// A representation in one content coding, of a file, an own page or a handler's response, with its prebuilt head.
-/// There are millions, so rarely used parts are allocated separately.
+/// A representation in one content coding, with its prebuilt head: of a file, an error page or folder listing of this
+/// server, or a handler's response. There are millions, so rarely used parts are allocated separately.
 pub struct Representation {
-    /// The head for HTTP/1 without the connection's own fields; if the body is inline, the empty line and the body;
-    /// then the key.
+    /// The HTTP/1 head without hop-by-hop fields; then, if the body is inline, the empty line and the body; then the
+    /// key.
     stored: StoredBytes,
-    /// The positions in the head, and its status.
+    /// The positions of the fields in the head, and the status.
     pub head: HeadMap,
-    /// Optional parts, and those needed by HTTP/2 only.
+    /// Optional parts, and those that only HTTP/2 needs.
     extras: OnceBox<ObjectExtras>,
     /// Last-Modified.
     pub modified: UnixSeconds,
     key_len: u16,
-    /// The content coding; identity for handlers, which choose the coding themselves.
+    /// The content coding; identity for responses of handlers, which choose their coding themselves.
     pub encoding: ContentCoding,
-    /// Other available codings ([`CodingSet`] as bits); only for identity.
+    /// The other codings in which the representation is available ([`CodingSet`] as bits); only used with identity.
     encoding_bits: AtomicU8,
 }
 
@@ -81,7 +79,7 @@ pub struct Representation {
 struct ObjectExtras {
     /// `None` if the body is inline and the object answers all requests for its key.
     separate: Option<RepresentationExtras>,
-    /// The head for HTTP/2, built at the first such request.
+    /// The HTTP/2 head, built for the first HTTP/2 request.
     block: LazyBlock,
 }
 
@@ -95,16 +93,16 @@ struct RepresentationExtras {
 }
 
 static INLINE: BodyLocation = BodyLocation::Inline;
-static ALL: SelectingFields = SelectingFields::ALL;
+static NO_SELECTING_FIELDS: SelectingFields = SelectingFields::NONE;
 
-/// Seconds since 1970, or none; times after 2106 are stored as none.
+/// An optional time in seconds since 1970. Times after 2106 are stored as none.
 #[derive(Clone, Copy)]
 pub struct UnixSeconds(u32);
 
 impl From<Option<u64>> for UnixSeconds {
     fn from(seconds: Option<u64>) -> UnixSeconds {
         let seconds = seconds.and_then(|seconds| u32::try_from(seconds).ok());
-        // 32 bits keep `Representation` small; they last until 2106.
+        // 32 bits keep `Representation` small, and suffice until 2106.
         UnixSeconds(seconds.unwrap_or(u32::MAX))
     }
 }
@@ -119,19 +117,19 @@ impl UnixSeconds {
 /// The files from which a representation was made.
 #[derive(Clone, Debug, PartialEq, Eq, Default)]
 pub struct SourceFiles {
-    /// The original's stamp; `None` if there is no file.
+    /// The stamp of the original file; `None` if there is no such file.
     pub original: Option<FileStamp>,
-    /// Precompressed siblings, in the order brotli, zstd, gzip.
+    /// The precompressed files beside the original, in the order brotli, zstd, gzip.
     pub siblings: [Option<FileStamp>; 3],
     /// The name of the index file, if the path is a folder's.
     pub index: Option<Box<str>>,
 }
 
-/// The location of bytes.
+/// Bytes of a stored object.
 pub enum StoredBytes {
     /// In the arena.
-    Piece(arena::OwnedBlock),
-    /// On the heap, if the arena had no room. The double box keeps the variant as small as a piece.
+    Arena(arena::OwnedBlock),
+    /// On the heap, if the arena had no room. The double box keeps this variant as small as the other.
     Heap(Box<Box<[u8]>>),
 }
 
@@ -140,7 +138,7 @@ impl std::ops::Deref for StoredBytes {
     #[inline]
     fn deref(&self) -> &[u8] {
         match self {
-            StoredBytes::Piece(piece) => piece,
+            StoredBytes::Arena(piece) => piece,
             StoredBytes::Heap(bytes) => bytes,
         }
     }
@@ -148,25 +146,25 @@ impl std::ops::Deref for StoredBytes {
 
 /// The location of a body.
 pub enum BodyLocation {
-    /// Behind the head: one copy makes the whole response.
+    /// After the head: one copy produces the whole response.
     Inline,
     /// In its own block.
     Block(ArenaBlock),
     /// On the heap.
     Heap(Box<bytes::Bytes>),
-    /// Parts in blocks, sorted and without overlap.
+    /// Parts in arena blocks, sorted and without overlap.
     Pieces(Box<PieceList>),
-    /// In its file only.
+    /// Only in its file.
     File(Arc<OpenFile>),
     /// In a segment of the disk cache; the bytes never change.
     Segment(Arc<DiskSegment>),
 }
 
-/// The place of updates to a response with its body on disk.
+/// Identifies where updates (after validation) of a response with its body on disk are written.
 pub struct RenewalHandle {
-    /// Its key on disk.
+    /// The response's key on disk.
     pub key: Box<[u8]>,
-    /// The number of its body.
+    /// The number of its body, which an update must repeat.
     pub id: u64,
 }
 
@@ -176,11 +174,11 @@ pub struct DiskSegment {
     pub file: Arc<OpenFile>,
     /// The offset of the body.
     pub offset: u64,
-    /// The place of updates.
+    /// Where updates of the response are written.
     pub renewable: Arc<RenewalHandle>,
 }
 
-/// A head, body and key in their final location.
+/// A head, body and key that were copied to their final location.
 pub struct PlacedResponse {
     /// The head, the body if it is inline, and the key.
     pub bytes: StoredBytes,
@@ -188,7 +186,7 @@ pub struct PlacedResponse {
     pub head: HeadMap,
     /// The length of the key in bytes.
     pub key_len: u16,
-    /// The place of the body's bytes.
+    /// The location of the body.
     pub content: BodyLocation,
     /// The size of the body in bytes, if it is not inline.
     pub size: u64,
@@ -218,12 +216,12 @@ impl StoredObject {
         }
     }
 
-    /// The fields that select the requests for this object; `None`: it answers all requests for its key.
+    /// The selecting fields (Vary). `None` if the object answers all requests for its key.
     #[inline]
     pub fn selecting(&self) -> Option<&SelectingFields> {
         match &self.kind {
             ObjectKind::Representation(representation) => Some(representation.selecting()),
-            ObjectKind::Filling(streaming, _) => Some(&streaming.selecting),
+            ObjectKind::Streaming(streaming, _) => Some(&streaming.selecting),
             ObjectKind::Parts(partial) => Some(partial.representation.selecting()),
             ObjectKind::Folder(_)
             | ObjectKind::NoIndex(_)
@@ -232,13 +230,13 @@ impl StoredObject {
         }
     }
 
-    /// The key; empty if the object was not made for storing.
+    /// The key; empty if the object was created without one, not to be stored.
     #[inline]
     pub fn key(&self) -> &[u8] {
         match &self.kind {
             ObjectKind::Representation(representation) => representation.key(),
             ObjectKind::Parts(partial) => partial.representation.key(),
-            ObjectKind::Filling(_, key)
+            ObjectKind::Streaming(_, key)
             | ObjectKind::Folder(key)
             | ObjectKind::NoIndex(key)
             | ObjectKind::Refused(_, key)
@@ -252,7 +250,7 @@ impl StoredObject {
         let kind_size = match &self.kind {
             ObjectKind::Representation(representation) => representation.size(),
             ObjectKind::Parts(partial) => partial.representation.size(),
-            ObjectKind::Filling(..)
+            ObjectKind::Streaming(..)
             | ObjectKind::Folder(_)
             | ObjectKind::NoIndex(_)
             | ObjectKind::Refused(..)
@@ -281,7 +279,7 @@ impl Representation {
             content,
             size,
         } = placed;
-        // Most small objects are plain and save the allocation.
+        // Most small objects need no extras and save the allocation.
         let is_plain = matches!(content, BodyLocation::Inline) && selecting.is_empty();
         let separate = RepresentationExtras {
             content,
@@ -316,7 +314,7 @@ impl Representation {
         }
     }
 
-    /// The start of the key.
+    /// The length of the bytes before the key.
     #[inline]
     fn end(&self) -> usize {
         self.stored.len().saturating_sub(self.key_len.into())
@@ -363,10 +361,11 @@ impl Representation {
         }
     }
 
-    /// The fields that select the requests for this representation.
+    /// The selecting fields (Vary).
     #[inline]
     pub fn selecting(&self) -> &SelectingFields {
-        self.separate().map_or(&ALL, |separate| &separate.selecting)
+        self.separate()
+            .map_or(&NO_SELECTING_FIELDS, |separate| &separate.selecting)
     }
 
     fn size(&self) -> u64 {
@@ -384,7 +383,7 @@ impl Representation {
         CodingSet::from_bits(self.encoding_bits.load(Relaxed))
     }
 
-    /// Removes a coding that does not pay off.
+    /// Removes a coding from the available ones because it saves too little.
     pub fn remove_encoding(&self, encoding: ContentCoding) {
         let mut remaining = self.encodings();
         remaining.remove(encoding);

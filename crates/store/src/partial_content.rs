@@ -11,13 +11,13 @@ use lowroad_http::request::Request;
 
 use super::object::{BodyLocation, Representation};
 
-/// Parts of a representation.
+/// Stored parts of a representation.
 pub struct PartialContent {
-    /// The head and length of the whole; its content is `BodyLocation::PieceList`.
+    /// The head and length of the whole representation; its content is `BodyLocation::Pieces`.
     pub representation: Representation,
     /// The ranges of the stored pieces.
     pub parts: PartSet,
-    /// The whole may be stored.
+    /// The whole representation may be stored, too.
     pub may_be_whole: bool,
 }
 
@@ -27,19 +27,20 @@ pub struct PieceList(pub Box<[ContentPiece]>);
 /// A contiguous part of a representation.
 #[derive(Clone)]
 pub struct ContentPiece {
-    /// Its offset in the whole.
+    /// The offset in the whole representation.
     pub start: u64,
-    /// Its bytes.
+    /// The bytes.
     pub block: ArenaBlock,
 }
 
 impl PartialContent {
-    /// Whether the parts answer a request: they contain the requested ranges, or its condition yields 304.
+    /// Whether a request can be answered from the parts: they contain the requested ranges, or its preconditions give
+    /// 304.
     pub fn answers(&self, request: &Request<'_>, now_s: u64) -> bool {
         let validators = self.representation.validators();
         match preconditions::evaluate(request, &validators, now_s) {
             PreconditionOutcome::NotModified => true,
-            // The origin decides about 412: it may have a newer version.
+            // Only the origin may answer with 412, since it may have a newer version.
             PreconditionOutcome::Failed => false,
             PreconditionOutcome::Proceed => {
                 let len = self.representation.len();
@@ -52,7 +53,7 @@ impl PartialContent {
     /// The only missing part, if the whole may be stored.
     pub fn gap(&self) -> Option<ByteRange> {
         match *self.parts.missing() {
-            // One gap only: a request for several ranges could be answered with multipart content.
+            // Only a single gap: a request for several ranges could be answered with multipart content.
             [gap] if self.may_be_whole => Some(gap),
             _ => None,
         }
@@ -65,7 +66,7 @@ impl PartialContent {
             return Vec::new();
         };
         let mut lines = format!("Range: {}\r\nIf-Range: ", range_of(gap)).into_bytes();
-        // If-Range: for another version, the origin sends the whole instead of a foreign part (RFC 9110 §13.1.5).
+        // With If-Range, an origin with another version sends all of it instead of a part (RFC 9110 §13.1.5).
         lines.extend_from_slice(tag);
         lines.extend_from_slice(b"\r\n");
         lines
@@ -80,13 +81,13 @@ impl PartialContent {
     }
 }
 
-/// The value of Range for these bytes.
+/// The value of the Range field for these bytes.
 pub fn range_of(range: ByteRange) -> String {
     format!("bytes={}-{}", range.start, range.end.saturating_sub(1))
 }
 
 impl ContentPiece {
-    /// Its range in the whole.
+    /// The range in the whole representation.
     pub fn range(&self) -> ByteRange {
         ByteRange {
             start: self.start,
@@ -94,7 +95,7 @@ impl ContentPiece {
         }
     }
 
-    /// The intersection with a range of the whole, as offsets in the block.
+    /// The intersection with a range of the whole representation, as offsets in the block.
     pub fn intersect(&self, range: ByteRange) -> Option<Range<usize>> {
         let piece_range = self.range();
         let (start, end) = (
@@ -106,7 +107,7 @@ impl ContentPiece {
         (start < end).then(|| block_offset(start)..block_offset(end))
     }
 
-    /// Its bytes, without a copy.
+    /// The bytes, without copying them.
     pub fn bytes(&self) -> Bytes {
         Bytes::from_owner(PieceMemory(self.block.clone()))
     }

@@ -1,5 +1,5 @@
-//! Places a representation into the arena: head and body in one piece if short; in two if the body is long enough to
-//! be sent from its place.
+//! Copies a representation into the arena: as one block if head and body are short; otherwise as two, so that the body
+//! can be sent from the arena without a copy.
 
 use lowroad_cache::{PAGE, UNIT};
 use lowroad_engine::arena::{ArenaBlock, BlockDraft, PAGED_LEN_MIN};
@@ -9,8 +9,8 @@ use crate::key::HashedKey;
 use crate::object::{BodyLocation, PlacedResponse, StoredBytes};
 use crate::shared_store::SharedStore;
 
-/// Shorter heads and bodies are stored in one piece and copied for sending. For longer ones only the head is copied,
-/// and the second piece costs a few hundred instructions (`docs/performance.md`).
+/// Shorter heads and bodies are stored in one block and copied for sending. For longer ones only the head is copied;
+/// sending the second block costs a few hundred instructions more (`docs/performance.md`).
 const INLINE_LEN_MAX: usize = 16 * 1024;
 /// The line between head and body.
 const EMPTY_LINE: &[u8] = b"\r\n";
@@ -26,18 +26,19 @@ pub enum PlacementError {
     Failed,
 }
 
-/// Places a head, a body of `body_len` bytes that `fill` writes, and their key; the key's shard makes room.
+/// Places a head, a body of `body_len` bytes that `fill` writes, and their key. If there is no room, objects of the
+/// key's shard are evicted.
 ///
 /// # Errors
 /// The error of `fill`, or no room.
-pub fn in_memory(
+pub fn place_response(
     store: &SharedStore,
     key: HashedKey<'_>,
     head: EncodedHead,
     body_len: usize,
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
 ) -> Result<PlacedResponse, PlacementError> {
-    // One copy of head and body is cheaper than a second buffer in the send call.
+    // For short responses, copying head and body together is cheaper than a second buffer in the send call.
     if head.text.len() + EMPTY_LINE.len() + body_len < INLINE_LEN_MAX {
         return place_with_key(
             store,
@@ -54,14 +55,14 @@ pub fn in_memory(
         PlacedBytes::Arena(draft) => BodyLocation::Block(draft.finish()),
         PlacedBytes::Heap(bytes) => BodyLocation::Heap(Box::new(bytes.into())),
     };
-    head_alone(store, key, head, content)
+    place_head(store, key, head, content)
 }
 
 /// Places a head for a body that is already in place.
 ///
 /// # Errors
 /// No room.
-pub fn head_alone(
+pub fn place_head(
     store: &SharedStore,
     key: HashedKey<'_>,
     head: EncodedHead,
@@ -74,14 +75,14 @@ pub fn head_alone(
     place_with_key(store, key, head, body, content)
 }
 
-/// Body bytes in the same piece as their head.
+/// A body in the same block as its head.
 struct InlineBody<F> {
     len: usize,
-    /// Writes them.
+    /// Writes the bytes of the body.
     fill: F,
 }
 
-/// Places the head, the inline body after it, and the key in one piece.
+/// Places the head, the inline body after it, and the key in one block.
 fn place_with_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     store: &SharedStore,
     key: HashedKey<'_>,
@@ -91,7 +92,7 @@ fn place_with_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
 ) -> Result<PlacedResponse, PlacementError> {
     let HashedKey { hash, bytes: key } = key;
     let EncodedHead { text: head, map } = head;
-    // Longer keys are not stored.
+    // Responses with longer keys are not stored.
     let key_len = u16::try_from(key.len()).map_err(|_| PlacementError::NoRoom)?;
     let len = head.len() + EMPTY_LINE.len() + body.len + key.len();
     let bytes = allocate_filled(store, hash, len, |buffer| {
@@ -107,7 +108,7 @@ fn place_with_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
         BodyLocation::Block(block) => body_size(block.len()),
         BodyLocation::Pieces(pieces) => pieces.0.iter().map(|it| body_size(it.block.len())).sum(),
         BodyLocation::Heap(bytes) => bytes.len() as u64,
-        // Inline bytes count with the head; bodies in files take no memory of the cache.
+        // Inline bodies are counted with the head; bodies in files take no memory of the cache.
         BodyLocation::Inline | BodyLocation::File(_) | BodyLocation::Segment(_) => 0,
     };
     Ok(PlacedResponse {
@@ -119,8 +120,8 @@ fn place_with_key<F: FnOnce(&mut [u8]) -> Result<(), PlacementError>>(
     })
 }
 
-/// Places part of a body in its own block. `None`: no room.
-pub fn piece(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<ArenaBlock> {
+/// Places a part of a body in its own block. `None` if there is no room.
+pub fn place_part(store: &SharedStore, hash: u64, bytes: &[u8]) -> Option<ArenaBlock> {
     let copy = |buffer: &mut [u8]| {
         buffer.copy_from_slice(bytes);
         Ok(())
@@ -144,10 +145,10 @@ enum PlacedBytes {
 }
 
 impl PlacedBytes {
-    /// The bytes with a single owner; `None`: they are too long for one in the arena.
+    /// The bytes with a single owner; `None` if they are too long for an owned block of the arena.
     fn owned(self) -> Option<StoredBytes> {
         match self {
-            PlacedBytes::Arena(draft) => draft.finish_owned().map(StoredBytes::Piece),
+            PlacedBytes::Arena(draft) => draft.finish_owned().map(StoredBytes::Arena),
             PlacedBytes::Heap(bytes) => Some(StoredBytes::Heap(Box::new(bytes))),
         }
     }
@@ -160,7 +161,7 @@ fn allocate_filled(
     fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
 ) -> Result<PlacedBytes, PlacementError> {
     if !store.has_arena() {
-        // With an empty store, the bytes are on the heap and live as long as the responses made of them.
+        // A store of length 0 has no arena: the bytes are on the heap, and live as long as the responses made of them.
         let mut bytes = vec![0; len].into_boxed_slice();
         fill(&mut bytes)?;
         return Ok(PlacedBytes::Heap(bytes));

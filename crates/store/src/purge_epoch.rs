@@ -1,11 +1,11 @@
-//! The purge epoch at the start of a fetch.
+//! The purge epoch: tells whether a response was fetched before or after a purge.
 
 /// The purge epoch at the start of a fetch: a response fetched from then on is newer than all purges up to it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeEpoch {
     /// The generation of the purge rules.
     pub generation: u64,
-    /// The count of deletions of its key.
+    /// The count of deletions in the slot of the response's key.
     pub deletion_count: u32,
 }
 

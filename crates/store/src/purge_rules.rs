@@ -1,8 +1,9 @@
-//! Purge rules for objects with a lifetime. A purge records a rule in constant time, regardless of the number of stored
-//! objects; an object is compared with the rules at its next look-up. The rules are those of [`lowroad_cache::ban_list`].
+//! Purge rules for objects with a freshness lifetime, in a [`lowroad_cache::ban_list`]. A purge adds a rule in constant
+//! time, regardless of the number of stored objects; an object is compared with the rules at its next look-up.
 //!
-//! URLs, hosts, tags and groups are hashed names. URL prefixes are names, too: an object has one for each length of a
-//! purged prefix. Only "all", and prefixes beyond the permitted number of lengths, are rules that are scanned.
+//! URLs, hosts, tags and groups are hashed names. A purged URL prefix is a name as well: an object is looked up by its
+//! prefix of each length that was purged. Only "all", and prefixes beyond the permitted number of lengths, are pattern
+//! rules, with which an object is compared one by one.
 
 use std::collections::BTreeSet;
 use std::hash::BuildHasher;
@@ -22,10 +23,10 @@ use super::validity::StoredExpiry;
 
 pub use lowroad_cache::ban_list::{BanVerdict, PurgeMode};
 
-/// The maximum number of scanned rules.
+/// The maximum number of pattern rules.
 const RULES_MAX: usize = 4096;
-/// The number of prefix lengths that are hashed, which bounds the look-ups of a check. Other prefixes are scanned
-/// rules.
+/// The maximum number of prefix lengths that are hashed, which bounds the look-ups of a check. Prefixes of other
+/// lengths become pattern rules.
 const PREFIX_LENGTHS_MAX: usize = 128;
 /// The maximum number of names; each takes about 50 bytes.
 const MARKS_MAX: usize = 1 << 18;
@@ -36,7 +37,7 @@ pub enum PurgeRequest<'p> {
     Urls(&'p RequestPattern),
     /// Responses with this tag, case-insensitively.
     Tag(&'p [u8]),
-    /// Responses of this group, limited to this Host unless it is empty.
+    /// Responses of a group, given by the Host (empty: all hosts) and the group's name.
     Group(&'p [u8], &'p [u8]),
 }
 
@@ -61,15 +62,15 @@ struct PurgeRules {
 /// The counters of purges.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PurgeCounters {
-    /// Purges.
+    /// Purge requests.
     pub purges: u64,
-    /// Rules and names in memory.
+    /// Pattern rules and names in memory.
     pub rules: u64,
-    /// Rules and names that were dropped to make room.
+    /// Pattern rules and names that were dropped to make room.
     pub dropped: u64,
-    /// Objects that a purge deleted.
+    /// Objects deleted by hard purges.
     pub deleted: u64,
-    /// Objects that a purge made stale.
+    /// Objects made stale by soft purges.
     pub stale: u64,
 }
 
@@ -91,9 +92,9 @@ impl Default for StorePurges {
 }
 
 impl PurgeRules {
-    /// Whether prefixes of this length are hashed from now on.
+    /// Adds a prefix length to the hashed ones; false if there are too many.
     fn hashes_prefix_len(&mut self, len: usize) -> bool {
-        // Each length costs one hash at every comparison; other prefixes are compared as patterns.
+        // Each length costs one hash look-up in every check of an object.
         let has_room = self.prefix_lengths.len() < PREFIX_LENGTHS_MAX;
         if has_room {
             self.prefix_lengths.insert(len);
@@ -114,7 +115,8 @@ impl StorePurges {
         self.generation.load(Acquire)
     }
 
-    /// Purges: matching objects and fetches begun earlier are not used any more. Returns the purge's generation.
+    /// Adds a purge: matching objects, and responses whose fetch began before, are no longer used. Returns the purge's
+    /// generation.
     pub fn add(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) -> u64 {
         self.add_after(0, purge, kind)
     }
@@ -124,7 +126,7 @@ impl StorePurges {
         self.add_after(generation.saturating_sub(1), purge, kind);
     }
 
-    /// Gives later purges generations greater than this one.
+    /// Makes the generations of later purges greater than this one.
     pub fn resume_after(&self, generation: u64) {
         let bans = &mut self.lock().bans;
         bans.skip_to(generation);
@@ -141,9 +143,9 @@ impl StorePurges {
             Err(pattern) => rules.bans.add(pattern.clone(), kind),
         }
         let (generation, dropped) = (rules.bans.generation(), rules.bans.dropped() - dropped);
-        // After the rule is in the list: an object with this generation has been compared with it.
+        // After the rule is in the list, since an object with this generation counts as compared with the rule.
         self.generation.store(generation, SeqCst);
-        // Logging may block.
+        // Unlocked first, since logging may block.
         drop(rules);
         if dropped > 0
             && let Some(logger) = self.logger.get()
@@ -156,7 +158,7 @@ impl StorePurges {
         generation
     }
 
-    /// The names that a purge marks, or the pattern to be scanned.
+    /// The names that a purge marks, or the pattern if it becomes a pattern rule.
     fn names_to_mark<'p>(
         &self,
         purge: &PurgeRequest<'p>,
@@ -168,7 +170,7 @@ impl StorePurges {
             PurgeRequest::Urls(pattern) => *pattern,
         };
         match pattern {
-            // Names are compared by hash, in constant time for any number of purges.
+            // Names are looked up by hash, in constant time for any number of purges.
             RequestPattern::Host(host) => Ok(vec![self.host(Some(host)), self.host(None)]),
             RequestPattern::Url {
                 host,
@@ -198,7 +200,7 @@ impl StorePurges {
         lifetime.generation.load(Acquire) == self.generation()
     }
 
-    /// Compares an object under a key with the rules that are newer than its last comparison; returns whether it is
+    /// Compares the object of a key with the rules that are newer than its last comparison. Returns whether it was
     /// purged.
     pub fn is_purged(&self, key: &[u8], lifetime: &StoredExpiry) -> bool {
         let Some((authority, target)) = key::handler_key_parts(key) else {
@@ -219,15 +221,15 @@ impl StorePurges {
                 true
             }
             BanVerdict::None | BanVerdict::Soft { .. } => {
-                // Release: a reader of the generation sees the effect of a soft purge, too.
+                // Release: a thread that reads this generation also sees the effect of a soft purge.
                 lifetime.generation.store(bans.generation(), Release);
                 false
             }
         }
     }
 
-    /// The effect of purges after generation `since` on an object outside this store, under this Host and target, with
-    /// a lifetime or without one.
+    /// The effect of purges after generation `since` on an object outside this store (on disk), with this Host and
+    /// target.
     pub fn ban(
         &self,
         since: u64,
@@ -235,7 +237,7 @@ impl StorePurges {
         target: &[u8],
         lifetime: Option<&StoredExpiry>,
     ) -> BanVerdict {
-        // No purge since: no lock is needed.
+        // If there was no purge since, no lock is needed.
         if since == self.generation() {
             return BanVerdict::None;
         }
@@ -256,7 +258,7 @@ impl StorePurges {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
         let port = host.and_then(|_| host::port(authority));
-        // Equivalent forms of a URL are purged together.
+        // Names are built from the decoded target, so that equivalent forms of a URL are purged together.
         let decoded = decode_target(target);
         let mut names = vec![self.url(host, port, &decoded), self.host(host)];
         let prefixes = prefix_lengths.range(..=decoded.len());
@@ -292,7 +294,7 @@ impl StorePurges {
     fn group(&self, authority: &[u8], name: &[u8]) -> u64 {
         let mut out = [0; 256];
         let host = host::normalize(authority, &mut out);
-        // The default port and none are the same authority.
+        // An authority with the default port equals one without a port.
         let port = host::port(authority).filter(|port| *port != 80);
         self.hasher.hash_one(("group", host, port, name))
     }

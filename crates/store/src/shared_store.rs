@@ -1,4 +1,4 @@
-//! The store in memory, divided into shards, in front of the disk cache.
+//! The store of responses in memory, divided into shards, in front of the disk cache.
 
 use std::hash::BuildHasher;
 use std::io;
@@ -17,25 +17,26 @@ use crate::purge_epoch::PurgeEpoch;
 use crate::purge_rules::{PurgeCounters, PurgeMode, PurgeRequest, StorePurges};
 use crate::unstored_reasons::UnstoredReasons;
 
-/// The maximum number of objects that a purge compares at once, so that its command can report a purge without a
-/// match; with more objects, the report omits this.
+/// The maximum number of objects that a purge command compares immediately, to report whether any matched. With more
+/// objects, it does not report this.
 const COMPARED_MAX: u64 = 1 << 16;
-/// A shard below this length could not hold a few large objects.
+/// The minimum length of a shard, which suffices for a few large objects.
 const SHARD_LEN_MIN: u64 = 16 << 20;
 const SHARDS_MAX: u64 = 16;
-/// Variants under one key may take a shard's length divided by this; the shard itself refuses more than a quarter.
+/// The variants under one key may take a shard's length divided by this. (The shard refuses entries of more than a
+/// quarter.)
 const ENTRY_SHARE: u64 = 5;
-/// Used unless the configuration sets a limit.
+/// The default maximum number of variants under one key.
 const VARIANTS_MAX: usize = 64;
-/// The overhead of an object besides its body: its head, and partly filled pages.
+/// The bytes reserved for an object in addition to its body: its head, and partly filled pages.
 const OBJECT_OVERHEAD: u64 = 128 << 10;
-/// Arriving bodies may take the store's length divided by this, in addition to it.
-const FILLING_SHARE: u64 = 4;
+/// Arriving bodies may take the store's length divided by this, in addition to the stored bytes.
+const ARRIVING_SHARE: u64 = 4;
 /// One arriving body may take the store's length divided by this, but at least [`BODY_LEN_MIN`].
 const BODY_SHARE: u64 = 16;
 const BODY_LEN_MIN: u64 = 1 << 20;
-/// The number of consecutive evictions without a larger free block after which an allocation fails.
-const EVICTIONS_IN_VAIN_MAX: usize = 16;
+/// An allocation fails after this many consecutive evictions that did not free a larger block.
+const FUTILE_EVICTIONS_MAX: usize = 16;
 
 /// Stored objects by key.
 pub struct SharedStore {
@@ -48,14 +49,14 @@ pub struct SharedStore {
     arriving_bytes: AtomicU64,
     arriving_bytes_max: u64,
     /// The reasons why responses were not stored.
-    pub refusals: UnstoredReasons,
+    pub unstored_reasons: UnstoredReasons,
     /// The maximum size of all variants under one key, in bytes.
     entry_len_max: u64,
     /// The maximum number of variants under one key.
     variants_max: usize,
     /// Variants evicted because there were too many under their key.
     variants_evicted: AtomicU64,
-    /// Responses that were not stored because they were purged, or their key deleted, during the fetch.
+    /// Responses that were not stored because they were purged during the fetch, or their key was deleted.
     outdated: AtomicU64,
     /// Objects for which the arena had no room.
     unplaced: AtomicU64,
@@ -70,7 +71,7 @@ impl SharedStore {
     /// # Errors
     /// The memory can't be reserved.
     pub fn new(len_max: u64) -> io::Result<SharedStore> {
-        // Few shards for small stores: one object may take a share of its shard only.
+        // Small stores have few shards, since one object may take only a fraction of its shard.
         let count = (len_max / SHARD_LEN_MIN).clamp(1, SHARDS_MAX);
         let shards = (0..count)
             .map(|_| Mutex::new(CacheStore::new(len_max / count)))
@@ -87,8 +88,8 @@ impl SharedStore {
             store_purges: StorePurges::default(),
             deleted_keys: ForgottenKeys::new(),
             arriving_bytes: AtomicU64::new(0),
-            arriving_bytes_max: len_max / FILLING_SHARE,
-            refusals: UnstoredReasons::default(),
+            arriving_bytes_max: len_max / ARRIVING_SHARE,
+            unstored_reasons: UnstoredReasons::default(),
             entry_len_max: len_max / count / ENTRY_SHARE,
             variants_max: VARIANTS_MAX,
             variants_evicted: AtomicU64::new(0),
@@ -99,7 +100,7 @@ impl SharedStore {
         })
     }
 
-    /// Sets a function that is called at points where workers may interleave; for the simulator.
+    /// Sets a function that the simulator uses to interleave workers; it is called wherever that matters.
     pub fn with_interleaving(self, interleaving: fn()) -> SharedStore {
         SharedStore {
             interleaving: Some(interleaving),
@@ -114,10 +115,10 @@ impl SharedStore {
         }
     }
 
-    /// Adds a disk cache. Its purges that are not finished apply to this store, too.
+    /// Adds a disk cache. Its unfinished purges apply to this store, too.
     pub fn with_disk_cache(self, tier: Option<Arc<DiskCache>>) -> SharedStore {
         if let Some(tier) = &tier {
-            // Before the first look-up: objects on disk may be older than these purges.
+            // Before the first look-up, since objects on disk may be older than these purges.
             tier.replay_purges(&self.store_purges);
         }
         SharedStore { tier, ..self }
@@ -189,7 +190,7 @@ impl SharedStore {
         lifetime.is_none_or(|lifetime| self.store_purges.is_up_to_date(lifetime))
     }
 
-    /// Deletes the purged variants.
+    /// Deletes the purged variants of an entry; returns the entry without them.
     #[cold]
     fn without_purged(&self, hash: u64, key: &[u8], entry: &VariantSet) -> Option<VariantSet> {
         let mut remaining = Some(entry.clone());
@@ -229,18 +230,18 @@ impl SharedStore {
         });
     }
 
-    /// The purge epoch for keys with this hash: a response fetched from now on is newer than all purges so far.
-    pub fn purges(&self, hash: u64) -> PurgeEpoch {
+    /// The current purge epoch for keys with this hash. Must be read before a fetch begins.
+    pub fn purge_epoch(&self, hash: u64) -> PurgeEpoch {
         self.interleave();
         PurgeEpoch {
-            // Read before the fetch begins: the response may contain what a later purge means.
+            // If a purge comes after this, the response may still have the old content, and the purge applies to it.
             generation: self.store_purges.generation(),
             deletion_count: self.deleted_keys.count(hash),
         }
     }
 
-    /// Whether an object that was found under a key earlier was neither deleted nor purged before this epoch, so that
-    /// a response may be derived from it.
+    /// Whether an object that was found earlier had neither been deleted nor purged at this epoch, so that a response
+    /// may be derived from it.
     pub fn is_still_valid(
         &self,
         hash: u64,
@@ -251,7 +252,7 @@ impl SharedStore {
         let Some(lifetime) = object.validity.lifetime() else {
             return true;
         };
-        // The count is shared with other keys, so an unequal count proves nothing.
+        // Other keys share the count, so a different count does not prove a deletion.
         let is_count_equal = lifetime.deletion_count == since.deletion_count;
         if is_count_equal && self.is_up_to_date(object) {
             return true;
@@ -264,18 +265,18 @@ impl SharedStore {
         })
     }
 
-    /// Whether a key with this hash may have been deleted since `PurgeEpoch::forgotten_keys` was read.
+    /// Whether a key with this hash may have been deleted since the deletion count was `since`.
     pub fn may_be_deleted(&self, hash: u64, since: u32) -> bool {
         self.deleted_keys.may_contain(hash, since)
     }
 
-    /// Adds an object with a lifetime to its variants, unless it was purged or its key deleted since its fetch began,
-    /// because it may be outdated. Returns whether it was stored.
+    /// Adds an object with a freshness lifetime as a variant. It is not stored if it was purged or its key was deleted
+    /// since its fetch began, because it may be outdated. Returns whether it was stored.
     pub fn insert_selected(&self, hash: u64, key: &[u8], object: ObjectArc) -> bool {
         self.interleave();
         self.change(hash, key, |entry| {
-            // No gap: `delete` counts before it locks the shard, and a later purge is detected when the object is
-            // found.
+            // No race: `delete` increments the count before it locks the shard, and a later purge is detected when the
+            // object is found.
             let lifetime = object.validity.lifetime()?;
             let is_forgotten = self.may_be_deleted(hash, lifetime.deletion_count);
             if is_forgotten || self.is_purged(key, &object) {
@@ -289,8 +290,8 @@ impl SharedStore {
         })
     }
 
-    /// Replaces a streaming object with the complete one, if it is still stored and was not purged. Returns whether it
-    /// did.
+    /// Replaces a streaming object with the complete one, if the former is still stored and was not purged. Returns
+    /// whether it was replaced.
     pub fn complete(
         &self,
         hash: u64,
@@ -321,7 +322,7 @@ impl SharedStore {
 
     /// Deletes one variant.
     pub fn remove(&self, hash: u64, key: &[u8], object: &ObjectArc) {
-        // By identity: a newer object under the same key stays.
+        // Compared by identity, so that a newer object under the same key is not deleted.
         let contains = |entry: &VariantSet| {
             entry
                 .variants()
@@ -346,8 +347,8 @@ impl SharedStore {
         drop(removed);
     }
 
-    /// Replaces the entry of a key with the result of `change`, if it returns one. Returns whether the new entry was
-    /// stored.
+    /// Replaces the entry of a key with the result of `change`, unless that is `None`. Returns whether the new entry
+    /// was stored.
     fn change(
         &self,
         hash: u64,
@@ -370,32 +371,33 @@ impl SharedStore {
         is_stored
     }
 
-    /// Deletes the entry of a key, and prevents fetches that began before from storing there.
+    /// Deletes the entry of a key. Fetches for this key that began before will not be stored.
     pub fn delete(&self, hash: u64, key: &[u8]) {
-        // Counted before the removal: fetches that began earlier detect it and are not stored.
+        // Counted before the removal, so that fetches that began earlier detect the deletion.
         self.deleted_keys.add(hash);
         self.interleave();
         let removed = self.shard(hash).remove(hash, key);
         drop(removed);
     }
 
-    /// Purges matching objects with a lifetime and matching fetches in flight, in constant time. Purged objects are
-    /// removed at their next look-up or by eviction. Objects on disk are purged at once, too; after a restart they
-    /// stay purged once the rule is written (`DiskCache::on_purges_durable`).
+    /// Purges matching objects with a freshness lifetime and matching fetches in flight, in constant time. Purged
+    /// objects are removed at their next look-up or by eviction. The purge also applies to objects on disk immediately,
+    /// and after a restart once the rule is durable (`DiskCache::on_purges_durable`).
     pub fn purge(&self, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let generation = self.store_purges.add(purge, kind);
         if let Some(tier) = &self.tier {
-            // In memory first: requests from now on see the purge, even before it is durable.
+            // The rule was first added in memory, so that it applies to requests from now on, even before it is
+            // durable.
             tier.note_purge(generation, purge, kind);
         }
     }
 
-    /// Whether purges match any stored object, compared now instead of at the next look-up. `None` if that would take
-    /// long or a disk cache may have more matches.
-    pub fn has_purged(&self) -> Option<bool> {
+    /// Compares all objects with the purges now, instead of at their next look-up, and returns whether any was purged.
+    /// `None` if this would take long, or if there is a disk cache, which may have more matches.
+    pub fn apply_purges_now(&self) -> Option<bool> {
         let objects = |shard: &Mutex<CacheStore<VariantSet>>| lock(shard).counters().objects;
         let count: u64 = self.shards.iter().map(objects).sum();
-        // Objects on disk can't be compared here, and a long comparison would block the shards.
+        // Objects on disk can't be compared here, and comparing too many objects would block the shards.
         if self.tier.is_some() || count > COMPARED_MAX {
             return None;
         }
@@ -423,10 +425,10 @@ impl SharedStore {
         self.store_purges.counters()
     }
 
-    /// Reserves memory for received bytes of a body; they release it when their last reader drops them.
+    /// Reserves memory for received bytes of a body. The reservation ends when the last reader drops the bytes.
     ///
     /// # Errors
-    /// The limit is reached: the bytes.
+    /// Returns the bytes if the limit is reached.
     pub fn reserve_arriving(
         self: &Arc<Self>,
         bytes: bytes::Bytes,
@@ -448,12 +450,13 @@ impl SharedStore {
         }
     }
 
-    /// A longer body is forwarded, but not kept for other readers.
+    /// The maximum length of an arriving body that is kept for other readers. A longer one is only forwarded.
     pub fn body_len_max(&self) -> u64 {
-        (self.arriving_bytes_max * FILLING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
+        (self.arriving_bytes_max * ARRIVING_SHARE / BODY_SHARE).max(BODY_LEN_MIN)
     }
 
-    /// A longer body is kept for other readers while it arrives, but not stored.
+    /// The maximum length of a body that is stored in memory. A longer one is kept for other readers only while it
+    /// arrives.
     pub fn object_len_max(&self) -> u64 {
         self.entry_len_max.saturating_sub(OBJECT_OVERHEAD)
     }
@@ -463,7 +466,7 @@ impl SharedStore {
         self.arena.is_some()
     }
 
-    /// Allocates space in the arena, with evictions if needed. `None`: no space now.
+    /// Allocates space in the arena, with evictions if needed. `None` if there is no space now.
     pub fn allocate(&self, hash: u64, len: usize) -> Option<BlockDraft> {
         let arena = self.arena.as_ref()?;
         let draft = self.allocate_in(arena, hash, len);
@@ -480,8 +483,8 @@ impl SharedStore {
             if let Some(draft) = arena.allocate(len) {
                 return Some(draft);
             }
-            // Evicted bytes stay in the arena while slow clients receive them; more evictions would then free no space.
-            if futile_evictions == EVICTIONS_IN_VAIN_MAX {
+            // While slow clients receive evicted bytes, these stay allocated, so more evictions would free no space.
+            if futile_evictions == FUTILE_EVICTIONS_MAX {
                 return None;
             }
             drop(self.shard(hash).evict_one()?);
@@ -495,7 +498,7 @@ impl SharedStore {
         }
     }
 
-    /// Deletes all objects with keys that `keep` rejects. Unlike a purge, it does not affect fetches in flight.
+    /// Deletes all objects with keys for which `keep` is false. Unlike a purge, this does not affect fetches in flight.
     pub fn retain(&self, keep: impl Fn(&[u8]) -> bool) {
         for shard in &self.shards {
             let mut dropped = Vec::new();
@@ -518,13 +521,13 @@ impl SharedStore {
 
     #[inline]
     fn shard(&self, hash: u64) -> MutexGuard<'_, CacheStore<VariantSet>> {
-        // The shard's table uses the low bits of the hash.
+        // The high bits of the hash, since the shard's table uses the low ones.
         let at = (hash >> 48) % self.shards.len() as u64;
         lock(&self.shards[at as usize])
     }
 }
 
-/// Bytes with reserved memory.
+/// Bytes together with their memory reservation.
 struct MemoryReservation {
     store: Arc<SharedStore>,
     bytes: bytes::Bytes,

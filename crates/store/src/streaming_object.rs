@@ -1,9 +1,9 @@
-//! A body that is read while it arrives, by any number of readers: each gets all of it from its start, at its own
-//! pace. The received bytes stay in memory until the body is complete or exceeds the limit; after that, new readers
-//! need the copy that is being written to disk.
+//! A streaming object: a response whose body is read by any number of clients while it arrives. Each reader gets the
+//! body from its start, at its own pace. The received bytes stay in memory until the body is complete or exceeds the
+//! limit; from then on, new readers need the copy that is being written to disk.
 //!
-//! Memory is reserved as the body grows: readers share its parts, which are counted once. Runs on no thread of its
-//! own: the task that receives the body polls it.
+//! Memory is reserved as the body grows: readers share its parts, which are counted once. There is no separate thread:
+//! the task that receives the body polls the object.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll};
@@ -16,12 +16,12 @@ use lowroad_http::stored_head::HeadMap;
 
 use crate::disk_cache::UnfinishedBody;
 
-/// If no bytes arrived for this time (ms), a new reader's response begins only when more arrive.
+/// If no bytes have arrived for this time (ms), the response to a new reader begins only when more arrive.
 const QUIET_MS: u64 = 2_000;
 
 /// A response with a complete head and an arriving body.
 pub struct StreamingObject {
-    /// The head for HTTP/1, without Content-Length.
+    /// The HTTP/1 head, without Content-Length.
     pub bytes: Box<[u8]>,
     /// See [`HeadMap`]; includes the status.
     pub head: HeadMap,
@@ -29,9 +29,9 @@ pub struct StreamingObject {
     pub modified_s: Option<u64>,
     /// The announced length of the body in bytes, if known.
     pub len: Option<u64>,
-    /// The fields that select the requests for this response.
+    /// The selecting fields (Vary).
     pub selecting: SelectingFields,
-    /// A longer body is not kept for new readers.
+    /// The maximum body length up to which all bytes stay in memory for new readers.
     body_len_max: u64,
     body: Mutex<ObjectBody>,
     /// The bytes and their readers. Readers are added under the lock of `body`.
@@ -48,31 +48,32 @@ pub struct StreamedHead {
     pub modified_s: Option<u64>,
     /// The announced length of the body in bytes, if known.
     pub len: Option<u64>,
-    /// The fields that select the requests for this response.
+    /// The selecting fields (Vary).
     pub selecting: SelectingFields,
 }
 
 #[derive(Default)]
 struct ObjectBody {
     len: u64,
-    /// Readers before the start of their response.
+    /// Readers whose response has not begun, since they wait for more bytes.
     joiners: Vec<JoinWaiter>,
     state: ObjectFillState,
     /// The time of the last bytes, monotonic ms.
     last_growth_ms: u64,
-    /// No bytes for so long that new readers must not wait.
+    /// No bytes have arrived for so long that new readers are not admitted.
     is_stalled: bool,
-    /// The writer to disk, which gets all of it but does not keep the transfer running alone.
+    /// The sender to the disk writer. Unlike a reader, it does not keep the transfer running.
     disk_writer: Option<BodySender>,
-    /// The copy on disk.
+    /// The copy that is being written to disk.
     unfinished: Option<Arc<UnfinishedBody>>,
 }
 
-/// Called with the body from its start once bytes arrive; with `None`, the request must call the handler itself.
+/// Called with the body from its start once bytes arrive. Called with `None` if the request must call the handler
+/// itself.
 pub type JoinCallback = Box<dyn FnOnce(Option<SharedBodyReader>) + Send>;
 
 struct JoinWaiter {
-    /// The body; it counts as a reader.
+    /// The waiting reader; it counts as a reader of the body.
     reader: SharedBodyReader,
     callback: JoinCallback,
 }
@@ -82,21 +83,21 @@ enum ObjectFillState {
     /// The body may be stored.
     #[default]
     Growing,
-    /// Too long to be stored: bytes that all readers have read are gone.
-    Passing,
-    Whole,
-    Cut,
+    /// Too long for memory: bytes that all readers have read are freed.
+    ExceedsLimit,
+    Complete,
+    Truncated,
 }
 
-/// The effect of received bytes.
+/// The result of adding received bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum GrowthOutcome {
-    /// The body may still be stored.
-    Held,
-    /// The limit is exceeded with these bytes: all bytes received so far.
+    /// The body is within the limit: all bytes are in memory.
+    InMemory,
+    /// These bytes exceed the limit. Contains all bytes received so far.
     TooLong(Vec<Bytes>),
-    /// The limit was exceeded before.
-    Passed,
+    /// The limit had been exceeded before.
+    LimitExceeded,
 }
 
 impl StreamingObject {
@@ -117,20 +118,20 @@ impl StreamingObject {
         }
     }
 
-    /// A reader from the start; `None` if the start is gone or the transfer is stuck.
-    pub fn read(&self) -> Option<SharedBodyReader> {
+    /// Adds a reader from the start of the body; `None` if the start was freed or the transfer is stalled.
+    pub fn add_reader(&self) -> Option<SharedBodyReader> {
         let body = self.lock();
         match body.state {
-            ObjectFillState::Cut => None,
-            ObjectFillState::Growing | ObjectFillState::Passing if body.is_stalled => None,
-            // Memory no longer has the start of the body; the disk may.
-            ObjectFillState::Passing => body.unfinished.as_ref()?.read(&self.shared_body),
-            ObjectFillState::Growing | ObjectFillState::Whole => self.shared_body.reader(),
+            ObjectFillState::Truncated => None,
+            ObjectFillState::Growing | ObjectFillState::ExceedsLimit if body.is_stalled => None,
+            // The start of the body is no longer in memory, but may be on disk.
+            ObjectFillState::ExceedsLimit => body.unfinished.as_ref()?.read(&self.shared_body),
+            ObjectFillState::Growing | ObjectFillState::Complete => self.shared_body.reader(),
         }
     }
 
-    /// Returns the reader if bytes arrived recently; otherwise the reader waits for more. A response that has begun
-    /// can't change to another source, so it must not begin while the body is stalled.
+    /// Returns the reader if bytes arrived recently. Otherwise the reader waits until more arrive: a response that has
+    /// begun can't change to another source, so it must not begin while the body is stalled.
     pub fn wait(
         &self,
         reader: SharedBodyReader,
@@ -138,7 +139,7 @@ impl StreamingObject {
         callback: JoinCallback,
     ) -> Option<SharedBodyReader> {
         let mut body = self.lock();
-        // Bytes are there or arrive: the response can begin now.
+        // The body is complete, or bytes arrive: the response can begin now.
         if body.state != ObjectFillState::Growing || !body.is_idle(now_ms) {
             return Some(reader);
         }
@@ -151,31 +152,32 @@ impl StreamingObject {
         None
     }
 
-    /// Releases the waiting readers because the body is stalled.
+    /// Releases the waiting readers because the body is stalled; their requests call the handler themselves.
     pub fn release(&self) {
         let joiners = {
             let mut body = self.lock();
-            // Later readers would wait as long; they call the handler themselves.
+            // Later readers would wait as long, so they are not admitted.
             body.is_stalled = true;
             std::mem::take(&mut body.joiners)
         };
         joiners.into_iter().for_each(JoinWaiter::cancel);
     }
 
-    /// Ready when more of the body is wanted; false if no reader is left. Fast readers of a body that is too long to
-    /// be stored don't wait for the slowest: `spool` takes its stream and returns a spooled one.
+    /// Ready with true when readers or the disk writer want more of the body; with false if no reader is left. Fast
+    /// readers of a body that is too long for memory don't wait for slow ones: `spool` is given the sender of a slow
+    /// reader and returns one that spools to a file.
     pub fn poll_demand(
         &self,
         context: &mut Context<'_>,
         spool: impl FnMut(BodySender) -> BodySender,
     ) -> Poll<bool> {
-        // False here: no reader is left, and the transfer ends.
+        // `Ready(false)`: no reader is left, so the disk writer must not prolong the transfer.
         let demand = self.shared_body.poll_demand(context, spool);
         if demand != Poll::Ready(true) {
             return demand;
         }
         let mut body = self.lock();
-        let ObjectFillState::Passing = body.state else {
+        let ObjectFillState::ExceedsLimit = body.state else {
             return demand;
         };
         match body
@@ -192,8 +194,9 @@ impl StreamingObject {
         }
     }
 
-    /// Adds bytes; `has_room`: memory is reserved for them. After `TooLong`, the caller must call `release_consumed`.
-    pub fn grow(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> GrowthOutcome {
+    /// Adds received bytes. `has_room`: whether memory is reserved for them. After `TooLong`, the caller must call
+    /// `release_consumed`.
+    pub fn push_bytes(&self, bytes: Bytes, has_room: bool, now_ms: u64) -> GrowthOutcome {
         let mut body = self.lock();
         // Bytes arrive again, so new readers may wait again.
         (body.last_growth_ms, body.is_stalled) = (now_ms, false);
@@ -202,10 +205,10 @@ impl StreamingObject {
             .take_if(|disk_writer| disk_writer.push(bytes.clone()).is_err());
         self.shared_body.push(bytes);
         let outcome = match body.state {
-            ObjectFillState::Passing => GrowthOutcome::Passed,
-            _ if has_room && body.len <= self.body_len_max => GrowthOutcome::Held,
+            ObjectFillState::ExceedsLimit => GrowthOutcome::LimitExceeded,
+            _ if has_room && body.len <= self.body_len_max => GrowthOutcome::InMemory,
             _ => {
-                body.state = ObjectFillState::Passing;
+                body.state = ObjectFillState::ExceedsLimit;
                 GrowthOutcome::TooLong(self.shared_body.parts())
             }
         };
@@ -215,8 +218,8 @@ impl StreamingObject {
         outcome
     }
 
-    /// Sends a body that is too long for memory to disk: the received bytes and those to come. The disk writer also
-    /// limits the pace.
+    /// Writes a body that is too long for memory to disk: the received `parts` and all later bytes. From now on, the
+    /// disk writer also limits the pace of the transfer.
     pub fn write_to_disk(
         &self,
         sender: BodySender,
@@ -224,7 +227,7 @@ impl StreamingObject {
         parts: Vec<Bytes>,
     ) {
         let is_open = |part: Bytes| sender.push(part).is_ok();
-        // If the writer has failed meanwhile, the body passes without a copy.
+        // If the writer has failed in the meantime, there will be no copy on disk.
         if parts.into_iter().all(is_open) {
             let mut body = self.lock();
             (body.disk_writer, body.unfinished) = (Some(sender), Some(unfinished));
@@ -236,7 +239,7 @@ impl StreamingObject {
         self.lock().disk_writer.is_some()
     }
 
-    /// Frees bytes once they are read, and written if they are to be.
+    /// Frees the bytes that all readers have read, and that are on disk if the body is being written to disk.
     pub fn release_consumed(&self) {
         let written_len = self
             .lock()
@@ -246,8 +249,8 @@ impl StreamingObject {
         self.shared_body.release(written_len);
     }
 
-    /// Ends the body. Returns its parts if all announced bytes are there; the readers are ended by
-    /// `StreamingObject::notify_end`.
+    /// Ends the body. Returns its parts if they are complete and in memory. The caller must then call
+    /// [`StreamingObject::notify_end`].
     pub fn end(&self, ending: &StreamItem) -> Option<Vec<Bytes>> {
         let mut body = self.lock();
         let is_complete = *ending == StreamItem::End && self.len.is_none_or(|len| len == body.len);
@@ -255,20 +258,20 @@ impl StreamingObject {
             return None;
         }
         body.state = if is_complete {
-            ObjectFillState::Whole
+            ObjectFillState::Complete
         } else {
-            ObjectFillState::Cut
+            ObjectFillState::Truncated
         };
         is_complete.then(|| self.shared_body.parts())
     }
 
-    /// Ends the readers.
+    /// Signals the end of the body to the readers.
     pub fn notify_end(&self, ending: &StreamItem) {
         let mut body = self.lock();
         let joiners = std::mem::take(&mut body.joiners);
         let disk_writer = body.disk_writer.take();
         if *ending != StreamItem::End {
-            // A cut body must not get new readers.
+            // A truncated body must not get new readers.
             body.unfinished = None;
         }
         drop(body);
@@ -287,7 +290,7 @@ impl StreamingObject {
 }
 
 impl ObjectBody {
-    /// Whether no bytes have arrived, or not recently.
+    /// Whether no bytes have arrived yet, or none recently.
     fn is_idle(&self, now_ms: u64) -> bool {
         self.len == 0 || now_ms.saturating_sub(self.last_growth_ms) > QUIET_MS
     }

@@ -4,10 +4,10 @@ use std::sync::{Mutex, PoisonError};
 
 use lowroad_cache::storage_policy::StorageRefusal;
 
-/// The number of slots, which the hash selects.
-const PLACES: usize = 1024;
+/// The number of slots. The hash of a key selects its slot.
+const SLOTS: usize = 1024;
 
-/// The reasons, by slot.
+/// The latest reason in each slot.
 pub struct UnstoredReasons(Box<[Mutex<Option<UnstoredReason>>]>);
 
 struct UnstoredReason {
@@ -17,20 +17,20 @@ struct UnstoredReason {
 
 impl Default for UnstoredReasons {
     fn default() -> UnstoredReasons {
-        UnstoredReasons((0..PLACES).map(|_| Mutex::new(None)).collect())
+        UnstoredReasons((0..SLOTS).map(|_| Mutex::new(None)).collect())
     }
 }
 
 impl UnstoredReasons {
     /// Records why the response for a key with this hash was not stored.
     pub fn record(&self, hash: u64, reason: StorageRefusal) {
-        // Skipped while another thread holds the slot: a lost reason is better than a wait.
+        // Skipped while another thread has locked the slot: a lost reason is better than a wait.
         let Ok(mut slot) = self.slot(hash).try_lock() else {
             return;
         };
         let is_recorded =
             |recorded: &UnstoredReason| recorded.hash == hash && recorded.reason == reason;
-        // A write only on a change, since workers share the slots.
+        // Written only if it differs, since workers share the cache line.
         if !slot.as_ref().is_some_and(is_recorded) {
             *slot = Some(UnstoredReason { hash, reason });
         }
@@ -45,7 +45,7 @@ impl UnstoredReasons {
     }
 
     fn slot(&self, hash: u64) -> &Mutex<Option<UnstoredReason>> {
-        &self.0[(hash >> 32) as usize % PLACES]
+        &self.0[(hash >> 32) as usize % SLOTS]
     }
 }
 
@@ -54,7 +54,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_reason_is_remembered_for_its_key() {
+    fn find_returns_the_last_reason_for_a_key() {
         let refusals = UnstoredReasons::default();
         let (one, same_place) = (7 << 32 | 1, 7 << 32 | 2);
         refusals.record(one, StorageRefusal::Private);

@@ -8,7 +8,7 @@ use std::sync::atomic::{
 };
 
 use lowroad_cache::freshness::LifetimeSource;
-use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
+use lowroad_cache::lifetime::{self, ReuseDeadlines as Times};
 use lowroad_cache::request::RequestDirectives;
 
 pub use lowroad_cache::lifetime::Reusability;
@@ -17,35 +17,36 @@ use super::object::SourceFiles;
 use super::purge_epoch::PurgeEpoch;
 use crate::watch::{WatchTrust, WatchedFolder};
 
-/// The time in ms for which an unwatched object is trusted. A change is thus detected within a second.
+/// An object from an unwatched folder is used without a check for this time after a check, in ms. A change is thus
+/// detected within a second.
 pub const TRUST_MS: u64 = 500;
 
-/// The kind of validity. Unboxed: there are millions of lifetimes and few files.
+/// What the validity of an object depends on. Not boxed, since there are millions of lifetimes and few files.
 pub enum ObjectValidity {
-    /// The source files are unchanged.
+    /// On source files that are unchanged.
     Unchanged(FileEvidence),
-    /// A freshness lifetime.
+    /// On a freshness lifetime.
     Lifetime(StoredExpiry),
 }
 
-/// The evidence that an object's source files are unchanged.
+/// Tells whether an object's source files are unchanged.
 pub struct FileEvidence {
-    /// The watched folder; without one, the object is trusted for [`TRUST_MS`].
+    /// The watched folder; without one, the object is valid for [`TRUST_MS`] after a check.
     folder: Option<Arc<WatchedFolder>>,
     /// The folder's generation before the object was made.
     generation: AtomicU64,
     checked_ms: AtomicU64,
-    /// The files, for a comparison.
+    /// The stamps of the files, to be compared in a check.
     sources: Option<Arc<SourceFiles>>,
 }
 
-/// The expiry of a handler's response. There is one for each stored response, so rare parts are separate.
+/// The expiry of a handler's response. There is one for each stored response, so rarely used parts are separate.
 pub struct StoredExpiry {
-    /// The purge generation up to which the object was compared. Initially that before the call of the handler,
-    /// because the response may be older than later purges.
+    /// The purge generation up to which the object was compared with the purge rules. Initially the one before the
+    /// handler was called, because the response may be older than later purges.
     pub(super) generation: AtomicU64,
     /// The end of freshness, monotonic ms. A soft purge lowers it.
-    pub(super) until_ms: AtomicU64,
+    pub(super) fresh_until_ms: AtomicU64,
     /// See [`Times`].
     generated_ms: i64,
     extras: Option<Box<ExpiryExtras>>,
@@ -56,19 +57,19 @@ pub struct StoredExpiry {
     pub source: LifetimeSource,
 }
 
-/// Each use must be validated.
+/// Each use needs validation.
 const NO_CACHE: u8 = 1;
 /// See [`Times`].
 const MUST_REVALIDATE: u8 = 1 << 1;
 /// See [`Times`].
-const WAS_USEFUL: u8 = 1 << 2;
-/// The response is also for requests with Authorization (RFC 9111 §3.5).
-const IS_FOR_ALL: u8 = 1 << 3;
-/// A soft purge has made it stale, regardless of the time: a worker's clock is read once a turn and may be before the
-/// purge.
+const WAS_REUSABLE: u8 = 1 << 2;
+/// The response may also answer requests with Authorization (RFC 9111 §3.5).
+const IS_SHAREABLE: u8 = 1 << 3;
+/// A soft purge has made the response stale, whatever the time: a worker reads its clock once per event loop turn, so
+/// its time may be before the purge.
 const SOFTLY_PURGED: u8 = 1 << 4;
 
-/// Parts that few lifetimes have.
+/// Parts that few responses need.
 #[derive(Clone, Default)]
 struct ExpiryExtras {
     /// The stale-while-revalidate window, ms (RFC 5861 §3).
@@ -81,16 +82,17 @@ struct ExpiryExtras {
     refreshed: RefreshTime,
 }
 
-/// The time of the last refresh attempt, monotonic ms; 0: none.
+/// The time of the last background refresh, monotonic ms; 0 if there was none.
 #[derive(Default)]
 struct RefreshTime(AtomicU64);
 
-/// The minimum time between two attempts, ms: an origin that fails at once must not be called for each request.
+/// The minimum time between two background refreshes, ms: an origin that fails immediately must not be called for each
+/// request.
 const REFRESH_PAUSE_MS: u64 = 1000;
 
 impl RefreshTime {
-    /// Whether an attempt is due. Of concurrent callers, one gets true.
-    fn begin(&self, now_ms: u64) -> bool {
+    /// Begins a refresh if one is due. Of concurrent callers, only one gets true.
+    fn begin_if_due(&self, now_ms: u64) -> bool {
         let last_ms = self.0.load(Relaxed);
         // 0 means never, so a refresh at time 0 is recorded as 1.
         let is_due = last_ms == 0 || now_ms.saturating_sub(last_ms) >= REFRESH_PAUSE_MS;
@@ -110,8 +112,8 @@ impl Clone for RefreshTime {
 }
 
 impl ObjectValidity {
-    /// The validity of an object made from files at `checked_ms`. With a watched folder and its earlier generation, it
-    /// lasts until a change there.
+    /// The validity of an object that was made from files at `checked_ms`. If the folder is watched, the object is
+    /// valid until a change is reported; `watch_trust` must have been read before the files.
     pub fn from_files(watch_trust: WatchTrust, checked_ms: u64) -> ObjectValidity {
         let (folder, generation) = watch_trust.unzip();
         ObjectValidity::Unchanged(FileEvidence {
@@ -170,13 +172,13 @@ impl ObjectValidity {
         })
     }
 
-    /// Whether changes to its source files are reported.
+    /// Whether inotify reports changes of the object's source files.
     pub fn is_watched(&self) -> bool {
         matches!(self, ObjectValidity::Unchanged(unchanged) if unchanged.folder.is_some())
     }
 
-    /// Records that the files, checked at `checked_ms`, are unchanged; `watch_trust` is from before the check. Returns false
-    /// if the object's folder is no longer the watched one.
+    /// Records that the files, checked at `checked_ms`, are unchanged; `watch_trust` was read before the check. Returns
+    /// false if the object's folder is no longer the watched one.
     pub fn renew(&self, watch_trust: &WatchTrust, checked_ms: u64) -> bool {
         let ObjectValidity::Unchanged(unchanged) = self else {
             return false;
@@ -185,7 +187,7 @@ impl ObjectValidity {
             (Some(folder), Some((trusted_folder, generation))) => {
                 (Arc::ptr_eq(folder, trusted_folder), *generation)
             }
-            // Unwatched before and now: the check itself is the evidence.
+            // Not watched, neither before nor now: only the time of the check is recorded.
             (None, None) => (true, 0),
             _ => (false, 0),
         };
@@ -195,14 +197,14 @@ impl ObjectValidity {
         is_same
     }
 
-    /// Ends the validity: the next use checks the files.
+    /// Ends the validity, so that the files are checked before the next use.
     pub fn end(&self) {
         if let ObjectValidity::Unchanged(unchanged) = self {
             unchanged.set(0, 0);
         }
     }
 
-    /// The lifetime, if it has one.
+    /// The expiry, if the validity depends on a freshness lifetime.
     #[inline]
     pub fn lifetime(&self) -> Option<&StoredExpiry> {
         match self {
@@ -217,7 +219,7 @@ impl FileEvidence {
     fn is_valid(&self, now_ms: u64) -> bool {
         let watched = self.folder.as_ref();
         watched.is_some_and(|folder| folder.generation() == self.generation.load(Relaxed))
-            // Without a watch, or after an event, a recent check holds for a moment.
+            // Without a watch, or after an event, a recent check suffices.
             || now_ms.saturating_sub(self.checked_ms.load(Relaxed)) < TRUST_MS
     }
 
@@ -232,7 +234,7 @@ impl Clone for StoredExpiry {
         StoredExpiry {
             // Acquire first: the clone then includes the effects of all purges that its generation covers.
             generation: AtomicU64::new(self.generation.load(Acquire)),
-            until_ms: AtomicU64::new(self.until_ms.load(Relaxed)),
+            fresh_until_ms: AtomicU64::new(self.fresh_until_ms.load(Relaxed)),
             extras: self.extras.clone(),
             flags: AtomicU8::new(self.flags.load(Relaxed)),
             ..*self
@@ -242,59 +244,59 @@ impl Clone for StoredExpiry {
 
 #[cfg(test)]
 impl StoredExpiry {
-    /// A lifetime from 0 to `until_ms`, for tests.
-    pub fn until(until_ms: u64) -> StoredExpiry {
+    /// For tests: a lifetime from 0 to `fresh_until_ms`.
+    pub fn fresh_until(until_ms: u64) -> StoredExpiry {
         let times = Times {
             generated_ms: 0,
-            until_ms,
+            fresh_until_ms: until_ms,
             swr_until_ms: until_ms,
             sie_until_ms: until_ms,
             no_cache: false,
             must_revalidate: false,
-            was_reusable: true,
+            was_reusable_on_arrival: true,
         };
         StoredExpiry::new(&times, LifetimeSource::MaxAge)
     }
 }
 
 impl StoredExpiry {
-    /// Creates a lifetime with these times.
+    /// Creates the expiry with these deadlines.
     pub fn new(times: &Times, source: LifetimeSource) -> StoredExpiry {
         let flag = |is_set, flag| if is_set { flag } else { 0 };
         let extras = ExpiryExtras {
-            swr_ms: times.swr_until_ms.saturating_sub(times.until_ms),
-            sie_ms: times.sie_until_ms.saturating_sub(times.until_ms),
+            swr_ms: times.swr_until_ms.saturating_sub(times.fresh_until_ms),
+            sie_ms: times.sie_until_ms.saturating_sub(times.fresh_until_ms),
             ..ExpiryExtras::default()
         };
         StoredExpiry {
             generation: AtomicU64::default(),
-            until_ms: AtomicU64::new(times.until_ms),
+            fresh_until_ms: AtomicU64::new(times.fresh_until_ms),
             generated_ms: times.generated_ms,
             extras: (extras.swr_ms > 0 || extras.sie_ms > 0).then(|| Box::new(extras)),
             deletion_count: 0,
             flags: AtomicU8::new(
                 flag(times.no_cache, NO_CACHE)
                     | flag(times.must_revalidate, MUST_REVALIDATE)
-                    | flag(times.was_reusable, WAS_USEFUL),
+                    | flag(times.was_reusable_on_arrival, WAS_REUSABLE),
             ),
             source,
         }
     }
 
-    /// Sets whether it is also for requests with Authorization.
+    /// Sets whether the response may also answer requests with Authorization.
     pub fn with_shareable(mut self, is_shareable: bool) -> StoredExpiry {
         let flags = self.flags.get_mut();
-        *flags = *flags & !IS_FOR_ALL | if is_shareable { IS_FOR_ALL } else { 0 };
+        *flags = *flags & !IS_SHAREABLE | if is_shareable { IS_SHAREABLE } else { 0 };
         self
     }
 
-    /// Applies a soft purge: the object is stale from this time on.
+    /// Applies a soft purge: the response is stale from this time on.
     pub(super) fn soft_purge(&self, at_ms: u64) {
-        self.until_ms.fetch_min(at_ms, Relaxed);
+        self.fresh_until_ms.fetch_min(at_ms, Relaxed);
         self.flags.fetch_or(SOFTLY_PURGED, Relaxed);
     }
 
-    /// Sets the purge epoch before the fetch.
+    /// Sets the purge epoch that was read before the fetch.
     pub fn with_purge_epoch(self, purges: PurgeEpoch) -> StoredExpiry {
         StoredExpiry {
             generation: AtomicU64::new(purges.generation),
@@ -311,14 +313,14 @@ impl StoredExpiry {
         self
     }
 
-    /// Adds a tag.
+    /// Adds a purge tag.
     pub fn with_tag(self, tag: &str) -> StoredExpiry {
-        // In front: groups follow the tags.
+        // At the front, since the tags precede the groups.
         let names = [tag.as_bytes(), b",", self.names()].concat();
         self.with_names(names)
     }
 
-    /// The size in bytes of the separate part.
+    /// The size in bytes of the separately allocated part.
     pub fn size(&self) -> usize {
         let size = |extras: &ExpiryExtras| size_of::<ExpiryExtras>() + extras.names.len();
         self.extras.as_deref().map_or(0, size)
@@ -336,48 +338,49 @@ impl StoredExpiry {
 
     /// The end of freshness after purges, monotonic ms.
     #[inline]
-    pub fn until_ms(&self) -> u64 {
-        self.until_ms.load(Relaxed)
+    pub fn fresh_until_ms(&self) -> u64 {
+        self.fresh_until_ms.load(Relaxed)
     }
 
     /// The times after purges.
     pub fn times(&self) -> Times {
-        let until_ms = self.until_ms();
+        let until_ms = self.fresh_until_ms();
         let extras = self.extras.as_ref();
         let end_of = |window_ms: Option<u64>| until_ms.saturating_add(window_ms.unwrap_or(0));
         Times {
             generated_ms: self.generated_ms,
-            until_ms,
+            fresh_until_ms: until_ms,
             swr_until_ms: end_of(extras.map(|extras| extras.swr_ms)),
             sie_until_ms: end_of(extras.map(|extras| extras.sie_ms)),
             no_cache: self.has_flag(NO_CACHE),
             must_revalidate: self.has_flag(MUST_REVALIDATE),
-            was_reusable: self.has_flag(WAS_USEFUL),
+            was_reusable_on_arrival: self.has_flag(WAS_REUSABLE),
         }
     }
 
-    /// Whether it could be used without validation when it was received, fresh or stale.
-    pub fn was_reusable(&self) -> bool {
-        self.has_flag(WAS_USEFUL)
+    /// Whether the response could be used without validation when it was received, fresh or stale.
+    pub fn was_reusable_on_arrival(&self) -> bool {
+        self.has_flag(WAS_REUSABLE)
     }
 
-    /// Whether it is also for requests with Authorization (RFC 9111 §3.5).
+    /// Whether the response may also answer requests with Authorization (RFC 9111 §3.5).
     pub fn is_shareable(&self) -> bool {
-        self.has_flag(IS_FOR_ALL)
+        self.has_flag(IS_SHAREABLE)
     }
 
-    /// Whether it may be used for a request without cache directives: [`Reusability::Fresh`] for [`RequestDirectives::GET`].
+    /// Whether the response is fresh for a request without cache directives: equivalent to [`Reusability::Fresh`] for
+    /// [`RequestDirectives::GET`].
     #[inline]
     fn is_fresh(&self, now_ms: u64) -> bool {
-        // Two loads: this runs for every hit.
-        !self.has_flag(NO_CACHE | SOFTLY_PURGED) && now_ms < self.until_ms()
+        // Only two loads, since this runs for every hit.
+        !self.has_flag(NO_CACHE | SOFTLY_PURGED) && now_ms < self.fresh_until_ms()
     }
 
-    /// Whether a background refresh is due. Of concurrent callers, one gets true.
-    pub fn begin_refresh(&self, now_ms: u64) -> bool {
-        // Without a window, the object is never used stale in this way, so no pause is recorded.
+    /// Begins a background refresh if one is due. Of concurrent callers, only one gets true.
+    pub fn begin_refresh_if_due(&self, now_ms: u64) -> bool {
+        // Without extras, there is no stale-while-revalidate, so the time need not be recorded.
         let extras = self.extras.as_ref();
-        extras.is_none_or(|extras| extras.refreshed.begin(now_ms))
+        extras.is_none_or(|extras| extras.refreshed.begin_if_due(now_ms))
     }
 
     fn reusability_for(&self, directives: &RequestDirectives, now_ms: u64) -> Reusability {
@@ -385,32 +388,32 @@ impl StoredExpiry {
             return Reusability::Validate;
         }
         let times = self.times();
-        // A time that was read before the purge must not make the object look fresh.
+        // `now_ms` may have been read before the soft purge, and must not make the response fresh.
         let now_ms = match self.has_flag(SOFTLY_PURGED) {
-            true => now_ms.max(times.until_ms),
+            true => now_ms.max(times.fresh_until_ms),
             false => now_ms,
         };
         times.reusability_for(directives, now_ms)
     }
 
-    /// Whether the object may answer a request that its origin has not seen.
+    /// Whether the response may answer this request: those with Authorization need `IS_SHAREABLE`.
     fn allows_request(&self, directives: &RequestDirectives) -> bool {
         self.is_shareable() || !directives.is_authorized
     }
 
-    /// The names for purges, see `StoredExpiry::with_names`.
+    /// The names for purges; see `StoredExpiry::with_names`.
     pub fn names(&self) -> &[u8] {
         self.extras.as_ref().map_or(&[], |extras| &extras.names)
     }
 
-    /// Its tags.
+    /// The purge tags.
     pub fn tags(&self) -> impl Iterator<Item = &[u8]> {
         let tags = self.names().split(|b| *b == b'\n').next();
         let tags = tags.unwrap_or_default().split(|b| *b == b',');
         tags.map(<[u8]>::trim_ascii).filter(|tag| !tag.is_empty())
     }
 
-    /// Its groups (RFC 9875).
+    /// The cache groups (RFC 9875).
     pub fn groups(&self) -> impl Iterator<Item = &[u8]> {
         self.names().split(|b| *b == b'\n').skip(1)
     }
@@ -421,7 +424,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_watch_an_object_holds_for_a_moment() {
+    fn unwatched_object_is_valid_for_trust_ms() {
         let validity = ObjectValidity::from_files(None, 1000);
         assert!(validity.is_valid(1000 + TRUST_MS - 1) && !validity.is_valid(1000 + TRUST_MS));
         assert!(validity.renew(&None, 2000) && validity.is_valid(2000));
@@ -430,15 +433,18 @@ mod tests {
     }
 
     #[test]
-    fn a_refresh_is_tried_again_after_a_pause() {
+    fn background_refresh_is_repeated_after_a_pause() {
         let refreshed = RefreshTime::default();
-        assert!(refreshed.begin(0) && !refreshed.begin(999));
-        assert!(refreshed.begin(1 + REFRESH_PAUSE_MS) && !refreshed.begin(1 + REFRESH_PAUSE_MS));
+        assert!(refreshed.begin_if_due(0) && !refreshed.begin_if_due(999));
+        assert!(
+            refreshed.begin_if_due(1 + REFRESH_PAUSE_MS)
+                && !refreshed.begin_if_due(1 + REFRESH_PAUSE_MS)
+        );
     }
 
     #[test]
-    fn its_times_are_those_that_it_was_given() {
-        let plain = StoredExpiry::until(5000).times();
+    fn stored_expiry_preserves_deadlines_and_names() {
+        let plain = StoredExpiry::fresh_until(5000).times();
         assert_eq!(
             StoredExpiry::new(&plain, LifetimeSource::MaxAge).times(),
             plain
@@ -452,16 +458,16 @@ mod tests {
         };
         let lifetime = StoredExpiry::new(&times, LifetimeSource::SMaxage).with_names(b"a".to_vec());
         assert_eq!((lifetime.times(), lifetime.names()), (times, &b"a"[..]));
-        // A soft purge leaves the same times as `expired`.
-        lifetime.until_ms.fetch_min(2000, Relaxed);
-        assert_eq!(lifetime.clone().times(), times.expired(2000));
+        // A soft purge gives the same deadlines as `after_soft_purge`.
+        lifetime.fresh_until_ms.fetch_min(2000, Relaxed);
+        assert_eq!(lifetime.clone().times(), times.after_soft_purge(2000));
     }
 
     #[test]
-    fn a_lifetime_ends_and_has_an_age() {
+    fn object_with_lifetime_expires_and_reports_its_age() {
         let times = Times {
             generated_ms: 1000,
-            ..StoredExpiry::until(61_000).times()
+            ..StoredExpiry::fresh_until(61_000).times()
         };
         let lifetime = StoredExpiry::new(&times, LifetimeSource::MaxAge);
         let lifetime = lifetime.with_names(b"news, Sport\nfront, page".to_vec());

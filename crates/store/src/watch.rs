@@ -1,8 +1,9 @@
-//! Watches folders for changes with inotify(7).
+//! Watches folders for changes with inotify(7), so that stored responses from files need no stat(2) at each use.
 //!
-//! Each folder from which a response was made is watched, with its ancestors up to the site's root. A change increases
-//! the folder's generation, and responses made before it are checked before their next use. If inotify does not work
-//! (network file systems, symbolic links in the path, no watches left), responses are trusted only briefly.
+//! The folder of each stored file is watched, with its ancestors up to the site's root. A change increases the folder's
+//! generation; for responses with an earlier generation the files are checked before the next use. If inotify does not
+//! work (network file systems, symbolic links in the path, no watches left), responses are used without a check only
+//! for a short time.
 
 mod path;
 
@@ -23,13 +24,13 @@ use crate::change_feed::ChangeFeed;
 pub use path::PathWatch;
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// The maximum number of watched folders: each takes about 1.5 KiB of kernel memory and 300 bytes of the process.
+/// The maximum number of watched folders. Each takes about 1.5 KiB of kernel memory and 300 bytes of process memory.
 const FOLDERS_MAX: usize = 16_384;
 
 /// A watched folder.
 pub struct WatchedFolder {
     generation: AtomicU64,
-    /// Its first generation.
+    /// The generation when the watch was added.
     first_generation: u64,
 }
 
@@ -59,7 +60,7 @@ struct FolderTable {
     /// Sorted, so that all descendants of a folder are adjacent.
     by_path: BTreeMap<PathBuf, (i32, Arc<WatchedFolder>)>,
     by_watch: HashMap<i32, PathBuf>,
-    /// The count of folders removed.
+    /// How many folders have been removed so far.
     removed_count: u64,
 }
 
@@ -81,7 +82,7 @@ impl FolderWatcher {
     /// Watches the folder `root`/`relative` and returns its generation before the caller reads it. `None` if it can't
     /// be watched.
     pub fn folder(&self, root: &Path, relative: &Path) -> WatchTrust {
-        // Counted before the watches are added, compared after.
+        // Read before the watches are added, and compared afterwards.
         let removed_before = self.folders().removed_count;
         let mut path = root.to_path_buf();
         let mut folder = self.add(&path).ok()?;
@@ -91,16 +92,16 @@ impl FolderWatcher {
         }
         let folders = self.folders();
         let generation = folder.generation();
-        // A folder removed in the meantime (it or an ancestor) would never report another change.
+        // If the folder or an ancestor was removed in the meantime, no further change would be reported.
         (folders.removed_count == removed_before).then_some((folder, generation))
     }
 
     fn add(&self, path: &Path) -> io::Result<Arc<WatchedFolder>> {
-        // The common case: no system call.
+        // In the common case the folder is already watched: no system call.
         if let Some((_, folder)) = self.folders().by_path.get(path) {
             return Ok(folder.clone());
         }
-        // Before the lock: a file system that hangs must not block requests for other folders.
+        // Before locking: a file system that hangs must not block requests for other folders.
         if !reports_changes(path)? {
             return Err(io::ErrorKind::Unsupported.into());
         }
@@ -108,19 +109,19 @@ impl FolderWatcher {
         if let Some((_, folder)) = folders.by_path.get(path) {
             return Ok(folder.clone());
         }
-        // The kernel limits the watches of a user, too (fs.inotify.max_user_watches).
+        // The kernel also limits the watches of a user (fs.inotify.max_user_watches).
         if folders.by_path.len() >= FOLDERS_MAX {
             return Err(io::ErrorKind::QuotaExceeded.into());
         }
         let watch = inotify::add_watch(&self.inotify, path, watched_changes())?;
-        // Never reused: a stored generation of a removed folder can't match a new watch.
+        // Generations are never reused: that of a removed folder can't match a new watch.
         let first_generation = self.new_generation();
         let folder = Arc::new(WatchedFolder {
             generation: AtomicU64::new(first_generation),
             first_generation,
         });
-        // A folder reached by two paths has one inotify watch: the later path takes it over, and responses of the
-        // earlier path are checked again.
+        // If a folder is reached by two paths, both have the same inotify watch: it is assigned to the later path, and
+        // responses of the earlier path are checked again.
         if let Some(earlier) = folders.by_watch.insert(watch, path.to_path_buf())
             && let Some((_, folder)) = folders.by_path.remove(&earlier)
         {
@@ -134,7 +135,7 @@ impl FolderWatcher {
     }
 
     fn listen(&self) {
-        // Even after a panic: without a listener, nothing reports changes.
+        // Runs after a panic, too: without this thread, no changes are reported.
         let _end = WatchLost(self);
         let mut buffer = [MaybeUninit::uninit(); 16 * 1024];
         let mut reader = inotify::Reader::new(&self.inotify, &mut buffer);
@@ -162,7 +163,7 @@ impl FolderWatcher {
         let removal_flags = ReadFlags::DELETE_SELF | ReadFlags::MOVE_SELF | ReadFlags::IGNORED;
         if flags.intersects(removal_flags) {
             self.remove_below(&mut folders, &path);
-        // A subfolder was replaced or removed: watches below it may belong to another path now.
+        // A subfolder was replaced or removed: the watches below it may be of other paths now.
         } else if flags.contains(ReadFlags::ISDIR)
             && let Some(name) = name
         {
@@ -170,7 +171,7 @@ impl FolderWatcher {
         }
     }
 
-    /// Removes the watches of a folder and its descendants: their paths may lead to other folders now.
+    /// Removes the watches of a folder and its descendants, since their paths may lead to other folders now.
     fn remove_below(&self, folders: &mut FolderTable, path: &Path) {
         let following = folders.by_path.range(path.to_path_buf()..);
         let below: Vec<PathBuf> = following
@@ -192,7 +193,7 @@ impl FolderWatcher {
 
     /// Records that a folder or an ancestor may have changed.
     fn mark_changed(&self, folder: &WatchedFolder) {
-        // Responses of the folder keep the old number and are checked at their next use.
+        // Responses with the old generation are checked at their next use.
         folder.generation.store(self.new_generation(), Release);
         self.changes.notify();
     }
@@ -206,19 +207,19 @@ impl FolderWatcher {
         self.remove_below(&mut folders, Path::new("/"));
     }
 
-    /// A mark of the current time, for `FolderWatcher::remove_unused`.
+    /// The current generation, for `FolderWatcher::remove_unused`.
     pub fn mark(&self) -> u64 {
         self.generation_next.load(Relaxed)
     }
 
-    /// Removes the watches that were added since a mark and that no response depends on.
+    /// Removes the watches that were added since the generation `since` and that no response depends on.
     pub fn remove_unused(&self, since: u64) {
         let mut folders = self.folders();
         let added = folders.by_path.iter().rev();
         let added = added.filter(|(_, (_, folder))| folder.first_generation >= since);
         let added: Vec<PathBuf> = added.map(|(path, _)| path.clone()).collect();
         for path in added {
-            // Descendants come first: the watch of a folder needs those of its ancestors.
+            // Descendants are removed first, since the watch of a folder needs those of its ancestors.
             let mut following = folders.by_path.range(path.clone()..);
             let is_unused = following
                 .next()
@@ -248,7 +249,7 @@ impl FolderWatcher {
     }
 }
 
-/// Invalidates all folders when the thread ends: without events, no response may be trusted for long.
+/// Removes all folders when the thread ends: without events, responses must be checked.
 struct WatchLost<'w>(&'w FolderWatcher);
 
 impl Drop for WatchLost<'_> {
@@ -270,7 +271,7 @@ fn watched_changes() -> WatchFlags {
         | WatchFlags::DONT_FOLLOW
 }
 
-/// Whether inotify reports all changes in a folder: not on file systems that other machines can change.
+/// Whether inotify reports all changes in a folder. It does not on file systems that other hosts can change.
 fn reports_changes(path: &Path) -> io::Result<bool> {
     const NFS: u32 = 0x6969;
     const SMB: u32 = 0x517b;
@@ -301,7 +302,7 @@ mod tests {
     }
 
     #[test]
-    fn changes_below_and_above_are_told() {
+    fn changes_in_a_folder_and_its_ancestors_are_reported() {
         let root = std::env::temp_dir().join(format!("lowroad-watch-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
         std::fs::write(root.join("a/b/file"), b"1").expect("write");
@@ -319,7 +320,7 @@ mod tests {
     }
 
     #[test]
-    fn watches_that_nobody_trusts_are_ended() {
+    fn unused_watches_are_removed() {
         let root = std::env::temp_dir().join(format!("lowroad-unused-{}", std::process::id()));
         std::fs::create_dir_all(root.join("a/b")).expect("create");
         let watcher = FolderWatcher::start(Arc::default()).expect("inotify");
@@ -332,7 +333,7 @@ mod tests {
         drop(watcher.folder(&root, Path::new("a/b")).expect("watched"));
         watcher.remove_unused(mark);
         assert_eq!(watcher.folder_count(), 2);
-        // Folders in use, and their ancestors, stay watched.
+        // Folders in use and their ancestors are still watched.
         watcher.remove_unused(0);
         assert_eq!(watcher.folder_count(), 2);
         drop(trusted);

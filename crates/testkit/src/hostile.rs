@@ -1,22 +1,22 @@
-//! Requests that a server must refuse or handle with care, and the checks that it did.
+//! Sends malformed and dangerous requests to a server, and checks that it refuses them or handles them safely.
 //!
-//! Each case is sent in different pieces, always followed by a good request on the same connection. Whether the good
-//! one is answered shows whether the connection stayed open, without waiting for a timeout. If a refused request's
-//! successor is answered, the request was smuggled. Independent of RFCs: the cases contain their expected results.
+//! Each case is sent in different pieces, always followed by a good request on the same connection. The response to the
+//! good request shows, without waiting for a timeout, that the connection stayed open. If the request after a refused
+//! one is answered, request smuggling is possible. Each case contains its expected result.
 
 use std::path::PathBuf;
 
 use crate::{ClientResponse, TempFolder, TestClient, TestServer};
 
-/// The file that every site here has, and its content.
+/// The file that each test site contains, and its content.
 pub const GOOD: (&str, &str) = ("good.txt", "good\n");
 
-/// Longer cases are not sent byte by byte.
+/// Cases up to this length are also sent byte by byte.
 const BYTEWISE_LEN_MAX: usize = 600;
 
-/// A server with one site, and the folder around its root.
+/// A server with one site, and the parent folder of its root.
 pub struct HostileSite {
-    /// Contains the root as `site`; its other contents must stay private.
+    /// Contains the root as `site`; the server must not send other files.
     pub folder: TempFolder,
     /// The server, with one worker.
     pub server: TestServer,
@@ -46,13 +46,14 @@ impl HostileSite {
         self.folder.path().join("site")
     }
 
-    /// Checks each case, a name and its bytes: the response has this status and a page with this text, the connection
-    /// closes, and the request after the case is not answered. Other connections are served afterwards.
+    /// For each case (a name and the bytes to send), checks that the response has this status and contains this text,
+    /// that the connection closes, that the request after the case is not answered, and that other connections are
+    /// served afterwards.
     pub fn refuses(&self, status: u16, expected_text: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
         for (name, bytes) in cases {
             for pieces in deliveries(bytes.as_ref()) {
                 let responses = exchange(&self.server, &pieces);
-                // More than one response means that a hidden or following request was answered.
+                // More than one response means that a smuggled or later request was answered.
                 let context = format!("{name}, in {} pieces", pieces.len());
                 assert_eq!(responses.len(), 1, "{context}: answers: {responses:?}");
                 assert_answer(&responses[0], status, expected_text, &context);
@@ -70,8 +71,8 @@ impl HostileSite {
         }
     }
 
-    /// Checks each case, a name and its bytes: the response has this status and text, and the good request after it is
-    /// answered.
+    /// For each case (a name and the bytes to send), checks that the response has this status and text, and that the
+    /// good request after it is answered.
     pub fn accepts(&self, status: u16, expected_text: &str, cases: &[(&str, impl AsRef<[u8]>)]) {
         for (name, bytes) in cases {
             for pieces in deliveries(bytes.as_ref()) {
@@ -86,18 +87,18 @@ impl HostileSite {
         }
     }
 
-    /// `HostileSite::refuses` with 400 for a GET of each target.
+    /// Like `HostileSite::refuses`, for a GET of each target, with status 400.
     pub fn refuses_targets(&self, expected_text: &str, targets: &[&str]) {
         self.refuses(400, expected_text, &gets(targets));
     }
 
-    /// `HostileSite::accepts` for a GET of each target.
+    /// Like `HostileSite::accepts`, for a GET of each target.
     pub fn accepts_targets(&self, status: u16, expected_text: &str, targets: &[&str]) {
         self.accepts(status, expected_text, &gets(targets));
     }
 }
 
-/// All responses up to the server's orderly close.
+/// All responses until the server closes without a reset.
 pub fn responses_to_end(client: &mut TestClient) -> Vec<ClientResponse> {
     assert!(client.wait_for_close(), "the connection was reset");
     let mut responses = Vec::new();
@@ -108,7 +109,7 @@ pub fn responses_to_end(client: &mut TestClient) -> Vec<ClientResponse> {
     responses
 }
 
-/// Sends the pieces and a good request after them; returns all responses up to the server's orderly close.
+/// Sends the pieces and a good request; returns all responses until the server closes without a reset.
 fn exchange(server: &TestServer, pieces: &[&[u8]]) -> Vec<ClientResponse> {
     let mut client = server.connect();
     pieces.iter().for_each(|piece| client.send(piece));
@@ -119,7 +120,7 @@ fn exchange(server: &TestServer, pieces: &[&[u8]]) -> Vec<ClientResponse> {
     responses_to_end(&mut client)
 }
 
-/// The same bytes at once, in two halves, and byte by byte if they are few.
+/// The bytes in one piece, in two halves and, if they are few, byte by byte.
 fn deliveries(bytes: &[u8]) -> Vec<Vec<&[u8]>> {
     let (first, second) = bytes.split_at(bytes.len() / 2);
     let mut variants = vec![vec![bytes], vec![first, second]];
@@ -146,7 +147,7 @@ fn assert_answer(response: &ClientResponse, status: u16, expected_text: &str, co
     );
 }
 
-/// A request hidden in another one's body, which must not be answered.
+/// A request that is hidden in the body of another one (request smuggling), and must not be answered.
 pub const HIDDEN: &str = "GET /good.txt HTTP/1.1\r\nHost: hidden\r\n\r\n";
 
 /// A GET with these field lines and these bytes after the head.
@@ -154,7 +155,7 @@ pub fn get(fields: &str, body: &str) -> String {
     format!("GET /good.txt HTTP/1.1\r\nHost: test\r\n{fields}\r\n{body}")
 }
 
-/// A GET with a body in chunks, as given.
+/// A GET with this chunked body.
 pub fn chunked(body: &str) -> String {
     get("Transfer-Encoding: chunked\r\n", body)
 }

@@ -1,32 +1,32 @@
-//! Counts the instructions of pieces of code with callgrind: a test starts its binary once more under callgrind, and
-//! that process runs the pieces one after the other. The counts do not depend on the machine's load.
+//! Counts the instructions of pieces of code with callgrind: a test runs its own binary under callgrind, and that
+//! process runs the pieces one after the other. The counts do not depend on the system's load.
 
 use std::path::Path;
 use std::process::Command;
 
 use crate::TempFolder;
 
-/// Set for a test that runs under callgrind.
+/// The environment variable that is set for the process under callgrind.
 const COUNTED: &str = "LOWROAD_COUNTED";
 
 /// Callgrind's name for the counted function.
 const REGION: &str = "lowroad_testkit::instructions::counted_region";
 
-/// A piece of code: prepares its state for a size, and returns the function to count.
+/// A piece of code to count.
 pub struct CountedPiece<'p> {
-    /// Its name in failures.
+    /// The name for messages.
     pub name: &'p str,
-    /// Prepares a run; the preparation itself is not counted.
+    /// Prepares the state for a size, which is not counted, and returns the function to count.
     pub prepare: &'p dyn Fn(usize) -> Box<dyn FnMut()>,
-    /// The sizes to run it with.
+    /// The sizes with which the piece is run.
     pub sizes: &'p [usize],
 }
 
-/// The instructions of all pieces, for each of their sizes; `None` without valgrind, or in the process that callgrind
-/// counts. `test` is the full name of the calling test.
+/// The numbers of instructions of all pieces, for each of their sizes; `None` without valgrind, and in the process
+/// under callgrind. `test` is the full name of the calling test.
 ///
 /// # Panics
-/// If the program fails under callgrind.
+/// The process under callgrind fails.
 pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
     if std::env::var_os(COUNTED).is_some() {
         run_all(pieces);
@@ -42,7 +42,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
         .arg(format!("--dump-after={REGION}"))
         .arg(format!("--callgrind-out-file={}", out.display()))
         .arg(std::env::current_exe().expect("this program"))
-        // A single thread: other tests must not run in the counted process.
+        // Runs only this test, on one thread.
         .args(["--exact", test, "--nocapture", "--test-threads=1"])
         .env(COUNTED, "1");
     let Ok(output) = command.output() else {
@@ -51,7 +51,7 @@ pub fn count(test: &str, pieces: &[CountedPiece<'_>]) -> Option<Vec<Vec<u64>>> {
     };
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "under callgrind: {stderr}");
-    // Callgrind numbers its files in the order of the calls, which is that of the pieces and sizes.
+    // Callgrind numbers its files in the order of the calls, so in that of the pieces and sizes.
     let mut numbers = 1..;
     let counts = pieces.iter().map(|piece| {
         let numbers = numbers.by_ref().take(piece.sizes.len());

@@ -1,9 +1,9 @@
-//! For tests over real sockets: a server process, a client that sees every byte, and folders that are removed. Parses
-//! HTTP only to find the end of a response.
+//! Tools for tests over real sockets: server processes, an HTTP client that gives access to every received byte, and
+//! temporary folders.
 //!
-//! Tests wait for events, with a generous timeout ([`PATIENCE`]), never for a fixed time.
+//! Tests wait for events, with a generous timeout ([`TEST_TIMEOUT`]), never for a fixed time.
 
-// Allowed in three small files of `net`, for system calls without a safe wrapper.
+// Allowed in three small files of `net`, for system calls that have no safe wrapper.
 #![deny(unsafe_code)]
 
 pub mod hostile;
@@ -23,8 +23,8 @@ use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-/// The timeout of a test.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of each wait of a test.
+pub const TEST_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The environment variable with the path of another server for tests to start, for example one built without features.
 pub const PROGRAM: &str = "LOWROAD_PROGRAM";
@@ -47,8 +47,7 @@ impl TempFolder {
         TempFolder(path)
     }
 
-    /// An empty folder in memory if the system has a place for it, for files that are rewritten often and must not
-    /// wait for a disk.
+    /// An empty folder in /dev/shm if it exists, for files that are rewritten often and must not wait for a disk.
     pub fn in_memory() -> TempFolder {
         let on_disk = TempFolder::new();
         let name = on_disk.path().file_name().expect("a name");
@@ -65,13 +64,13 @@ impl TempFolder {
         &self.0
     }
 
-    /// Writes a file in it, with missing folders. It is dated a minute back, so that it counts as settled. Returns its
-    /// path.
+    /// Writes a file in the folder, and creates missing subfolders. The file's modification time is a minute ago, so
+    /// that the server does not treat the file as still being written. Returns its path.
     pub fn file(&self, name: impl AsRef<Path>, content: impl AsRef<[u8]>) -> PathBuf {
         self.file_modified_at(name, content, SystemTime::now() - Duration::from_secs(60))
     }
 
-    /// Writes a file as `TempFolder::file` does, with this date.
+    /// Like `TempFolder::file`, with this modification time.
     pub fn file_modified_at(
         &self,
         name: impl AsRef<Path>,
@@ -81,7 +80,7 @@ impl TempFolder {
         let path = self.0.join(name);
         std::fs::create_dir_all(path.parent().expect("a parent")).expect("a folder");
         std::fs::write(&path, content).expect("a file");
-        // A file changed just now would count as still being written.
+        // The server would treat a file that was just modified as still being written.
         let file = std::fs::File::options()
             .write(true)
             .open(&path)
@@ -90,7 +89,7 @@ impl TempFolder {
         path
     }
 
-    /// A sparse file of `len` zeros, dated a minute back.
+    /// A sparse file of `len` zeros, with a modification time a minute ago.
     pub fn zeros(&self, name: impl AsRef<Path>, len: u64) -> PathBuf {
         let path = self.file(name, "");
         let file = std::fs::File::options().write(true).open(&path);
@@ -117,7 +116,7 @@ impl Drop for TempFolder {
 /// A running server; killed on drop.
 pub struct TestServer {
     child: Child,
-    /// Its addresses, in the order in which it printed them.
+    /// The server's addresses, in the order in which it printed them.
     pub addresses: Vec<SocketAddr>,
     stdout: Receiver<String>,
     stderr: Receiver<String>,
@@ -147,7 +146,7 @@ impl TestServer {
         TestServer::start(program, &["run", "-c", &file.display().to_string()])
     }
 
-    /// Starts a prepared command. Its output is read here; its input is up to the caller.
+    /// Starts a command. The caller sets its standard input; its output is read here.
     pub fn spawn(mut command: Command) -> TestServer {
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().expect("the server starts");
@@ -164,9 +163,9 @@ impl TestServer {
     }
 
     fn read_addresses(&mut self) {
-        // The addresses are known only from the output, since port 0 lets the kernel choose.
+        // With port 0 the kernel chooses the port, so the addresses are known only from the output.
         loop {
-            let Ok(line) = self.stdout.recv_timeout(PATIENCE) else {
+            let Ok(line) = self.stdout.recv_timeout(TEST_TIMEOUT) else {
                 let stderr_lines: Vec<String> = self.stderr.try_iter().collect();
                 panic!("the server did not start: {stderr_lines:?}");
             };
@@ -180,22 +179,22 @@ impl TestServer {
         }
     }
 
-    /// Its first address.
+    /// The server's first address.
     pub fn address(&self) -> SocketAddr {
         self.addresses[0]
     }
 
-    /// Its process id.
+    /// The server's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
-    /// A connection to its first address.
+    /// Connects to the server's first address.
     pub fn connect(&self) -> TestClient {
         TestClient::connect(self.address())
     }
 
-    /// Makes one GET on a new connection.
+    /// Sends a GET on a new connection.
     pub fn get(&self, path: &str) -> ClientResponse {
         let mut client = self.connect();
         client.send(format!(
@@ -229,7 +228,7 @@ impl TestServer {
         self.stdout.iter().collect()
     }
 
-    /// Waits until the server ends.
+    /// Waits until the server process ends.
     pub fn wait_for_end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_until("the server's end", || {
@@ -237,7 +236,7 @@ impl TestServer {
         })
     }
 
-    /// Whether it is still running.
+    /// Whether the server is still running.
     pub fn is_running(&mut self) -> bool {
         self.child.try_wait().expect("a child of ours").is_none()
     }
@@ -253,7 +252,7 @@ impl Drop for TestServer {
 
 fn lines(reader: impl Read + Send + 'static) -> Receiver<String> {
     let (sender, receiver) = channel();
-    // Read all the time, since a full pipe would block the server.
+    // Read continuously, since a full pipe would block the server.
     thread::spawn(move || {
         for line in BufReader::new(reader).lines().map_while(Result::ok) {
             if sender.send(line).is_err() {
@@ -264,8 +263,8 @@ fn lines(reader: impl Read + Send + 'static) -> Receiver<String> {
     receiver
 }
 
-/// Records that the calling test cannot run on this machine: the caller returns after this, and `tools/test.sh` counts
-/// it as skipped.
+/// Records that the calling test can't run on this system, so that `tools/test.sh` counts it as skipped. The caller has
+/// to return afterwards.
 pub fn skip(test: &str, reason: &str) {
     eprintln!("skipped: {test}: {reason}");
     if let Some(path) = std::env::var_os("LOWROAD_SKIPPED") {
@@ -278,7 +277,7 @@ pub fn skip(test: &str, reason: &str) {
 }
 
 fn wait_for_line_in(lines: &Receiver<String>, text: &str) -> String {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     let mut other_lines = Vec::new();
     loop {
         let remaining = end.saturating_duration_since(Instant::now());
@@ -290,9 +289,9 @@ fn wait_for_line_in(lines: &Receiver<String>, text: &str) -> String {
     }
 }
 
-/// Polls until there is a result.
+/// Calls `poll` until it returns a result.
 pub fn wait_until<T>(awaited: &str, mut poll: impl FnMut() -> Option<T>) -> T {
-    let end = Instant::now() + PATIENCE;
+    let end = Instant::now() + TEST_TIMEOUT;
     loop {
         if let Some(found) = poll() {
             return found;
@@ -312,16 +311,17 @@ pub struct TestClient {
 /// A response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientResponse {
-    /// Its status code.
+    /// The status code.
     pub status: u16,
     /// Status line and fields, with line ends.
     pub head: String,
-    /// Its body, not decoded.
+    /// The content, with its content coding.
     pub body: Vec<u8>,
 }
 
 impl ClientResponse {
-    /// Takes a complete response from the start of the received bytes; a response to HEAD has no `body`.
+    /// Takes a complete response from the start of `received`, if there is one. `body`: false for a response to HEAD,
+    /// which has no body.
     pub fn take(received: &mut Vec<u8>, body: bool) -> Option<ClientResponse> {
         let end = received.windows(4).position(|four| four == b"\r\n\r\n")? + 4;
         let head = String::from_utf8(received[..end].to_vec()).expect("a text head");
@@ -372,7 +372,7 @@ impl TestClient {
         TestClient::new(TcpStream::connect(address).expect("a connection"))
     }
 
-    /// Connects from an address of this machine.
+    /// Connects from an address of this host.
     pub fn connect_from(source: IpAddr, address: SocketAddr) -> TestClient {
         use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
         let family = match address {
@@ -387,8 +387,12 @@ impl TestClient {
 
     /// A client on an existing connection.
     pub fn new(stream: TcpStream) -> TestClient {
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
-        stream.set_write_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TEST_TIMEOUT))
+            .expect("a timeout");
+        stream
+            .set_write_timeout(Some(TEST_TIMEOUT))
+            .expect("a timeout");
         // Each `send` becomes a segment, so that tests decide how a request is split.
         stream.set_nodelay(true).expect("no delay");
         TestClient {
@@ -397,32 +401,32 @@ impl TestClient {
         }
     }
 
-    /// Sends bytes. A connection already closed by the server is no failure; the response shows it.
+    /// Sends bytes. It is not an error if the server has already closed the connection; receiving detects that.
     pub fn send(&mut self, bytes: impl AsRef<[u8]>) {
         // The error is ignored: the response, or its absence, is checked later.
         let _ = self.stream.write_all(bytes.as_ref());
     }
 
-    /// Shuts down the sending side.
+    /// Half-closes the connection.
     pub fn finish(&mut self) {
         let _ = self.stream.shutdown(Shutdown::Write);
     }
 
-    /// Resets the connection: the client is gone. A FIN alone only ends its requests (RFC 9112 §9.6).
+    /// Resets the connection, which shows the server that the client has disconnected. A FIN only means that no more
+    /// requests follow (RFC 9112 §9.6).
     pub fn reset(self) {
         // SO_LINGER with 0 makes close(2) send a reset.
         let linger = Some(Duration::ZERO);
         rustix::net::sockopt::set_socket_linger(&self.stream, linger).expect("an option");
     }
 
-    /// Sends a GET with these further field lines (each with its line end) on this connection, and receives the
-    /// response.
+    /// Sends a GET with these additional field lines (each with its CRLF), and receives the response.
     pub fn get(&mut self, path: &str, fields: &str) -> ClientResponse {
         self.send(format!("GET {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"));
         self.response()
     }
 
-    /// Receives a response to a GET, or another one with a body by its fields.
+    /// Receives a response to any request except HEAD.
     pub fn response(&mut self) -> ClientResponse {
         let response = self.response_with_body(true);
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
@@ -434,8 +438,7 @@ impl TestClient {
         response.unwrap_or_else(|| panic!("the connection ended within {:?}", self.text()))
     }
 
-    /// Receives a response to a GET; `None` if the connection ends or breaks before its end, with the partial response
-    /// in `received`.
+    /// Receives a response to a GET. `None` if the connection ends first; then `received` has the incomplete response.
     pub fn whole_response(&mut self) -> Option<ClientResponse> {
         self.response_with_body(true)
     }
@@ -451,7 +454,7 @@ impl TestClient {
         }
     }
 
-    /// Receives until the server closes; true if it closed in an orderly way.
+    /// Receives until the connection ends; true if the server closed it, false if it was reset.
     pub fn wait_for_close(&mut self) -> bool {
         loop {
             let mut buffer = [0; 65536];
@@ -465,7 +468,7 @@ impl TestClient {
         }
     }
 
-    /// Receives once; false at the end, orderly or not.
+    /// Receives once; false if the connection was closed or reset.
     pub fn receive_once(&mut self) -> bool {
         let mut buffer = [0; 65536];
         let len = match self.stream.read(&mut buffer) {
@@ -479,7 +482,7 @@ impl TestClient {
         len > 0
     }
 
-    /// The stream.
+    /// The client's socket.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }

@@ -1,5 +1,5 @@
-//! A scripted HTTP origin: a closure writes the response byte for byte, and all requests are recorded. Independent of
-//! the client, and accepts any request.
+//! A scripted HTTP origin server: a closure writes the bytes of each response, and all requests are recorded. It
+//! accepts any request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ pub struct OriginRequest {
     pub method: String,
     /// The target as received.
     pub target: String,
-    /// Request line and field lines with their line ends, without the empty line.
+    /// Request line and field lines, each with CRLF, without the empty line.
     pub head: String,
     /// The body, without chunked framing.
     pub body: Vec<u8>,
@@ -24,20 +24,21 @@ pub struct OriginRequest {
     pub trailers: String,
 }
 
-/// The origin. Its threads end when it is dropped.
+/// An origin server. Its threads end when it is dropped.
 pub struct TestOrigin {
     address: SocketAddr,
     requests: Arc<Mutex<Vec<OriginRequest>>>,
     is_stopped: Arc<AtomicBool>,
 }
 
-/// The script for a request: writes a response, a part of one, or none. The connection is kept if it returns true.
+/// The script for a request: writes a response, part of one, or nothing. The connection stays open if the script
+/// returns true.
 pub type TestScript = dyn Fn(&OriginRequest, &mut TcpStream) -> bool + Send + Sync;
 
 impl OriginRequest {
-    /// Takes a complete request from the start of the received bytes.
+    /// Takes a complete request from the start of `input`, if there is one.
     pub fn take(input: &mut Vec<u8>) -> Option<OriginRequest> {
-        // Keeps the line end of the last field, and drops the empty line.
+        // Includes the CRLF of the last field line, but not the empty line.
         let head_len = find(input, b"\r\n\r\n")? + 2;
         let head = String::from_utf8_lossy(&input[..head_len]).into_owned();
         let mut words = head.split(' ');
@@ -67,7 +68,7 @@ impl OriginRequest {
         Some(request)
     }
 
-    /// Numbers the request, and appends it to the others.
+    /// Numbers the request, and appends it to `all`.
     pub fn record(mut self, all: &mut Vec<OriginRequest>) -> OriginRequest {
         self.number = all.len();
         all.push(self.clone());
@@ -85,7 +86,7 @@ impl OriginRequest {
 }
 
 impl TestOrigin {
-    /// An origin that answers each request with the text from `answer`, and keeps connections.
+    /// An origin that answers each request with the text that `answer` returns, and keeps connections open.
     pub fn with_response(
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
     ) -> TestOrigin {
@@ -119,7 +120,7 @@ impl TestOrigin {
         origin
     }
 
-    /// Its URL.
+    /// The origin's URL.
     pub fn url(&self) -> String {
         format!("http://{}", self.address)
     }
@@ -138,7 +139,7 @@ impl TestOrigin {
 impl Drop for TestOrigin {
     fn drop(&mut self) {
         self.is_stopped.store(true, SeqCst);
-        // The connection wakes the listener, which then sees the flag.
+        // The connection wakes the listening thread, which then sees the flag.
         let _ = TcpStream::connect(self.address);
     }
 }
@@ -149,11 +150,11 @@ fn serve(
     all: &Mutex<Vec<OriginRequest>>,
     script: &TestScript,
 ) -> Option<()> {
-    // Without Nagle's algorithm, separately written heads and bodies become separate segments.
+    // Without Nagle's algorithm, each write becomes a segment of its own.
     stream.set_nodelay(true).ok()?;
     let mut input = Vec::new();
     loop {
-        // Recorded before the script runs, so that the script can count requests.
+        // Recorded before the script runs, so that a count in the script includes this request.
         let request = next(&mut stream, &mut input)?.record(&mut lock(all));
         if !script(&request, &mut stream) {
             let _ = stream.shutdown(Shutdown::Both);
@@ -176,7 +177,7 @@ fn next(stream: &mut TcpStream, input: &mut Vec<u8>) -> Option<OriginRequest> {
     }
 }
 
-/// The chunked body, its trailer section, and their length in bytes.
+/// Decodes a chunked body: its content, its trailer section, and the encoded length. `None` if it is incomplete.
 pub fn chunks(input: &[u8]) -> Option<(Vec<u8>, String, usize)> {
     let (mut body, mut trailers, mut offset) = (Vec::new(), String::new(), 0);
     loop {

@@ -1,14 +1,14 @@
-//! Process resources: the memory of a process, and the descriptor limit of this one. See setrlimit(2), and proc(5) for
-//! `smaps_rollup`.
+//! Process resources: the memory of a process, and the limit of file descriptors of this process. See setrlimit(2), and
+//! proc(5) for `smaps_rollup`.
 
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 
-/// Bytes of private memory.
+/// The private memory of a process, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub struct PrivateMemory {
-    /// All resident bytes.
+    /// Resident bytes.
     pub resident: u64,
-    /// Resident bytes that are not from files.
+    /// Resident anonymous bytes, which are not from files.
     pub anonymous: u64,
 }
 
@@ -29,7 +29,7 @@ impl PrivateMemory {
         }
     }
 
-    /// The bytes added since `before` for each of `count`.
+    /// The bytes added since `before`, per item of `count`: resident and anonymous.
     pub fn since(&self, before: PrivateMemory, count: usize) -> (f64, f64) {
         let per_item = |now: u64, before: u64| now.saturating_sub(before) as f64 / count as f64;
         (
@@ -39,8 +39,9 @@ impl PrivateMemory {
     }
 }
 
-/// Raises this process's descriptor limit to `count`; prints a message and returns false if that is impossible.
-pub fn enough_descriptors(count: u64) -> bool {
+/// Raises this process's limit of file descriptors to `count`; prints a message and returns false if that is not
+/// possible.
+pub fn raise_descriptor_limit(count: u64) -> bool {
     let limit = getrlimit(Resource::Nofile);
     if limit.maximum.is_some_and(|max| max < count) {
         println!(

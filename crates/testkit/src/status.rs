@@ -1,18 +1,18 @@
-//! Counters of a running server, read by its `status` command. Knows the lines' format, not the counters' meaning.
+//! Reads counters of a running server from the output of its `status` command.
 
 use std::path::PathBuf;
 use std::process::Command;
 
 use crate::wait_until;
 
-/// Access to one server's status.
+/// Reads the status of one server.
 pub struct StatusClient {
     program: String,
     admin: PathBuf,
 }
 
 impl StatusClient {
-    /// The status of the server with the admin socket `admin`.
+    /// Reads the status of the server with the admin socket `admin`.
     pub fn new(program: &str, admin: impl Into<PathBuf>) -> StatusClient {
         StatusClient {
             program: program.into(),

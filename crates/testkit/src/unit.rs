@@ -1,8 +1,8 @@
 //! Applies a systemd unit's restrictions to a process without systemd: user, capabilities, system calls, address
-//! families and namespaces; not its views of the file system.
+//! families and namespaces; not those of the file system.
 //!
-//! A thread restricts itself permanently, then starts the process. The groups of system calls are those of
-//! `systemd-analyze`. See systemd.exec(5).
+//! A thread restricts itself permanently, then starts the process. `systemd-analyze` lists the groups of system calls.
+//! See systemd.exec(5).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -22,7 +22,7 @@ use seccompiler::{
 };
 use syscalls::Sysno;
 
-/// Flags of clone(2) that make namespaces.
+/// Flags of clone(2) that create namespaces.
 const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWCGROUP
     | libc::CLONE_NEWUTS
@@ -31,11 +31,11 @@ const NEW_NAMESPACES: u64 = (libc::CLONE_NEWNS
     | libc::CLONE_NEWPID
     | libc::CLONE_NEWNET) as u64;
 
-/// The settings of a unit's file, in their order.
+/// The settings of a unit file, in order.
 pub struct UnitFile(Vec<(String, String)>);
 
 impl UnitFile {
-    /// Reads a unit's file.
+    /// Reads a unit file.
     pub fn read(file: &Path) -> UnitFile {
         let text = fs::read_to_string(file).expect("the unit");
         let lines = text.lines().filter(|line| !line.starts_with('#'));
@@ -57,14 +57,15 @@ impl UnitFile {
         self.all(key).flat_map(str::split_whitespace)
     }
 
-    /// Whether this machine can apply the unit's restrictions.
+    /// Whether this system can apply the unit's restrictions.
     pub fn can_be_applied() -> bool {
         rustix::process::getuid().is_root() && !group("@system-service").is_empty()
     }
 
-    /// Runs a function under the unit's restrictions, on a separate thread, together with all processes that it starts.
+    /// Runs a function under the unit's restrictions, on a separate thread. The restrictions also apply to processes
+    /// that the function starts.
     pub fn confine<T: Send>(&self, act: impl FnOnce() -> T + Send) -> T {
-        // A separate thread, since the restrictions cannot be undone.
+        // On a separate thread, as the restrictions can't be undone.
         std::thread::scope(|scope| {
             let confined = scope.spawn(|| {
                 self.become_user();
@@ -75,7 +76,7 @@ impl UnitFile {
         })
     }
 
-    /// Keeps uid 0 with the capabilities of the bounding set, as `!` before the command specifies.
+    /// Keeps uid 0 with the capabilities of the bounding set, for commands with the prefix `!`.
     fn stay_root(&self) {
         let capabilities: CapabilitySet = self
             .words("CapabilityBoundingSet")
@@ -88,7 +89,7 @@ impl UnitFile {
         let sets = CapabilitySets {
             effective: capabilities,
             permitted: capabilities,
-            // Not inheritable: programs that it starts get capabilities only by being root.
+            // Not inheritable: programs get capabilities only because they run as root.
             inheritable: CapabilitySet::empty(),
         };
         set_capabilities(None, sets).expect("the capabilities");
@@ -119,7 +120,7 @@ impl UnitFile {
         }
         // Without this flag, setuid(2) drops all permitted capabilities.
         set_keep_capabilities(true).expect("capabilities are kept");
-        // Groups before the user: afterwards there would be no right to change them.
+        // Groups are changed before the user, which can't change them afterwards.
         set_thread_groups(&[]).expect("no groups");
         set_thread_res_gid(gid, gid, gid).expect("the group");
         set_thread_res_uid(uid, uid, uid).expect("the user");
@@ -140,7 +141,7 @@ impl UnitFile {
             .map(|call| (i64::from(call.id()), Vec::new()))
             .collect();
         let families = self.words("RestrictAddressFamilies").map(family);
-        // A rule's conditions are combined by AND: the family differs from all allowed ones.
+        // The conditions of a rule are combined by AND: the family differs from all allowed ones.
         let family_conditions = families.map(|family| condition(0, Ne, family)).collect();
         let family_rule = SeccompRule::new(family_conditions).expect("a rule");
         apply(&filter(
@@ -149,12 +150,13 @@ impl UnitFile {
             SeccompAction::Errno(libc::EAFNOSUPPORT as u32),
         ));
         if self.all("RestrictNamespaces").any(|value| value == "yes") {
-            // clone(2) is allowed only without the flags of new namespaces.
+            // clone(2) is allowed only without the flags for new namespaces.
             let namespace_rule = SeccompRule::new(vec![condition(0, MaskedEq(NEW_NAMESPACES), 0)]);
             rules.insert(libc::SYS_clone, vec![namespace_rule.expect("a rule")]);
             rules.remove(&libc::SYS_unshare);
             rules.remove(&libc::SYS_setns);
-            // Its flags are in memory, which seccomp filters cannot read. With ENOSYS, libraries fall back to clone(2).
+            // The flags of clone3(2) are in memory, which seccomp filters can't read. After ENOSYS, libraries use
+            // clone(2).
             apply(&filter(
                 BTreeMap::from([(libc::SYS_clone3, Vec::new())]),
                 SeccompAction::Allow,
@@ -162,11 +164,11 @@ impl UnitFile {
             ));
         }
         let refused = SeccompAction::Errno(libc::EPERM as u32);
-        // The allow-list is last: it forbids seccomp(2) itself unless it is listed.
+        // The allow-list is installed last, as it may forbid seccomp(2).
         apply(&filter(rules, refused, SeccompAction::Allow));
     }
 
-    /// Combines filters as systemd does: the first line decides between allow-list and deny-list, and `~` removes.
+    /// Combines filters like systemd: the first line decides between allow-list and deny-list, and `~` removes calls.
     fn allowed_calls(&self) -> BTreeSet<Sysno> {
         let mut allowed = calls("@default");
         for line in self.all("SystemCallFilter") {
@@ -203,7 +205,7 @@ fn apply(program: &BpfProgram) {
     apply_filter(program).expect("the kernel takes the filter");
 }
 
-/// The calls of a group, or the one of a name. Names of other architectures yield none.
+/// The system calls of a group (`@…`), or the call with this name. Calls of other architectures are omitted.
 fn calls(name: &str) -> BTreeSet<Sysno> {
     match name.starts_with('@') {
         true => group(name)
@@ -214,7 +216,7 @@ fn calls(name: &str) -> BTreeSet<Sysno> {
     }
 }
 
-/// The contents of a group: names, and other groups. Empty without `systemd-analyze`.
+/// The members of a group: names of calls, and other groups. Empty without `systemd-analyze`.
 fn group(name: &str) -> Vec<String> {
     let result = Command::new("systemd-analyze")
         .args(["--no-pager", "syscall-filter", name])

@@ -1,4 +1,4 @@
-//! A web server behind bad links of all kinds: the client must receive correct responses.
+//! Tests of the network tools: web servers behind bad links, from which the client must receive correct responses.
 
 use std::net::{IpAddr, SocketAddr, UdpSocket};
 use std::process::Command;
@@ -11,24 +11,24 @@ use lowroad_testkit::net::{
 };
 use lowroad_testkit::{skip, wait_until};
 
-/// Lengths of one segment and many, at segment boundaries, and a longer download.
+/// Lengths of files: below, at and above one segment, several segments, and a longer download.
 const LENS: [usize; 8] = [1000, 0, 1, 536, 1460, 1461, 20_000, 400_000];
 
-/// Whether the test cannot run; prints the reason.
+/// Whether the test can't run; if so, prints the reason.
 fn skipped(test: &str) -> bool {
     skipped_without(test, "nginx")
 }
 
 fn skipped_without(test: &str, server: &str) -> bool {
-    let lacks = missing_requirement()
+    let missing = missing_requirement()
         .or_else(|| (!is_installed(server)).then(|| format!("there is no `{server}`")));
-    if let Some(reason) = &lacks {
+    if let Some(reason) = &missing {
         skip(test, reason);
     }
-    lacks.is_some()
+    missing.is_some()
 }
 
-/// Checks over both address families; returns the link's counters, up and down.
+/// Runs a check over IPv4 and IPv6; returns the link's counters, up and down.
 fn check(manglings: &LinkMangling, mtu: u16, adjust: impl Fn(&mut WireCheck)) -> [LaneCounts; 2] {
     let path = TestPath::new(manglings, mtu).expect("a path");
     let site = TestSite::new(manglings.seed, &LENS);
@@ -45,7 +45,7 @@ fn check(manglings: &LinkMangling, mtu: u16, adjust: impl Fn(&mut WireCheck)) ->
             "{report:?}"
         );
     }
-    // The thread publishes counters once per round; the events asserted below happened earlier.
+    // The mangler's thread publishes counters once per round; the events asserted below happened in earlier rounds.
     let counts = path.mangler.counts();
     for direction in counts {
         assert_eq!(direction.oversize, 0, "{counts:?}");
@@ -62,8 +62,8 @@ fn assert_clean(report: &CheckReport, path: &TestPath) {
 }
 
 #[test]
-fn a_good_link_changes_nothing() {
-    if skipped("a_good_link_changes_nothing") {
+fn link_without_mangling_changes_nothing() {
+    if skipped("link_without_mangling_changes_nothing") {
         return;
     }
     let counts = check(&LinkMangling::default(), 1500, |check| check.clients = 64);
@@ -78,8 +78,8 @@ fn a_good_link_changes_nothing() {
 }
 
 #[test]
-fn all_bodies_are_right_over_a_lossy_link() {
-    if skipped("all_bodies_are_right_over_a_lossy_link") {
+fn responses_are_correct_over_a_lossy_link() {
+    if skipped("responses_are_correct_over_a_lossy_link") {
         return;
     }
     let mangling = ManglingRule {
@@ -100,8 +100,8 @@ fn all_bodies_are_right_over_a_lossy_link() {
 }
 
 #[test]
-fn all_bodies_are_right_with_small_segments() {
-    if skipped("all_bodies_are_right_with_small_segments") {
+fn responses_are_correct_with_small_segments() {
+    if skipped("responses_are_correct_with_small_segments") {
         return;
     }
     for (mss, seed) in [(536, 21), (1360, 22)] {
@@ -121,8 +121,8 @@ fn all_bodies_are_right_with_small_segments() {
 }
 
 #[test]
-fn all_bodies_are_right_without_options() {
-    if skipped("all_bodies_are_right_without_options") {
+fn responses_are_correct_without_tcp_options() {
+    if skipped("responses_are_correct_without_tcp_options") {
         return;
     }
     let mangling = ManglingRule {
@@ -135,8 +135,8 @@ fn all_bodies_are_right_without_options() {
 }
 
 #[test]
-fn all_bodies_are_right_with_jumbo_frames() {
-    if skipped("all_bodies_are_right_with_jumbo_frames") {
+fn responses_are_correct_with_jumbo_frames() {
+    if skipped("responses_are_correct_with_jumbo_frames") {
         return;
     }
     let mangling = ManglingRule {
@@ -148,8 +148,11 @@ fn all_bodies_are_right_with_jumbo_frames() {
 }
 
 #[test]
-fn apache_behind_a_lossy_link_is_right_too() {
-    if skipped_without("apache_behind_a_lossy_link_is_right_too", "apache2") {
+fn responses_of_apache_are_correct_over_a_lossy_link() {
+    if skipped_without(
+        "responses_of_apache_are_correct_over_a_lossy_link",
+        "apache2",
+    ) {
         return;
     }
     let mangling = ManglingRule {
@@ -169,8 +172,8 @@ fn apache_behind_a_lossy_link_is_right_too() {
 }
 
 #[test]
-fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
-    let test = "a_namespace_runs_programs_and_closures_and_is_gone_afterwards";
+fn namespace_runs_programs_and_closures_and_kills_programs_on_drop() {
+    let test = "namespace_runs_programs_and_closures_and_kills_programs_on_drop";
     if let Some(reason) = missing_requirement() {
         return skip(test, &reason);
     }
@@ -200,8 +203,8 @@ fn a_namespace_runs_programs_and_closures_and_is_gone_afterwards() {
 }
 
 #[test]
-fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
-    let test = "what_an_xdp_program_sends_back_passes_the_link_at_once";
+fn xdp_tx_frames_pass_the_link_immediately() {
+    let test = "xdp_tx_frames_pass_the_link_immediately";
     if let Some(reason) = missing_requirement() {
         return skip(test, &reason);
     }
@@ -217,7 +220,7 @@ fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
             .send_to(b"there and back", (SERVER.0, 9))
             .expect("sent");
     });
-    // No other packet follows; a frame stuck in a ring would stay there.
+    // No other packet follows, so a frame that is stuck in the ring would stay there.
     wait_until("the frame", || {
         (path.mangler.counts()[1].frames == 1).then_some(())
     });
@@ -225,8 +228,8 @@ fn what_an_xdp_program_sends_back_passes_the_link_at_once() {
 }
 
 #[test]
-fn a_wrong_answer_is_found() {
-    if skipped("a_wrong_answer_is_found") {
+fn wrong_response_and_refused_connection_are_reported() {
+    if skipped("wrong_response_and_refused_connection_are_reported") {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -253,7 +256,7 @@ fn a_wrong_answer_is_found() {
         "{report:#?}"
     );
 
-    // No server listens there.
+    // Nothing listens at this address.
     let refused = WireCheck {
         address: SocketAddr::new(IpAddr::V4(CLIENT.0), 9),
         ..check

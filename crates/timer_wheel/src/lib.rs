@@ -1,9 +1,9 @@
-//! A timing wheel: schedules checks of table entries, by the entry's index.
+//! A timing wheel: schedules checks of table entries, identified by their index.
 //!
-//! An entry is in at most one slot, that of the earliest requested time. An entry that is needed later stays there, is
-//! checked once too early, and requests another check. So deadlines that move with each request or packet cost one
-//! comparison, and an index that passes to another entry may keep its slot. The deadlines and the unit of time belong
-//! to the caller.
+//! An entry is in at most one slot, that of its earliest requested time. If its deadline moves to a later time, the
+//! entry stays in the slot, is checked too early once, and requests another check. So deadlines that move with each
+//! request or packet cost one comparison, and if another entry takes over an index, it may keep the slot. Deadlines and
+//! the unit of time are the caller's.
 
 #![no_std]
 #![forbid(unsafe_code)]
@@ -20,8 +20,8 @@ const NEVER: u64 = u64::MAX;
 /// No index.
 const NONE: u32 = u32::MAX;
 
-/// A wheel with slots of `TICK` units of time, to which times are rounded up. Times beyond its last slot are checked
-/// early.
+/// A wheel with slots of `TICK` units of time, to which times are rounded up. Entries with times beyond the last slot
+/// are checked early.
 #[derive(Debug)]
 pub struct TimerWheel<const TICK: u64> {
     /// The first entry of each slot.
@@ -29,23 +29,23 @@ pub struct TimerWheel<const TICK: u64> {
     /// A bit for each slot with entries.
     filled: [u64; WORDS],
     slots_by_index: Vec<SlotPlace>,
-    /// The slot that was checked last.
+    /// The slot that was checked most recently.
     cursor: u64,
-    /// The first slot with entries, cached since each wait needs it; when the cursor reaches it, the following one is
-    /// searched.
+    /// The first slot with entries, cached since each wait needs it. When the cursor reaches it, the next one is
+    /// searched for.
     next: u64,
 }
 
 /// The links of an entry in its slot.
 #[derive(Clone, Copy, Debug)]
 struct SlotPlace {
-    /// The time of its slot; [`NEVER`] if it is in none.
+    /// The time of the entry's slot; [`NEVER`] if it is in no slot.
     due: u64,
     previous: u32,
     following: u32,
 }
 
-const NOWHERE: SlotPlace = SlotPlace {
+const UNLINKED: SlotPlace = SlotPlace {
     due: NEVER,
     previous: NONE,
     following: NONE,
@@ -57,26 +57,26 @@ impl<const TICK: u64> TimerWheel<TICK> {
         TimerWheel {
             heads: vec![NONE; SLOTS as usize],
             filled: [0; WORDS],
-            slots_by_index: vec![NOWHERE; count],
+            slots_by_index: vec![UNLINKED; count],
             cursor: now / TICK,
             next: NEVER,
         }
     }
 
-    /// Continues at `now`: for callers that do not advance it while it is empty.
+    /// Advances the cursor to `now` if the wheel is empty: for callers that do not call `pop` on an empty wheel.
     pub fn skip_to(&mut self, now: u64) {
         if self.next == NEVER {
             self.cursor = self.cursor.max(now / TICK);
         }
     }
 
-    /// Requests a check of an entry at that time or earlier. Returns the time of its slot, unless it was in an early
-    /// one.
+    /// Requests a check of an entry at `deadline` or earlier. Returns the time of its slot; `None` if it was already in
+    /// that slot or an earlier one.
     #[inline]
     pub fn schedule(&mut self, index: u32, deadline: u64) -> Option<u64> {
         let entry = self.slots_by_index.get(index as usize);
         match entry.map_or(NEVER, |entry| entry.due) {
-            // It will be checked early, and ask again then.
+            // The entry will be checked early, and request another check then.
             due if deadline >= due => None,
             _ => self.enter(index, deadline),
         }
@@ -85,10 +85,11 @@ impl<const TICK: u64> TimerWheel<TICK> {
     #[inline(never)]
     fn enter(&mut self, index: u32, deadline: u64) -> Option<u64> {
         if self.slots_by_index.len() <= index as usize {
-            self.slots_by_index.resize(index as usize + 1, NOWHERE);
+            self.slots_by_index.resize(index as usize + 1, UNLINKED);
         }
         let last = self.cursor + SLOTS - 1;
-        // Later than the cursor's slot, so that `pop` makes progress even if each entry asks again at once.
+        // Later than the cursor's slot, so that `pop` makes progress even if each entry requests another check
+        // immediately.
         let slot = deadline.div_ceil(TICK).clamp(self.cursor + 1, last);
         let due = slot * TICK;
         if due >= self.slots_by_index[index as usize].due {
@@ -114,7 +115,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
     /// Cancels the check of an entry.
     pub fn remove(&mut self, index: u32) {
         self.unlink(index);
-        // The cached slot may be empty now.
+        // The cached slot may have become empty.
         if self.heads[(self.next % SLOTS) as usize] == NONE && self.next != NEVER {
             self.next = self.first_filled();
         }
@@ -149,7 +150,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
                 self.unlink(head);
                 return Some(head);
             }
-            // The cached slot was reached.
+            // The cached slot has been reached.
             if self.next <= self.cursor {
                 self.next = self.first_filled();
             }
@@ -175,7 +176,7 @@ impl<const TICK: u64> TimerWheel<TICK> {
         if remaining_bits != 0 {
             return first + u64::from(remaining_bits.trailing_zeros());
         }
-        // The last round of the search covers the first word again, for its lower bits: they are a full turn ahead.
+        // The last iteration covers the first word again, for its lower bits: their slots are one full turn ahead.
         let word_start = first - (first % 64);
         let word = |ahead| self.filled[(bucket / 64 + ahead) % WORDS];
         (1..=WORDS)

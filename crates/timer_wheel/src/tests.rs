@@ -13,7 +13,7 @@ fn due(wheel: &mut TimerWheel<TICK>, now: u64) -> Vec<u32> {
 }
 
 #[test]
-fn entries_come_in_time_and_never_early() {
+fn entries_are_due_on_time_and_never_early() {
     let mut wheel = wheel(1000);
     assert_eq!(wheel.next(), None);
     let at = wheel.schedule(1, 1100).expect("it was in no slot");
@@ -25,12 +25,12 @@ fn entries_come_in_time_and_never_early() {
 }
 
 #[test]
-fn each_comes_when_its_time_has_come() {
+fn entries_are_due_in_the_order_of_their_times() {
     let mut wheel = wheel(0);
     wheel.schedule(0, 100);
     wheel.schedule(1, 40);
     wheel.schedule(2, 101);
-    // It stays in its slot.
+    // The entry stays in its earlier slot.
     assert_eq!(wheel.schedule(1, 90_000), None);
     assert_eq!(due(&mut wheel, 39), []);
     assert_eq!(wheel.next(), Some(40));
@@ -52,7 +52,7 @@ fn each_comes_when_its_time_has_come() {
 }
 
 #[test]
-fn an_earlier_time_counts() {
+fn earlier_deadline_replaces_a_later_one() {
     let mut wheel = wheel(0);
     wheel.schedule(0, 30_000);
     wheel.schedule(0, 200);
@@ -65,8 +65,8 @@ fn an_earlier_time_counts() {
 }
 
 #[test]
-fn slots_of_all_distances_are_found() {
-    // Distances around the words of the bitmap and the wheel's end, from several positions of the cursor.
+fn next_slot_is_found_at_all_distances() {
+    // Distances around the words of the bitmap and the end of the wheel, from several positions of the cursor.
     for start in [0, TICK * 4_000, TICK * 5_000] {
         for ahead in [1, 63, 64, 65, 1_000, 2_000, 2_046, 2_047] {
             let mut wheel = wheel(0);
@@ -82,7 +82,7 @@ fn slots_of_all_distances_are_found() {
 }
 
 #[test]
-fn every_entry_comes_exactly_once() {
+fn every_entry_is_due_exactly_once() {
     let mut wheel = wheel(0);
     let (mut state, mut seen) = (1_u64, vec![0_u32; 4000]);
     let mut now = 0;

@@ -5,9 +5,9 @@
 //! valgrind --tool=callgrind --toggle-collect='*at_server*' target/release/examples/tls_cost full 20
 //! ```
 //!
-//! Modes: `full` and `resumed` handshakes; `full12` (TLS 1.2) and `classic` (without ML-KEM); `encrypt` and `open` with a
+//! Modes: `full` and `resumed` handshakes; `full12` (TLS 1.2) and `classic` (without ML-KEM); `seal` and `open` with a
 //! length for records; `aead` with a length for the cipher alone. Only the server's side is counted. Run it with two
-//! values of N: the difference of the counts, divided by the difference of N, is the cost of one.
+//! values of N: the difference of the counts, divided by the difference of N, is the cost of one operation.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use lowroad_tls::authority::LocalAuthority;
@@ -93,7 +93,7 @@ impl Setting {
         (server, client)
     }
 
-    /// A handshake with a client of `rustls` that offers only these versions and X25519.
+    /// A handshake with a `rustls` client that offers only these versions and X25519.
     fn with_rustls(&self, versions: &[&'static SupportedProtocolVersion]) {
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
         provider.kx_groups = vec![X25519];
@@ -152,7 +152,7 @@ impl Setting {
     }
 }
 
-/// Encrypts in place with a ready key: the lower bound of any record layer.
+/// Encrypts in place with a prepared key: the lower bound for any record layer.
 fn aead(count: usize, len: usize) {
     let key = UnboundKey::new(&AES_128_GCM, &[7; 16]).expect("a key");
     let (key, mut text) = (LessSafeKey::new(key), vec![b'x'; len]);

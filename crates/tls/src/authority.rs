@@ -1,8 +1,8 @@
-//! A certificate authority for development: it is created on this machine and signs certificates for local names.
+//! A certificate authority for local development: it is created on this machine and signs certificates for local names.
 //!
-//! No client trusts it until the operator installs its certificate. Certificate and key live in a folder that only its
-//! owner can open; the key's file has mode 0600. The authority lasts ten years, its certificates as long as browsers
-//! accept. It may sign server certificates but no further authorities.
+//! No client trusts the authority until the operator installs its certificate. Certificate and key are stored in a
+//! folder that only the owner can enter; the key file has mode 0600. The authority is valid for ten years, its server
+//! certificates for as long as browsers accept. It can sign server certificates, but no intermediate authorities.
 
 use std::fmt;
 use std::fs::{self, DirBuilder, OpenOptions};
@@ -26,16 +26,16 @@ const KEY_FILE: &str = "authority.key";
 const DAY_S: u64 = 86_400;
 /// Days until the authority expires.
 const AUTHORITY_DAYS: u64 = 3650;
-/// Days until a signed certificate expires: browsers refuse longer ones.
+/// Days until a signed certificate expires: browsers reject longer lifetimes.
 const LEAF_DAYS: u64 = 397;
 /// An authority with fewer days left is replaced when it is opened.
-const RENEWED_DAYS: u64 = 400;
-/// Certificates are valid from an hour ago, for clients with slow clocks.
-const SLACK_S: u64 = 3600;
-/// Names that each signed certificate has.
-const LOCAL: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
+const DAYS_LEFT_MIN: u64 = 400;
+/// Certificates are valid from an hour ago, for clients whose clocks are slow.
+const CLOCK_SKEW_S: u64 = 3600;
+/// Names in every signed certificate.
+const LOCAL_NAMES: [&str; 3] = ["localhost", "127.0.0.1", "::1"];
 
-/// A local authority: its certificate, its key and the folder of both.
+/// A local authority: its certificate, its key, and the folder with their files.
 pub struct LocalAuthority {
     folder: PathBuf,
     pem: String,
@@ -47,10 +47,10 @@ pub struct LocalAuthority {
 pub enum AuthorityError {
     /// Reading or writing a file failed.
     File(PathBuf, io::Error),
-    /// The folder holds files that are no authority of this crate.
+    /// The folder holds files that cannot be used as an authority.
     Unusable(PathBuf, String),
     /// Creating a key or certificate failed.
-    Making(String),
+    Generation(String),
 }
 
 impl fmt::Display for AuthorityError {
@@ -62,7 +62,7 @@ impl fmt::Display for AuthorityError {
                 "{} cannot be used: {reason}; remove the folder to create a new authority",
                 path.display()
             ),
-            AuthorityError::Making(reason) => {
+            AuthorityError::Generation(reason) => {
                 write!(f, "the certificate cannot be created: {reason}")
             }
         }
@@ -72,8 +72,8 @@ impl fmt::Display for AuthorityError {
 impl std::error::Error for AuthorityError {}
 
 impl LocalAuthority {
-    /// Opens the authority of a folder; creates both if missing. `host` becomes part of the authority's name. May
-    /// block.
+    /// Opens the authority stored in a folder. If the folder or its certificate is missing, or the authority expires
+    /// soon, creates a new authority with `host` in its name. May block.
     ///
     /// # Errors
     /// `AuthorityError`
@@ -81,15 +81,15 @@ impl LocalAuthority {
         let certificate = folder.join(CERTIFICATE_FILE);
         let pem = match fs::read_to_string(&certificate) {
             Ok(pem) => pem,
-            // Only a missing file begins a new authority: an unreadable one must not be replaced.
+            // Only a missing file leads to a new authority: one that cannot be read must not be replaced.
             Err(error) if error.kind() == io::ErrorKind::NotFound => {
                 return LocalAuthority::create(folder, host, unix_s);
             }
             Err(error) => return Err(AuthorityError::File(certificate, error)),
         };
         let (ends_s, name) = read(&certificate, &pem)?;
-        // A leaf lasts `LEAF_DAYS`, which is less than this: no leaf outlives its authority.
-        if ends_s < unix_s + RENEWED_DAYS * DAY_S {
+        // A server certificate lasts `LEAF_DAYS`, which is less than this: none outlives its authority.
+        if ends_s < unix_s + DAYS_LEFT_MIN * DAY_S {
             return LocalAuthority::create(folder, host, unix_s);
         }
         let key_file = folder.join(KEY_FILE);
@@ -108,7 +108,7 @@ impl LocalAuthority {
         let mut params = params(&format!("Lowroad local authority on {host}"));
         set_validity(&mut params, unix_s, AUTHORITY_DAYS);
         let pem = params.self_signed(&key).map_err(failure)?.pem();
-        // The key first: a certificate without its key would be found as an authority that cannot be opened.
+        // The key first: a certificate without its key would look like an authority that cannot be opened.
         write(&folder.join(KEY_FILE), &key.serialize_pem(), 0o600)?;
         write(&folder.join(CERTIFICATE_FILE), &pem, 0o644)?;
         Ok(LocalAuthority::from_parts(folder, pem, params, key))
@@ -137,11 +137,11 @@ impl LocalAuthority {
         self.folder.join(CERTIFICATE_FILE)
     }
 
-    /// Signs a certificate for this machine and for `names` (hosts or addresses). It isn't stored: each start signs a
-    /// new one, so it never expires in use.
+    /// Signs a certificate for this machine and for `names` (hosts or addresses). The certificate isn't stored: each
+    /// start of the server signs a new one, so it never expires in use.
     ///
     /// # Errors
-    /// `AuthorityError::Making`: an entry of `names` is no valid name.
+    /// `AuthorityError::Making`: an entry of `names` is not a valid host name or address.
     pub fn sign(&self, names: &[&str], unix_s: u64) -> Result<CertificatePair, AuthorityError> {
         let (chain, key) = self.sign_pem(names, unix_s)?;
         let texts = PemTexts {
@@ -152,7 +152,7 @@ impl LocalAuthority {
             staple: None,
         };
         let (pair, _) = CertificatePair::load(&texts, unix_s)
-            .map_err(|e| AuthorityError::Making(e.to_string()))?;
+            .map_err(|e| AuthorityError::Generation(e.to_string()))?;
         Ok(pair)
     }
 
@@ -165,9 +165,9 @@ impl LocalAuthority {
         names: &[&str],
         unix_s: u64,
     ) -> Result<(String, String), AuthorityError> {
-        let mut all_names: Vec<String> = LOCAL.map(str::to_owned).to_vec();
+        let mut all_names: Vec<String> = LOCAL_NAMES.map(str::to_owned).to_vec();
         all_names.extend(names.iter().map(|name| (*name).to_owned()));
-        // The names of the site may contain the local ones.
+        // `names` may contain the local names.
         all_names.dedup();
         let mut params = CertificateParams::new(all_names).map_err(failure)?;
         params.distinguished_name = DistinguishedName::new();
@@ -175,7 +175,7 @@ impl LocalAuthority {
         params.distinguished_name.push(DnType::CommonName, name);
         params.extended_key_usages = vec![ExtendedKeyUsagePurpose::ServerAuth];
         params.key_usages = vec![KeyUsagePurpose::DigitalSignature];
-        // Clients choose the issuer's key by it when an authority was replaced.
+        // If an authority was replaced, clients find the right issuer by its key identifier.
         params.use_authority_key_identifier_extension = true;
         set_validity(&mut params, unix_s, LEAF_DAYS);
         let key = KeyPair::generate().map_err(failure)?;
@@ -205,20 +205,20 @@ impl LocalAuthority {
 }
 
 fn failure(error: rcgen::Error) -> AuthorityError {
-    AuthorityError::Making(error.to_string())
+    AuthorityError::Generation(error.to_string())
 }
 
 fn set_validity(params: &mut CertificateParams, unix_s: u64, days: u64) {
     let epoch = rcgen::date_time_ymd(1970, 1, 1);
-    params.not_before = epoch + Duration::from_secs(unix_s.saturating_sub(SLACK_S));
-    params.not_after = epoch + Duration::from_secs(unix_s + days * DAY_S - SLACK_S);
+    params.not_before = epoch + Duration::from_secs(unix_s.saturating_sub(CLOCK_SKEW_S));
+    params.not_after = epoch + Duration::from_secs(unix_s + days * DAY_S - CLOCK_SKEW_S);
 }
 
 fn params(name: &str) -> CertificateParams {
     let mut params = CertificateParams::default();
     params.distinguished_name = DistinguishedName::new();
     params.distinguished_name.push(DnType::CommonName, name);
-    // Path length 0: it may sign leaves only.
+    // Path length 0: the authority may sign server certificates only.
     params.is_ca = IsCa::Ca(BasicConstraints::Constrained(0));
     params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::CrlSign];
     params
@@ -235,7 +235,8 @@ fn read(file: &Path, pem: &str) -> Result<(u64, String), AuthorityError> {
     Ok((u64::try_from(fields.not_after_s).unwrap_or(0), name))
 }
 
-/// Writes a file atomically: under a temporary name, then renamed, so that readers see all of it or the old one.
+/// Writes a file atomically: a temporary file is renamed, so that readers see either the complete new file or the old
+/// one.
 fn write(path: &Path, text: &str, mode: u32) -> Result<(), AuthorityError> {
     let temp_path = path.with_extension("new");
     let write = || {

@@ -1,4 +1,4 @@
-//! The application's bytes as a list of slices, cut into records.
+//! A queue of borrowed slices: the application's data, from which records are cut.
 
 /// A queue of slices that is consumed from the front.
 pub(crate) struct ByteQueue<'a> {

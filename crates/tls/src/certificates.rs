@@ -1,5 +1,5 @@
-//! Certificates by server name. A handshake uses the set that is current when it begins; sets are replaced as a whole.
-//! Watching the files is the caller's.
+//! Selects certificates by server name. A handshake uses the map that is current when the handshake starts; a map is
+//! replaced as a whole. The caller watches the certificate files.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -19,17 +19,17 @@ pub use certificate_pair::{CertificatePair, PemTexts};
 pub use files::{CertificatePaths, read, read_with};
 pub use problem::{CertificateProblem, ProblemReason};
 
-/// The ALPN protocol of a client that validates an ACME challenge (RFC 8737).
+/// The ALPN protocol of an ACME server that validates a tls-alpn-01 challenge (RFC 8737).
 pub(crate) const CHALLENGE_PROTOCOL: &[u8] = b"acme-tls/1";
 
-/// Certificates for one name: at most one for each kind of key, the cheapest to sign with first.
+/// Certificates for one name: at most one for each key type, the cheapest to sign with first.
 type KeyKinds = Vec<Arc<CertifiedKey>>;
 
 /// Maps server names to certificates.
 #[derive(Clone, Debug, Default)]
 pub struct CertificateMap {
     exact: HashMap<Box<str>, KeyKinds>,
-    /// Wildcard certificates, by the part of the name behind `*.`.
+    /// Wildcard certificates, by the part of the name after `*.`.
     wildcard: HashMap<Box<str>, KeyKinds>,
     /// For clients without SNI or with an unknown name.
     default: KeyKinds,
@@ -37,13 +37,13 @@ pub struct CertificateMap {
 }
 
 impl CertificateMap {
-    /// An empty map: every handshake is refused.
+    /// An empty map: every handshake fails.
     pub fn new() -> CertificateMap {
         CertificateMap::default()
     }
 
-    /// Adds a certificate under each of its names. If a name has a certificate with the same kind of key, the earlier
-    /// one stays.
+    /// Adds a certificate under each of its names. If a name already has a certificate with the same key type, the
+    /// earlier certificate stays.
     pub fn add(&mut self, pair: &CertificatePair) {
         for name in pair.dns_names() {
             let kinds = match name.strip_prefix("*.") {
@@ -54,12 +54,13 @@ impl CertificateMap {
         }
     }
 
-    /// Adds a certificate for clients without SNI or with an unknown name. May be called for several kinds of keys.
+    /// Adds a certificate for clients without SNI or with an unknown name. Can be called once for each key type.
     pub fn add_default(&mut self, pair: &CertificatePair) {
         insert(&mut self.default, pair.certified());
     }
 
-    /// Adds the certificate of an ACME challenge, shown only to clients that offer `acme-tls/1` alone for this name.
+    /// Adds the certificate of an ACME challenge. It is presented only to clients that request this name and offer
+    /// `acme-tls/1` as their only protocol.
     pub fn add_challenge(&mut self, name: &str, pair: &CertificatePair) {
         let name = name.to_ascii_lowercase().into();
         self.challenges.insert(name, pair.certified().clone());
@@ -70,11 +71,11 @@ impl CertificateMap {
         self.find(&name.to_ascii_lowercase()).is_some()
     }
 
-    /// Whether a request for `host` may use a connection that was made for `server_name`: both names select the same
-    /// certificates. Otherwise the request is misdirected (421): another server may be responsible for it.
+    /// Connection reuse: whether a request for `host` may use a connection with the SNI `server_name`, because both
+    /// names select the same certificates. If not, the request gets 421 (Misdirected Request).
     pub fn is_same(&self, server_name: Option<&str>, host: &str) -> bool {
         let kinds_for = |name: &str| self.find(name).unwrap_or(&self.default);
-        // A name without certificates gets the default, as in a handshake.
+        // A name without certificates gets the default ones, as in a handshake.
         let presented = match server_name {
             Some(name) => kinds_for(&name.to_ascii_lowercase()),
             None => &self.default,
@@ -82,13 +83,13 @@ impl CertificateMap {
         let expected = kinds_for(&host.to_ascii_lowercase());
         let same =
             |(first, second): (&Arc<CertifiedKey>, &Arc<CertifiedKey>)| Arc::ptr_eq(first, second);
-        // Compared by identity: each certificate is one object in the map.
+        // Compared by identity: the map holds each certificate as one shared object.
         presented.len() == expected.len() && presented.iter().zip(expected).all(same)
     }
 
     /// The certificates of a name in lower case: exact match first, then the wildcard of its parent.
     fn find(&self, name: &str) -> Option<&KeyKinds> {
-        // The exact name first: it is the more specific one.
+        // The exact name takes precedence.
         self.exact.get(name).or_else(|| {
             // A wildcard stands for exactly one label (RFC 6125, section 6.4.3).
             let (_, rest) = name.split_once('.')?;
@@ -97,9 +98,9 @@ impl CertificateMap {
     }
 
     fn choose(&self, hello: &ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
-        // Names of hosts are compared without case (RFC 6066, section 3).
+        // Host names are compared case-insensitively (RFC 6066, section 3).
         let name = hello.server_name().map(str::to_ascii_lowercase);
-        // RFC 8737, section 3: a challenge is answered with its own certificate or not at all.
+        // RFC 8737, section 3: a validation handshake gets the challenge certificate, or fails.
         if is_challenge(hello) {
             return self.challenges.get(name?.as_str()).cloned();
         }
@@ -109,15 +110,15 @@ impl CertificateMap {
             let scheme = key.key.choose_scheme(hello.signature_schemes());
             scheme.is_some()
         };
-        // Without a common signature scheme any certificate is returned: the handshake then fails with
-        // handshake_failure, the true reason, instead of access_denied for a missing certificate.
+        // Without a common signature scheme, any certificate is returned: the handshake then fails with
+        // handshake_failure, the true reason. Without a certificate it would fail with access_denied.
         let chosen = kinds.iter().find(usable).or_else(|| kinds.first());
         chosen.cloned()
     }
 }
 
 fn is_challenge(hello: &ClientHello<'_>) -> bool {
-    // RFC 8737, section 3: the challenge is the only protocol offered.
+    // RFC 8737, section 3: the client offers only this protocol.
     let Some(mut protocols) = hello.alpn() else {
         return false;
     };
@@ -141,7 +142,7 @@ fn insert(kinds: &mut KeyKinds, key: &Arc<CertifiedKey>) {
     }
 }
 
-/// The certificates of a listener, replaceable while it runs.
+/// The certificates of a listener; replaceable while the listener runs.
 #[derive(Clone, Default)]
 pub struct CertificateStore(Arc<RwLock<Arc<CertificateMap>>>);
 
@@ -151,13 +152,13 @@ impl CertificateStore {
         CertificateStore(Arc::new(RwLock::new(Arc::new(certificates))))
     }
 
-    /// Replaces the certificates for handshakes that begin from now on.
+    /// Replaces the certificates for handshakes that start from now on.
     pub fn replace(&self, certificates: CertificateMap) {
-        // Handshakes in progress keep the set that they began with.
+        // Handshakes in progress keep the map that they started with.
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(certificates);
     }
 
-    /// The certificates that a handshake uses if it begins now.
+    /// The certificates for a handshake that starts now.
     pub fn current(&self) -> Arc<CertificateMap> {
         self.0
             .read()

@@ -1,4 +1,4 @@
-//! The client side of TLS: its settings, and one connection to a server.
+//! The client side of TLS: its settings, and a connection to one server.
 
 use std::sync::Arc;
 
@@ -14,17 +14,17 @@ use crate::provider::provider;
 use crate::server_trust::ServerTrust;
 use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
 
-/// Makes client connections, which share one session cache.
+/// Starts client connections, which share one session cache.
 #[derive(Clone)]
 pub struct ClientConnector(Arc<ClientConfig>);
 
 impl ClientConnector {
-    /// Accepts the servers of `server_trust`, offers `protocols` (ALPN, the preferred first), shows `identity` to servers
-    /// that request a certificate, and keeps up to `sessions_max` sessions for resumption. Without a `clock` it uses
-    /// the system's.
+    /// Accepts the servers that `trust` accepts, offers `protocols` (ALPN, the preferred one first), presents
+    /// `identity` if a server requests a certificate, and caches up to `sessions_max` sessions for resumption. Without
+    /// a `clock`, the system's clock is used.
     ///
     /// # Errors
-    /// `server_trust` accepts no server.
+    /// `trust` accepts no server.
     pub fn new(
         trust: &ServerTrust,
         protocols: &[&str],
@@ -35,7 +35,7 @@ impl ClientConnector {
         let builder = ClientConfig::builder_with_provider(provider())
             .with_safe_default_protocol_versions()
             .map_err(TlsFailure::from_error)?;
-        // "Dangerous" since the verifier is our own; it relies on `webpki`.
+        // Called dangerous because the verifier is this crate's own; it relies on `webpki`.
         let builder = builder
             .dangerous()
             .with_custom_certificate_verifier(trust.verifier()?);
@@ -63,7 +63,7 @@ impl ClientConnector {
     /// Starts a connection to a server with this host name or address; appends the ClientHello to `to_send`.
     ///
     /// # Errors
-    /// No certificate can be valid for the name.
+    /// `name` cannot be in a certificate.
     pub fn connect(&self, name: &str, to_send: &mut Vec<u8>) -> Result<TlsClient, TlsFailure> {
         let name = ServerName::try_from(name.to_owned());
         let name =
@@ -75,12 +75,12 @@ impl ClientConnector {
     }
 }
 
-/// Whether a certificate can be valid for this name, a host's or an address.
+/// Whether a certificate can be issued for this name, a host name or an address.
 pub fn is_server_name(name: &str) -> bool {
     ServerName::try_from(name).is_ok()
 }
 
-/// TLS with one server; the methods work as those of `TlsServer`.
+/// A TLS connection to one server; the methods work like those of `TlsServer`.
 pub struct TlsClient {
     session: RustlsSession<UnbufferedClientConnection>,
 }
@@ -89,7 +89,7 @@ impl TlsClient {
     /// See `TlsServer::receive`.
     ///
     /// # Errors
-    /// As there.
+    /// As `TlsServer::receive`.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -102,7 +102,7 @@ impl TlsClient {
     /// See `TlsServer::encrypt`.
     ///
     /// # Errors
-    /// As there.
+    /// As `TlsServer::encrypt`.
     pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
@@ -115,22 +115,22 @@ impl TlsClient {
     /// See `TlsServer::close`.
     ///
     /// # Errors
-    /// As there.
+    /// As `TlsServer::close`.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         self.session.close(to_send)
     }
 
-    /// The meaning of the end of the server's bytes.
+    /// How the server ended its data, once the TCP connection has ended.
     pub fn peer_close(&self) -> PeerClose {
         self.session.peer_close()
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     pub fn is_established(&self) -> bool {
         self.session.is_established()
     }
 
-    /// The protocol that the server chose (ALPN).
+    /// The negotiated application protocol (ALPN).
     pub fn protocol(&self) -> Option<&[u8]> {
         self.session.connection().alpn_protocol()
     }
@@ -146,7 +146,7 @@ impl TlsClient {
         chain.first().map(|leaf| leaf.as_ref())
     }
 
-    /// The key exchange, for logs.
+    /// The name of the key exchange group, for logs.
     pub fn key_exchange(&self) -> Option<&'static str> {
         let group = self.session.connection().negotiated_key_exchange_group()?;
         group.name().as_str()

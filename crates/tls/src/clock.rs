@@ -1,4 +1,4 @@
-//! The time of day, set by the caller. `rustls` reads it to verify certificates and to make tickets.
+//! The time of day, set by the caller. `rustls` uses it to verify certificates and to issue tickets.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ use rustls::time_provider::TimeProvider;
 
 /// Seconds since 1970, set by the event loops. Clones share one value.
 ///
-/// Several workers may set one clock: their times agree, and its uses are measured in hours.
+/// Several workers may set the same clock: their times differ by little, and certificates and tickets last for hours.
 #[derive(Clone, Debug, Default)]
 pub struct TlsClock(Arc<AtomicU64>);
 

@@ -1,9 +1,9 @@
-//! TLS 1.3 decrypters for servers that report events to `session` which `rustls` doesn't, and accept encrypted records
-//! only.
+//! Wraps the TLS 1.3 decrypters of `rustls` for servers: reports to `session` when a key is installed and when a record
+//! cannot be decrypted, and rejects plaintext records once records must be encrypted.
 //!
 //! Trial decryption: a server that rejects early data skips the records that its key cannot decrypt (RFC 8446, section
-//! 4.2.10). The unbuffered interface of `rustls` 0.23 skips such a record but doesn't tell its caller to discard it,
-//! so the next call would try, and count, the record again.
+//! 4.2.10). The unbuffered interface of `rustls` 0.23 skips such a record, but doesn't tell its caller to discard it.
+//! The next call would try the record again and count it twice.
 
 use std::cell::Cell;
 
@@ -25,24 +25,24 @@ const CHANGE_CIPHER_SPEC: u8 = 20;
 
 thread_local! {
     static EVENTS: Cell<SessionEvents> = const { Cell::new(SessionEvents { has_failed: false, has_key: false }) };
-    /// The error that the next record fails with.
+    /// The error with which the next record is rejected.
     static REFUSAL: Cell<Option<Error>> = const { Cell::new(None) };
 }
 
-/// Events while records were processed.
+/// Events during one call into `rustls`.
 #[derive(Clone, Copy, Default)]
 pub(crate) struct SessionEvents {
     /// A record could not be decrypted.
     pub has_failed: bool,
-    /// A key exists: from now on records must be encrypted.
+    /// A decryption key was installed: from now on, records must be encrypted.
     pub has_key: bool,
 }
 
-/// Calls `process` and returns the events of this call.
+/// Calls `process` and returns the decryption events of this call.
 pub(crate) fn watch<T>(process: impl FnOnce() -> T) -> (T, SessionEvents) {
     EVENTS.set(SessionEvents::default());
     let done = process();
-    // An unused error must not fail a record of another connection on this thread.
+    // An unused error must not fail a record of another connection of this thread.
     REFUSAL.set(None);
     (done, EVENTS.take())
 }
@@ -53,33 +53,34 @@ fn record_event(change: impl FnOnce(&mut SessionEvents)) {
     EVENTS.set(events);
 }
 
-/// A record that fails with `error` when it is processed next, once a key exists.
+/// A dummy record that fails with `error` when `rustls` processes it after a key was installed.
 ///
-/// The caller chooses the error this way, and `rustls` encrypts the alert for it.
+/// So the caller chooses the error, and `rustls` encrypts the matching alert.
 pub(crate) fn refused_record(error: Error) -> [u8; HEADER_LEN + 1] {
     REFUSAL.set(Some(error));
     [APPLICATION_DATA, 3, 3, 0, 1, 0]
 }
 
-/// Checks a record's header where an encrypted record is due, or one of those that may be sent in plaintext.
+/// Checks the header of a record that must be encrypted, or be of a type that may still be sent in plaintext.
 pub(crate) fn header_error(header: [u8; HEADER_LEN]) -> Option<Error> {
     let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
     match header[0] {
         APPLICATION_DATA if len > SEALED_LEN_MAX => Some(Error::PeerSentOversizedRecord),
         APPLICATION_DATA => None,
-        // Compatibility mode: one byte, and ignored (RFC 8446, section 5).
+        // Middlebox compatibility mode: a record of one byte, which is ignored (RFC 8446, section 5).
         CHANGE_CIPHER_SPEC if len == 1 => None,
         ALERT if len == 2 => None,
         _ => Some(unexpected_record()),
     }
 }
 
-/// The error for which `rustls` sends unexpected_message (RFC 8446, section 5).
+/// An error that `rustls` answers with the alert unexpected_message (RFC 8446, section 5).
 fn unexpected_record() -> Error {
     PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into()
 }
 
-/// Wraps the provider's TLS 1.3 suites with these decrypters. The suites are leaked: a process calls this once.
+/// Wraps the provider's TLS 1.3 suites with these decrypters. The suites are leaked, so a process may call this only
+/// once.
 pub(crate) fn observed(provider: &CryptoProvider) -> CryptoProvider {
     let mut provider = provider.clone();
     for suite in &mut provider.cipher_suites {
@@ -139,12 +140,12 @@ impl MessageDecrypter for ObservedDecrypter {
         if let Some(error) = REFUSAL.take() {
             return Err(error);
         }
-        // `rustls` decrypts records of any outer type and then fails with bad_record_mac instead of unexpected_message.
+        // `rustls` decrypts records of any outer type and would fail with bad_record_mac instead of unexpected_message.
         if record.typ != ContentType::ApplicationData {
             return Err(unexpected_record());
         }
         let opened = self.0.decrypt(record, sequence);
-        // Recorded only: `rustls` decides whether the record is skipped (trial decryption).
+        // Only recorded: `rustls` decides whether to skip the record (trial decryption).
         if matches!(opened, Err(Error::DecryptError)) {
             record_event(|events| events.has_failed = true);
         }
@@ -155,8 +156,8 @@ impl MessageDecrypter for ObservedDecrypter {
     }
 }
 
-/// Whether a record may be encrypted: only application data may be empty, and an alert is one record (RFC 8446,
-/// section 5.1).
+/// Whether a decrypted record is valid: only application data may be empty, and an alert fills exactly one record (RFC
+/// 8446, section 5.1).
 fn is_allowed(record: &InboundPlainMessage<'_>) -> bool {
     match record.typ {
         ContentType::ApplicationData => true,

@@ -1,4 +1,4 @@
-//! A DER reader: elements in sequence, each a tag and its content, without their meaning. Malformed input reads as
+//! A DER reader: returns the elements of a sequence, each as tag and uninterpreted content. Malformed input yields
 //! `None`.
 
 pub(crate) const BOOLEAN: u8 = 0x01;
@@ -13,12 +13,12 @@ pub(crate) const GENERALIZED_TIME: u8 = 0x18;
 pub(crate) const SEQUENCE: u8 = 0x30;
 pub(crate) const SET: u8 = 0x31;
 
-/// A context-specific tag; constructed if it holds elements.
+/// A context-specific tag; `constructed` if its content consists of elements.
 pub(crate) const fn context(number: u8, constructed: bool) -> u8 {
     0x80 | number | if constructed { 0x20 } else { 0 }
 }
 
-/// The bytes that are left to read.
+/// The bytes that have not been read.
 #[derive(Clone, Copy)]
 pub(crate) struct DerReader<'a>(pub &'a [u8]);
 
@@ -31,7 +31,7 @@ pub(crate) struct DerElement<'a> {
 }
 
 impl<'a> DerElement<'a> {
-    /// A reader of the elements within.
+    /// A reader of the elements in the content.
     pub fn reader(&self) -> DerReader<'a> {
         DerReader(self.content)
     }
@@ -41,7 +41,7 @@ impl<'a> DerReader<'a> {
     pub fn next(&mut self) -> Option<DerElement<'a>> {
         let start = self.0;
         let (&tag, rest) = start.split_first()?;
-        // Tag numbers above 30 take several bytes; certificates have none.
+        // Tag numbers above 30 take several bytes; certificates don't use them.
         if tag & 0x1f == 0x1f {
             return None;
         }
@@ -56,7 +56,7 @@ impl<'a> DerReader<'a> {
         })
     }
 
-    /// The next element; `None` if its tag differs.
+    /// Reads the next element; `None` if its tag is another one.
     pub fn expect(&mut self, tag: u8) -> Option<DerElement<'a>> {
         self.next().filter(|element| element.tag == tag)
     }
@@ -78,14 +78,14 @@ impl<'a> Iterator for DerReader<'a> {
     }
 }
 
-/// Splits off a length: one byte below 128, or up to four bytes behind their count.
+/// Splits off a length: one byte if below 128, otherwise the number of length bytes (up to four) and these bytes.
 fn length(bytes: &[u8]) -> Option<(usize, &[u8])> {
     let (&first, rest) = bytes.split_first()?;
     if first < 0x80 {
         return Some((usize::from(first), rest));
     }
     let count = usize::from(first & 0x7f);
-    // 0 is the indefinite form, which DER forbids (X.690, section 10.1). Four bytes exceed any certificate.
+    // 0 is the indefinite form, which DER forbids (X.690, section 10.1). Four bytes suffice for any certificate.
     if count == 0 || count > 4 {
         return None;
     }
@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn elements_are_read_one_by_one() {
+    fn elements_are_read_in_sequence() {
         let bytes = [0x30, 3, 2, 1, 7, 0x04, 0x81, 1, 9];
         let mut reader = DerReader(&bytes);
         let sequence = reader.expect(SEQUENCE).unwrap();
@@ -115,7 +115,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_too_long_is_none() {
+    fn truncated_or_oversized_element_is_rejected() {
         for bytes in [
             &[0x30u8][..],
             &[0x30, 1],

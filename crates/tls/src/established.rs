@@ -1,8 +1,8 @@
-//! The records of an established TLS 1.3 connection: encrypted and decrypted in the caller's buffers, without copies or
-//! allocations. RFC 8446, section 5; the other messages of this stage are key updates (section 4.6.3) and alerts
-//! (section 6).
+//! The record layer of an established TLS 1.3 connection: encrypts and decrypts in the caller's buffers, without copies
+//! or allocations (RFC 8446, section 5). Also handles the other messages of this stage: key updates (section 4.6.3) and
+//! alerts (section 6).
 //!
-//! `rustls` derives the secrets, at the start and after a key update.
+//! `rustls` derives the secrets, after the handshake and for each key update.
 
 use aws_lc_rs::aead::{
     AES_128_GCM, AES_256_GCM, Aad, Algorithm, CHACHA20_POLY1305, LessSafeKey, NONCE_LEN, Nonce,
@@ -19,7 +19,7 @@ use crate::byte_queue::ByteQueue;
 use crate::failure::{TlsFailure, TlsFault};
 use crate::key_update::{KEY_UPDATE, KeyUpdateReader};
 use crate::ktls::{ALERT, CryptoInfo};
-use crate::records::{FULL_LEN, RecordParser};
+use crate::records::{FULL_LEN, RecordSizer};
 use crate::session::{HEADER_LEN, PeerClose, ReceiveProgress, missing_len};
 
 /// Record types.
@@ -30,9 +30,9 @@ const WARNING: u8 = 1;
 const TAG_LEN: usize = 16;
 /// The longest encrypted record, without its header (RFC 8446, section 5.2).
 pub(crate) const SEALED_LEN_MAX: usize = FULL_LEN + 256;
-/// Records that one key encrypts: far below the limit of AES-GCM (RFC 8446, section 5.5).
-const SEALED_MAX: u64 = 1 << 23;
-/// Key updates accepted from a client; each costs the server more than the client.
+/// Records encrypted with one key: far below the limit of AES-GCM (RFC 8446, section 5.5).
+const RECORDS_PER_KEY_MAX: u64 = 1 << 23;
+/// Key updates accepted from a client; each costs the server more work than the client.
 const UPDATES_MAX: u8 = 32;
 
 /// An established connection.
@@ -40,9 +40,9 @@ pub(crate) struct EstablishedSession {
     connection: KernelConnection<ServerConnectionData>,
     encryption: EncryptionState,
     to_receive: TrafficKey,
-    /// The start of an incomplete record. Holds no allocation while empty.
+    /// The start of an incomplete record. Unallocated while empty.
     pending: Vec<u8>,
-    records: RecordParser,
+    records: RecordSizer,
     key_update: KeyUpdateReader,
     updates_remaining: u8,
     /// The client sent close_notify.
@@ -50,13 +50,13 @@ pub(crate) struct EstablishedSession {
     failed: bool,
 }
 
-/// Encryption of sent records, by this process or the kernel.
+/// The encryption of sent records: in this process, or in the kernel.
 enum EncryptionState {
-    /// By this process, with this key; its secrets, for the kernel.
-    Ours(TrafficKey, ConnectionTrafficSecrets),
+    /// This process encrypts with this key. The secrets are kept for [`CryptoInfo`], if the kernel takes over.
+    UserSpace(TrafficKey, ConnectionTrafficSecrets),
     Kernel {
         /// The client requested a key update.
-        is_key_worn: bool,
+        is_key_update_requested: bool,
         /// An alert was sent.
         is_ended: bool,
     },
@@ -70,12 +70,12 @@ struct TrafficKey {
 }
 
 impl EstablishedSession {
-    /// Continues with the secrets of both directions.
+    /// Takes over a connection after the handshake, with the secrets of both directions.
     pub fn new(
         connection: KernelConnection<ServerConnectionData>,
         secrets: ExtractedSecrets,
         pending: Vec<u8>,
-        records: RecordParser,
+        records: RecordSizer,
     ) -> Result<EstablishedSession, TlsFailure> {
         let (send_sequence, send_secrets) = secrets.tx;
         let (receive_sequence, receive_secrets) = secrets.rx;
@@ -99,23 +99,23 @@ impl EstablishedSession {
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
-        // Input behind close_notify or a failure is ignored, as TLS demands (RFC 8446, sections 6.1 and 6.2).
+        // Input after close_notify or a failure is ignored (RFC 8446, sections 6.1 and 6.2).
         if self.failed || self.closed {
             return Ok(ReceiveProgress::default());
         }
         let result = self.decrypt_records(wire, plain, to_send);
         if self.closed || result.is_err() {
-            // Frees the buffer at once: no further input is processed.
+            // Frees the buffer now: no further input is processed.
             self.pending = Vec::new();
         }
-        result.map_err(|error| self.give_up(error, to_send))?;
+        result.map_err(|error| self.fail(error, to_send))?;
         Ok(ReceiveProgress {
             established: false,
             closed: self.closed,
         })
     }
 
-    /// Completes the pending record first; the rest is decrypted in place.
+    /// Completes the pending record, then decrypts the rest of `wire` in place.
     fn decrypt_records(
         &mut self,
         wire: &mut [u8],
@@ -124,25 +124,25 @@ impl EstablishedSession {
     ) -> Result<(), Error> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
-            // Only up to the end of the pending record, so that the rest needs no copy.
+            // Only up to the end of the pending record, so that the remaining bytes need no copy.
             let (now, remaining) = rest.split_at_mut(missing_len(&self.pending).min(rest.len()));
             rest = remaining;
             let mut pending = std::mem::take(&mut self.pending);
             pending.extend_from_slice(now);
-            if self.open_all(&mut pending, plain, to_send)? == 0 {
+            if self.decrypt_complete_records(&mut pending, plain, to_send)? == 0 {
                 self.pending = pending;
             }
         }
-        let used = self.open_all(rest, plain, to_send)?;
-        // Bytes behind close_notify are ignored.
+        let used = self.decrypt_complete_records(rest, plain, to_send)?;
+        // Bytes after close_notify are ignored.
         if used < rest.len() && !self.closed {
             self.pending = rest[used..].to_vec();
         }
         Ok(())
     }
 
-    /// Decrypts the complete records. Returns their length in bytes.
-    fn open_all(
+    /// Decrypts the complete records in `wire`. Returns their total length in bytes.
+    fn decrypt_complete_records(
         &mut self,
         wire: &mut [u8],
         plain: &mut Vec<u8>,
@@ -153,11 +153,11 @@ impl EstablishedSession {
             && let Some((header, rest)) = wire[used..].split_first_chunk_mut::<HEADER_LEN>()
         {
             let len = usize::from(u16::from_be_bytes([header[3], header[4]]));
-            // After the handshake each record is encrypted, with this outer type (RFC 8446, section 5.2).
+            // After the handshake all records are encrypted and have this outer type (RFC 8446, section 5.2).
             if header[0] != APPLICATION_DATA {
                 return Err(PeerMisbehaved::IllegalMiddleboxChangeCipherSpec.into());
             }
-            // Before the record is complete, so that the buffer stays bounded.
+            // Checked before the record is complete, so that the buffer stays bounded.
             if len > SEALED_LEN_MAX {
                 return Err(Error::PeerSentOversizedRecord);
             }
@@ -165,7 +165,7 @@ impl EstablishedSession {
             let Some(record) = rest.get_mut(..len) else {
                 break;
             };
-            // The header is additional data (RFC 8446, section 5.2), so it is authenticated with the record.
+            // The header is the additional authenticated data (RFC 8446, section 5.2).
             let opened = self.to_receive.open(*header, record)?;
             used += HEADER_LEN + len;
             self.process_record(opened, plain, to_send)?;
@@ -173,23 +173,23 @@ impl EstablishedSession {
         Ok(used)
     }
 
-    /// Processes a decrypted record: content, type, padding zeros.
+    /// Processes a decrypted record: its content, content type and zero padding.
     fn process_record(
         &mut self,
         opened: &[u8],
         plain: &mut Vec<u8>,
         to_send: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        // RFC 8446, section 5.4: the type is the last byte that isn't zero.
+        // RFC 8446, section 5.4: the content type is the last byte that isn't zero.
         let end = opened.iter().rposition(|byte| *byte != 0);
         let end = end.ok_or(PeerMisbehaved::IllegalTlsInnerPlaintext)?;
         let content = &opened[..end];
-        // The limit of the content applies without the padding (RFC 8446, section 5.4).
+        // The limit applies to the content without padding (RFC 8446, section 5.4).
         if content.len() > FULL_LEN {
             return Err(Error::PeerSentOversizedRecord);
         }
         let kind = opened[end];
-        // RFC 8446, section 5.1: no other record may come between the parts of a handshake message.
+        // RFC 8446, section 5.1: no other record may come between the fragments of a handshake message.
         if self.key_update.has_started() && kind != HANDSHAKE {
             return Err(PeerMisbehaved::MessageInterleavedWithHandshakeMessage.into());
         }
@@ -197,7 +197,7 @@ impl EstablishedSession {
             (APPLICATION_DATA, content) => plain.extend_from_slice(content),
             (ALERT, [_, alert]) => match AlertDescription::from(*alert) {
                 AlertDescription::CloseNotify => self.closed = true,
-                // close_notify follows user_canceled (RFC 8446, section 6.1).
+                // user_canceled is followed by close_notify (RFC 8446, section 6.1).
                 AlertDescription::UserCanceled => {}
                 alert => return Err(Error::AlertReceived(alert)),
             },
@@ -211,33 +211,37 @@ impl EstablishedSession {
         Ok(())
     }
 
-    /// Handles a key update: the client uses its next key from now on and may request that this side does, too.
+    /// Handles a client's key update: the client sends with its next key from now on, and may request the same of the
+    /// server.
     fn update_to_receive(
         &mut self,
         is_update_requested: bool,
         to_send: &mut Vec<u8>,
     ) -> Result<(), Error> {
-        // Each update costs a key derivation, at no cost for the client.
+        // Each update costs the server a key derivation, and the client almost nothing.
         let remaining = self.updates_remaining.checked_sub(1);
         self.updates_remaining = remaining.ok_or(PeerMisbehaved::TooManyKeyUpdateRequests)?;
         let (sequence, secrets) = self.connection.update_rx_secret()?;
         self.to_receive =
             TrafficKey::new(sequence, &secrets).map_err(|_| Error::General("a key".into()))?;
         match &mut self.encryption {
-            EncryptionState::Ours(..) if is_update_requested => self.update_to_send(to_send),
-            // The kernel's key can't be changed here, so the connection is closed after the current responses.
-            EncryptionState::Kernel { is_key_worn, .. } => {
+            EncryptionState::UserSpace(..) if is_update_requested => self.update_to_send(to_send),
+            // The kernel's key can't be changed here, so the connection closes after the responses in progress.
+            EncryptionState::Kernel {
+                is_key_update_requested: is_key_worn,
+                ..
+            } => {
                 *is_key_worn |= is_update_requested;
                 Ok(())
             }
-            EncryptionState::Ours(..) => Ok(()),
+            EncryptionState::UserSpace(..) => Ok(()),
         }
     }
 
     /// Sends a KeyUpdate and switches to the next key.
     fn update_to_send(&mut self, to_send: &mut Vec<u8>) -> Result<(), Error> {
-        // The message is encrypted with the old key (RFC 8446, section 4.6.3).
-        if let EncryptionState::Ours(key, _) = &mut self.encryption {
+        // The KeyUpdate itself is encrypted with the old key (RFC 8446, section 4.6.3).
+        if let EncryptionState::UserSpace(key, _) = &mut self.encryption {
             key.seal_short(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0], to_send)?;
         }
         let (sequence, secrets) = self.connection.update_tx_secret()?;
@@ -247,13 +251,13 @@ impl EstablishedSession {
         Ok(())
     }
 
-    /// Appends the alert for an error.
-    fn give_up(&mut self, error: Error, to_send: &mut Vec<u8>) -> TlsFailure {
+    /// Appends the alert for an error and marks the connection as failed.
+    fn fail(&mut self, error: Error, to_send: &mut Vec<u8>) -> TlsFailure {
         self.failed = true;
-        // Alerts are not answered by alerts.
+        // A received alert is not answered with an alert.
         if !matches!(error, Error::AlertReceived(_)) {
             let alert = [FATAL, u8::from(alert_for(&error))];
-            // A failure to encrypt the alert changes nothing: the connection is over.
+            // If the alert cannot be encrypted, the connection ends without it.
             let _ = self.encryption.alert(alert, to_send);
         }
         TlsFailure::from_error(error)
@@ -269,20 +273,20 @@ impl EstablishedSession {
         if self.failed {
             return Err(TlsFault::NotReady.into());
         }
-        let mut small = self.records.begin(now_ms);
+        let mut small = self.records.record_send(now_ms);
         let mut remaining: usize = pieces.iter().map(|piece| piece.len()).sum();
         let mut pieces = ByteQueue::new(pieces);
-        // One reservation for all records: memory grows at most once.
+        // One reservation for all records, so that `to_send` is reallocated at most once.
         let overhead = HEADER_LEN + 1 + TAG_LEN;
         to_send.reserve(remaining + (remaining / FULL_LEN + 2) * overhead);
         while remaining > 0 {
-            let len = RecordParser::len(std::mem::take(&mut small), remaining);
-            // The key changes before its limit (RFC 8446, section 5.5).
+            let len = RecordSizer::len(std::mem::take(&mut small), remaining);
+            // The key is replaced before it reaches its limit (RFC 8446, section 5.5).
             if self.encryption.is_used_up() {
                 self.update_to_send(to_send)
                     .map_err(TlsFailure::from_error)?;
             }
-            let EncryptionState::Ours(key, _) = &mut self.encryption else {
+            let EncryptionState::UserSpace(key, _) = &mut self.encryption else {
                 return Err(TlsFault::NotReady.into());
             };
             let write = |out: &mut Vec<u8>| pieces.append(len, out);
@@ -307,7 +311,7 @@ impl EstablishedSession {
     /// See `TlsServer::kernel_keys`.
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.encryption {
-            EncryptionState::Ours(key, secrets) if !self.failed => {
+            EncryptionState::UserSpace(key, secrets) if !self.failed => {
                 CryptoInfo::new(key.sequence, secrets)
             }
             _ => None,
@@ -316,19 +320,20 @@ impl EstablishedSession {
 
     /// See `TlsServer::leave_to_kernel`.
     pub fn leave_to_kernel(&mut self) {
-        // The keys are dropped here: a second record with one of their sequence numbers would repeat its nonce.
+        // The keys are dropped here: this process must never encrypt with a sequence number, and thus a nonce, that the
+        // kernel uses.
         self.encryption = EncryptionState::Kernel {
-            is_key_worn: false,
+            is_key_update_requested: false,
             is_ended: false,
         };
     }
 
-    /// See `TlsServer::is_key_worn`.
-    pub fn is_key_worn(&self) -> bool {
+    /// See `TlsServer::is_key_update_requested`.
+    pub fn is_key_update_requested(&self) -> bool {
         matches!(
             self.encryption,
             EncryptionState::Kernel {
-                is_key_worn: true,
+                is_key_update_requested: true,
                 ..
             }
         )
@@ -349,18 +354,19 @@ impl EncryptionState {
         secrets: ConnectionTrafficSecrets,
     ) -> Result<EncryptionState, TlsFailure> {
         let key = TrafficKey::new(sequence, &secrets)?;
-        Ok(EncryptionState::Ours(key, secrets))
+        Ok(EncryptionState::UserSpace(key, secrets))
     }
 
-    /// Whether the key has reached its limit of records.
+    /// Whether the key has encrypted as many records as it may.
     fn is_used_up(&self) -> bool {
-        matches!(self, EncryptionState::Ours(key, _) if key.sequence >= SEALED_MAX)
+        matches!(self, EncryptionState::UserSpace(key, _) if key.sequence >= RECORDS_PER_KEY_MAX)
     }
 
-    /// Appends an alert: a record, or for the kernel its content. The kernel sends one alert only, the last record.
+    /// Appends an alert: as an encrypted record, or for the kernel as plaintext content. The kernel sends only one
+    /// alert, as the last record.
     fn alert(&mut self, alert: [u8; 2], to_send: &mut Vec<u8>) -> Result<(), Error> {
         match self {
-            EncryptionState::Ours(key, _) => return key.seal_short(ALERT, &alert, to_send),
+            EncryptionState::UserSpace(key, _) => return key.seal_short(ALERT, &alert, to_send),
             EncryptionState::Kernel { is_ended, .. } if *is_ended => {}
             EncryptionState::Kernel { is_ended, .. } => {
                 *is_ended = true;
@@ -403,7 +409,7 @@ impl TrafficKey {
         Nonce::assume_unique_for_key(nonce)
     }
 
-    /// Appends a record of `len` bytes, which `write` appends.
+    /// Appends an encrypted record with `len` bytes of content, which `write` appends.
     fn seal(
         &mut self,
         kind: u8,
@@ -417,7 +423,7 @@ impl TrafficKey {
         to_send.extend_from_slice(&header);
         let start = to_send.len();
         write(to_send);
-        // The content type is behind the content, and encrypted with it (RFC 8446, section 5.2).
+        // The content type follows the content and is encrypted with it (RFC 8446, section 5.2).
         to_send.push(kind);
         let (nonce, aad) = (self.nonce(), Aad::from(header));
         let sealed = self
@@ -426,7 +432,7 @@ impl TrafficKey {
         match sealed {
             Ok(tag) => to_send.extend_from_slice(tag.as_ref()),
             Err(_) => {
-                // The plain text must not be sent.
+                // The plaintext must not be sent.
                 to_send.truncate(start - HEADER_LEN);
                 return Err(Error::EncryptError);
             }

@@ -1,21 +1,21 @@
-//! Reasons for which a connection ends early, by side.
+//! The reasons for which a connection fails.
 
 use std::fmt;
 
 use rustls::{AlertDescription, CertificateError, Error, PeerMisbehaved};
 
-/// The failure of a connection. The alert for the peer is among the bytes to send.
+/// The failure of a connection. The bytes to send already contain the alert for the peer.
 #[derive(Clone, Debug)]
 pub struct TlsFailure {
-    /// The kind of reason; each has a counter.
+    /// The class of the failure; each has a counter.
     pub fault: TlsFault,
     error: Option<Error>,
 }
 
-/// Kinds of reasons.
+/// Classes of failures.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum TlsFault {
-    /// The client sent HTTP without TLS; it should get a response in plain text.
+    /// The client sent HTTP without TLS; it should get a response in plaintext.
     PlainHttp,
     /// The first bytes are not TLS.
     NotTls,
@@ -23,7 +23,7 @@ pub enum TlsFault {
     NothingInCommon,
     /// No certificate matches the requested name.
     NoCertificate,
-    /// The peer had to show a certificate and did not.
+    /// The peer was required to present a certificate and did not.
     CertificateMissing,
     /// The peer's certificate is valid for other names.
     CertificateName,
@@ -31,23 +31,23 @@ pub enum TlsFault {
     CertificateExpired,
     /// The peer's certificate is not valid yet.
     CertificateNotYetValid,
-    /// The peer's certificate is signed by no trusted authority.
+    /// The peer's certificate is not signed by a trusted authority.
     CertificateIssuer,
     /// The peer's certificate is rejected for another reason.
     Certificate,
     /// The peer ended the connection with this alert.
     Alert(u8),
-    /// A record cannot be decrypted: it was changed in transit, or meant for another connection.
+    /// A record cannot be decrypted: it was changed in transit, or encrypted for another connection.
     Undecryptable,
     /// A record is longer than allowed.
     Oversized,
     /// The peer violates TLS in another way.
     Protocol,
-    /// The keys have encrypted as much as they may (TLS 1.2, which cannot change them).
+    /// The keys have reached their limit of encrypted records (TLS 1.2 only, which cannot update keys).
     Exhausted,
-    /// The caller encrypted before the end of the handshake, or after the end of the connection.
+    /// The caller encrypted before the handshake was complete, or after the connection had ended.
     NotReady,
-    /// A fault of this side or of the machine.
+    /// An internal error of this program or of the system.
     Internal,
 }
 
@@ -78,7 +78,7 @@ impl From<TlsFault> for TlsFailure {
     }
 }
 
-/// The text of `rustls` for a resolver without a certificate, which has no variant.
+/// The error text of `rustls` if the resolver returns no certificate; `rustls` has no variant for this error.
 const NO_CERTIFICATE: &str = "no server certificate chain resolved";
 
 fn fault(error: &Error) -> TlsFault {

@@ -1,15 +1,15 @@
-//! Classifies the first bytes of a connection: TLS, or HTTP in plain text on the wrong port. Pure.
+//! Classifies the first bytes of a connection: TLS, or plaintext HTTP sent to a TLS port. Pure.
 
 /// The protocol of a connection's first bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FirstBytes {
     /// A handshake record, or the start of one.
     Tls,
-    /// An HTTP request in plain text; it gets a readable response.
+    /// An HTTP request in plaintext; it gets a plaintext response.
     Http,
-    /// The ClientHello of a client that speaks SSL 3.0 at most, by its legacy_version.
+    /// The ClientHello of a client that supports at most SSL 3.0, according to its legacy_version.
     Ssl3,
-    /// None of these.
+    /// Any other protocol.
     Unknown,
 }
 
@@ -19,11 +19,11 @@ const HANDSHAKE: u8 = 22;
 const CLIENT_HELLO: u8 = 1;
 /// The version number of SSL 3.0.
 const SSL3: [u8; 2] = [3, 0];
-/// No method in the registry is longer.
+/// The length of the longest method in the IANA registry.
 const METHOD_LEN_MAX: usize = 20;
 
-/// Classifies the first bytes, at least one. A method that is cut short counts as HTTP: a response in plain text harms
-/// no other protocol.
+/// Classifies the first bytes, at least one. A truncated method counts as HTTP: a plaintext response does no harm to
+/// other protocols.
 pub fn classify(bytes: &[u8]) -> FirstBytes {
     // The headers of the record and of the handshake message, then legacy_version.
     if let [
@@ -47,7 +47,7 @@ pub fn classify(bytes: &[u8]) -> FirstBytes {
     if bytes.first() == Some(&HANDSHAKE) {
         return FirstBytes::Tls;
     }
-    // One byte more than a method, for the space behind it.
+    // One byte more than a method, for the space after it.
     let start = &bytes[..bytes.len().min(METHOD_LEN_MAX + 1)];
     let method = match start.iter().position(|byte| *byte == b' ') {
         Some(len) => &start[..len],
@@ -66,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn requests_in_plain_text_are_known() {
+    fn plaintext_http_is_recognized() {
         for start in [
             &b"GET / HTTP/1.1\r\n"[..],
             b"G",
@@ -79,7 +79,7 @@ mod tests {
     }
 
     #[test]
-    fn all_else_is_not() {
+    fn tls_ssl3_and_other_protocols_are_recognized() {
         assert_eq!(classify(&[22, 3, 1]), FirstBytes::Tls);
         assert_eq!(
             classify(&[22, 3, 1, 0, 40, 1, 0, 0, 36, 3, 3, 0]),

@@ -1,11 +1,11 @@
-//! The identity of a client by its verified certificate, for programs and logs.
+//! The identity of a client according to its verified certificate, for handlers and logs.
 
 use aws_lc_rs::digest;
 use rustls::pki_types::CertificateDer;
 
 use crate::x509::{AltName, X509Certificate, display_name, display_time, hex};
 
-/// A client's certificate, verified against the authorities of the listener.
+/// A client's certificate, verified against the client authorities of the listener.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClientCertificate {
     /// The subject, in the form of RFC 4514.
@@ -18,7 +18,7 @@ pub struct ClientCertificate {
     pub serial: String,
     /// SHA-256 of the certificate, in hexadecimal digits.
     pub fingerprint: String,
-    /// The last second at which it is valid, as text.
+    /// The last second of the certificate's validity, as text.
     pub not_after: String,
     /// The certificate in PEM.
     pub pem: String,
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn base64_is_that_of_rfc_4648() {
+    fn base64_matches_rfc_4648_test_vectors() {
         for (plain, text) in [
             ("", ""),
             ("f", "Zg=="),

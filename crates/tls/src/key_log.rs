@@ -1,4 +1,4 @@
-//! Writes the secrets of connections to a file in the format that Wireshark reads (SSLKEYLOGFILE), for debugging only.
+//! Writes the secrets of TLS connections to a file in the format of Wireshark (SSLKEYLOGFILE), for debugging only.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
@@ -8,15 +8,15 @@ use std::sync::Mutex;
 
 use crate::x509::hex;
 
-/// A file that secrets are appended to.
+/// A file to which secrets are appended.
 #[derive(Debug)]
 pub struct KeyLog(Mutex<File>);
 
 impl KeyLog {
-    /// Opens a file; creates it, for its owner only, if it is missing.
+    /// Opens a file for appending; creates it with mode 0600 if it is missing.
     ///
     /// # Errors
-    /// As of open(2).
+    /// Those of open(2).
     pub fn append(path: &Path) -> io::Result<KeyLog> {
         let file = OpenOptions::new()
             .append(true)
@@ -31,7 +31,7 @@ impl rustls::KeyLog for KeyLog {
     fn log(&self, label: &str, client_random: &[u8], secret: &[u8]) {
         let line = format!("{label} {} {}\n", hex(client_random), hex(secret));
         if let Ok(mut file) = self.0.lock() {
-            // A lost line makes one connection undecodable for the operator; that must not end the connection.
+            // If a line is lost, the operator cannot decrypt this connection; that must not end the connection itself.
             let _ = file.write_all(line.as_bytes());
         }
     }

@@ -1,14 +1,14 @@
-//! A client's handshake messages after the handshake: KeyUpdate only (RFC 8446, section 4.6.3), whole or split over
-//! records.
+//! Handshake messages that a client sends after the handshake: only KeyUpdate (RFC 8446, section 4.6.3), in one record
+//! or split over several.
 
 use rustls::{Error, HandshakeType, InvalidMessage, PeerMisbehaved};
 
-/// The type of the message.
+/// The handshake type of KeyUpdate.
 pub(crate) const KEY_UPDATE: u8 = 24;
-/// The message's header: type and length of the content.
+/// The message's header: type and content length.
 const HEADER: [u8; 4] = [KEY_UPDATE, 0, 0, 1];
 
-/// Reads a KeyUpdate that may span records. Small, since each connection has one.
+/// Reads a KeyUpdate that may span records. Kept small, since every connection has one.
 #[derive(Default)]
 pub(crate) struct KeyUpdateReader {
     start: [u8; HEADER.len()],
@@ -21,19 +21,19 @@ impl KeyUpdateReader {
         self.start_len > 0
     }
 
-    /// Reads a record's content. Returns, once the message is complete, whether the client requests an update of the
-    /// server's keys.
+    /// Reads a record's content. Once the message is complete, returns whether the client requests that the server
+    /// updates its keys, too.
     ///
     /// # Errors
-    /// [`InvalidMessage::InvalidKeyUpdate`]: wrong value; another [`InvalidMessage`]: wrong length; else the message
-    /// is not allowed.
+    /// [`InvalidMessage::InvalidKeyUpdate`]: invalid value; another [`InvalidMessage`]: wrong length; otherwise the
+    /// message is not allowed.
     pub fn read(&mut self, content: &[u8]) -> Result<Option<bool>, Error> {
         // RFC 8446, section 5.1: handshake fragments must not be empty.
         if content.is_empty() {
             return Err(PeerMisbehaved::IllegalTlsInnerPlaintext.into());
         }
         let start_len = usize::from(self.start_len);
-        // The header may come in several records.
+        // The header may be split over several records.
         let (header, value) = content.split_at(content.len().min(HEADER.len() - start_len));
         let header_len = start_len + header.len();
         self.start[start_len..header_len].copy_from_slice(header);
@@ -45,7 +45,7 @@ impl KeyUpdateReader {
             }
             [0 | 1] => {}
             [_] => return Err(InvalidMessage::InvalidKeyUpdate.into()),
-            // RFC 8446, section 5.1: a message before a key change must end its record; what follows uses the next key.
+            // RFC 8446, section 5.1: a message before a key change must end its record; later data uses the next key.
             _ => return Err(PeerMisbehaved::KeyEpochWithPendingFragment.into()),
         }
         // The message is complete; another may follow.
@@ -54,7 +54,7 @@ impl KeyUpdateReader {
     }
 }
 
-/// Checks the start of a message: its type at once, its length once complete.
+/// Checks the start of a message: the type as soon as it is present, the length once the header is complete.
 fn check_header(start: &[u8]) -> Result<(), Error> {
     match *start {
         [KEY_UPDATE, ..] if start.len() < HEADER.len() || start == HEADER => Ok(()),

@@ -1,8 +1,10 @@
-//! Kernel TLS: the keys for a socket that encrypts its records, as `struct tls12_crypto_info_*` of linux/tls.h.
+//! Kernel TLS: the keys for a socket whose sent records the kernel encrypts, as `struct tls12_crypto_info_*` of
+//! linux/tls.h.
 //!
-//! The socket's owner sets the options: [`TCP_ULP`] of [`SOL_TCP`] with [`ULP_NAME`], then [`TLS_TX`] of [`SOL_TLS`]
-//! with [`CryptoInfo::as_bytes`]. From then on the socket takes the application's bytes, and records of other types
-//! with [`TLS_SET_RECORD_TYPE`]. It can't be undone. `TlsServer::receive` still decrypts received records.
+//! The caller sets the socket options: [`TCP_ULP`] of [`SOL_TCP`] to [`ULP_NAME`], then [`TLS_TX`] of [`SOL_TLS`] to
+//! [`CryptoInfo::as_bytes`]. From then on, bytes written to the socket are application data; records of other types are
+//! sent with [`TLS_SET_RECORD_TYPE`]. The options can't be unset. Received records are still decrypted by
+//! `TlsServer::receive`.
 
 use rustls::ConnectionTrafficSecrets;
 use zeroize::Zeroize;
@@ -42,7 +44,8 @@ impl CryptoInfo {
         &self.bytes[..self.len]
     }
 
-    /// For a TLS 1.3 connection with this sequence number for its next record; `None` if the kernel lacks the cipher.
+    /// The keys of a TLS 1.3 connection whose next record has this sequence number; `None` if the kernel lacks the
+    /// cipher.
     pub(crate) fn new(sequence: u64, secrets: &ConnectionTrafficSecrets) -> Option<CryptoInfo> {
         // The kernel takes the nonce of AES in two parts: the fixed first four bytes are the salt.
         Some(match secrets {

@@ -1,17 +1,18 @@
-//! TLS without sockets: converts the bytes of the wire to the application's bytes, and back.
+//! TLS without sockets: converts received bytes to the application's bytes, and the application's bytes to bytes to
+//! send.
 //!
-//! The crate does no input or output and reads no clock of the system: the caller passes the received bytes and sets
-//! the time (`TlsClock`). `rustls` implements the protocol, with the primitives of `aws-lc-rs` ([`provider`]). Only the
-//! module `session` uses its (unbuffered) interface.
+//! The crate does no I/O on sockets and does not read the system's clock: the caller passes the received bytes and sets
+//! the time (`TlsClock`). `rustls` implements the protocol, with the cryptography of `aws-lc-rs` ([`provider`]). Only
+//! the module `session` uses the unbuffered interface of `rustls`.
 //!
 //! | | |
 //! |---|---|
 //! | `TlsAcceptor`, `TlsServer` | the TLS settings of a listener; one connection to a client |
-//! | `ClientConnector`, `TlsClient`, `ServerTrust` | the settings of a client; one connection to a server; the servers that are accepted |
-//! | `TlsFailure`, `TlsFault` | the reason of a connection's end, by side |
+//! | `ClientConnector`, `TlsClient`, `ServerTrust` | the settings of a client; one connection to a server; the servers that a client accepts |
+//! | `TlsFailure`, `TlsFault` | the reasons for which a connection fails |
 //! | [`certificates`] | certificates by name, read from files and checked |
 //! | `TicketService` | stateless resumption by session tickets, shared by processes |
-//! | [`TicketFile`] | keeps the ticket keys over restarts |
+//! | [`TicketFile`] | stores the ticket keys across restarts |
 //! | [`authority`] | a certificate authority for development |
 //! | [`ktls`] | keys and options for kernel TLS |
 

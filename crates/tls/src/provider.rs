@@ -1,4 +1,5 @@
-//! The process's provider of cryptography: `aws-lc-rs`, hybrid post-quantum key exchange first, cheap ciphers first.
+//! The cryptography provider of the process: `aws-lc-rs`, with hybrid post-quantum key exchange and cheap ciphers
+//! preferred.
 
 use std::sync::{Arc, LazyLock};
 
@@ -9,15 +10,15 @@ use crate::decryption;
 
 static PROVIDER: LazyLock<Arc<CryptoProvider>> = LazyLock::new(|| {
     let mut provider = default_provider();
-    // Listed explicitly, so that the choice does not depend on the features of rustls that other crates enable.
+    // Listed explicitly, so that the selection does not depend on `rustls` features that other crates enable.
     provider.kx_groups = vec![
         kx_group::X25519MLKEM768,
         kx_group::X25519,
         kx_group::SECP256R1,
         kx_group::SECP384R1,
     ];
-    // AES-128 with SHA-256 is the cheapest where processors have instructions for both. SHA-384 has no instructions:
-    // with it, hashing took two fifths of a resumed handshake.
+    // AES-128 with SHA-256 is the cheapest on processors with instructions for both. There are no instructions for
+    // SHA-384: hashing with it took two fifths of the time of a resumed handshake.
     provider.cipher_suites = vec![
         suite::TLS13_AES_128_GCM_SHA256,
         suite::TLS13_AES_256_GCM_SHA384,
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_post_quantum_exchange_comes_first() {
+    fn post_quantum_key_exchange_is_preferred() {
         let first = provider().kx_groups[0].name();
         assert_eq!(first, rustls::NamedGroup::X25519MLKEM768);
     }

@@ -1,4 +1,4 @@
-//! The server side of TLS: one connection to a client. The `TlsAcceptor` holds its settings.
+//! The server side of TLS: a connection with one client. `TlsAcceptor` holds the settings.
 
 use std::mem;
 use std::sync::Arc;
@@ -22,29 +22,31 @@ use crate::ktls::CryptoInfo;
 use crate::session::{PeerClose, ReceiveProgress, RustlsSession};
 use crate::x509::X509Certificate;
 
-/// TLS with one client.
+/// A TLS connection with one client.
 ///
-/// `TlsServer::receive` takes the bytes from the socket, `TlsServer::encrypt` those of the application. Both append the
-/// bytes for the socket to the caller's buffer, which must be sent in that order. Between calls a connection keeps
-/// only its secrets and incomplete input.
+/// `TlsServer::receive` takes bytes received from the socket, `TlsServer::encrypt` takes the application's bytes. Both
+/// append bytes to the caller's `to_send`, which must be sent in the order of the calls. Between calls a connection
+/// holds only its secrets and incomplete input.
 pub struct TlsServer {
     stage: ServerStage,
     has_started: bool,
     server_name: Option<Box<str>>,
-    /// Until the handshake ends, where certificates are requested from clients.
+    /// The clock for the check of certificate expiry when the handshake ends; set only if clients are asked for
+    /// certificates.
     clock: Option<TlsClock>,
 }
 
-/// The stage of a connection. Each has an allocation: most connections are established, which is much smaller.
+/// The stage of a connection. Each stage is boxed separately: most connections are established, and that state is much
+/// smaller.
 enum ServerStage {
     Session(Box<RustlsSession<UnbufferedServerConnection>>),
-    Settled(Box<EstablishedSession>),
+    Established(Box<EstablishedSession>),
     /// The connection failed.
     Over,
 }
 
 impl TlsServer {
-    /// `clock` is set if certificates are requested from clients.
+    /// `clock` must be set if clients are asked for certificates.
     pub(crate) fn new(
         config: Arc<ServerConfig>,
         clock: Option<TlsClock>,
@@ -58,8 +60,9 @@ impl TlsServer {
         })
     }
 
-    /// Drops the state of the completed handshake: later records cost less, and an idle connection needs less memory.
-    /// Except for the server's name, the negotiated values are no longer available. Without effect with TLS 1.2.
+    /// Replaces the handshake's state by the smaller state of an established connection: records cost less CPU time,
+    /// and an idle connection needs less memory. The negotiated values, except the server name, are lost. Has no effect
+    /// on TLS 1.2.
     ///
     /// # Errors
     /// `TlsFault::NotReady`: the handshake is not complete, or the connection has ended.
@@ -68,16 +71,16 @@ impl TlsServer {
         if self.version() != Some(MinimumVersion::Tls13) {
             return Ok(());
         }
-        // `Over` stays in its place if the session is not ready, since its state is lost.
+        // If `into_parts` fails, the session is lost, so the stage remains `Over`.
         let ServerStage::Session(session) = mem::replace(&mut self.stage, ServerStage::Over) else {
             return Err(TlsFault::NotReady.into());
         };
         let (connection, pending, records) = session.into_parts()?;
-        // The interface of `rustls` for kernel TLS; here `EstablishedSession` takes the secrets.
+        // The interface of `rustls` for kernel TLS; here the secrets go to `EstablishedSession`.
         let extracted = connection.dangerous_into_kernel_connection();
         let (secrets, connection) = extracted.map_err(TlsFailure::from_error)?;
         let settled = EstablishedSession::new(connection, secrets, pending, records)?;
-        self.stage = ServerStage::Settled(Box::new(settled));
+        self.stage = ServerStage::Established(Box::new(settled));
         Ok(())
     }
 
@@ -92,14 +95,14 @@ impl TlsServer {
         self.session().map(RustlsSession::connection)
     }
 
-    /// Decrypts bytes from the socket, in pieces of any length.
+    /// Decrypts bytes received from the socket; they can be split at any position.
     ///
-    /// Decryption is in place, so `wire` is garbage afterwards. The application's bytes are appended to `plain`, bytes
-    /// to send to `to_send`. After close_notify and after a failure, input is ignored.
+    /// Decrypts in place, so the contents of `wire` are undefined afterwards. Appends the application's bytes to
+    /// `plain`, and bytes to send to `to_send`. Input after close_notify or a failure is ignored.
     ///
     /// # Errors
-    /// The connection is over: send `to_send`, which holds an alert for the client, and close. With
-    /// `TlsFault::PlainHttp` it is empty, and the client understands a response in plain text.
+    /// The connection has failed: send `to_send`, which ends with an alert for the client, and close. With
+    /// `TlsFault::PlainHttp` there is no alert: send a plaintext HTTP response.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -107,19 +110,19 @@ impl TlsServer {
         to_send: &mut Vec<u8>,
     ) -> Result<ReceiveProgress, TlsFailure> {
         match &mut self.stage {
-            ServerStage::Settled(settled) => return settled.receive(wire, plain, to_send),
+            ServerStage::Established(settled) => return settled.receive(wire, plain, to_send),
             ServerStage::Session(session) if session.is_established() => {
                 return session.receive(wire, plain, to_send);
             }
-            // After a failure the client may still be sending; its bytes are dropped.
+            // After a failure the client may still be sending; its bytes are discarded.
             ServerStage::Over => return Ok(ReceiveProgress::default()),
             ServerStage::Session(_) => {}
         }
-        // Only the first bytes show the protocol.
+        // Only the first bytes of a connection show its protocol.
         if self.has_started || wire.is_empty() {
             return self.handshake(wire, plain, to_send);
         }
-        // Once: later bytes belong to TLS records.
+        // Only once: later bytes belong to TLS records.
         self.has_started = true;
         match classify(wire) {
             FirstBytes::Http => {
@@ -132,7 +135,7 @@ impl TlsServer {
                 Err(TlsFault::NothingInCommon.into())
             }
             FirstBytes::Tls => self.handshake(wire, plain, to_send),
-            // The error is answered by a TLS alert: no other protocol is known to be understood.
+            // The client gets a TLS alert: its protocol is unknown.
             FirstBytes::Unknown => match self.handshake(wire, plain, to_send) {
                 Err(_) => Err(TlsFault::NotTls.into()),
                 progress => progress,
@@ -149,10 +152,10 @@ impl TlsServer {
         let ServerStage::Session(session) = &mut self.stage else {
             return Ok(ReceiveProgress::default());
         };
-        // The lengths from before, to remove the output of a session that must not go on.
+        // The lengths before the call, to remove the output of a session that must not continue.
         let (plain_len, to_send_len) = (plain.len(), to_send.len());
         let (progress, server_name) = sni::record_sni(|| session.receive(wire, plain, to_send));
-        // The resolver sees the name in one call only; other calls must not erase it.
+        // The resolver gets the name in one of the calls only; the others must not erase it.
         self.server_name = server_name.or(self.server_name.take());
         let progress = progress.inspect_err(|failure| {
             let version = session.connection().protocol_version();
@@ -165,8 +168,8 @@ impl TlsServer {
             && let Some(clock) = self.clock.take()
             && self.resumes_expired(&clock)
         {
-            // The session ticket in `to_send` is dropped too, so the session can't be prolonged. An alert can't be
-            // encrypted instead.
+            // The session ticket in `to_send` is removed too, so that the client can't extend the session. No alert can
+            // be sent, since it would have to be encrypted.
             plain.truncate(plain_len);
             to_send.truncate(to_send_len);
             self.stage = ServerStage::Over;
@@ -175,24 +178,24 @@ impl TlsServer {
         Ok(progress)
     }
 
-    /// Whether the client resumed a session after its certificate expired. Certificates are verified in full
-    /// handshakes only, and each resumption issues another ticket.
+    /// Whether the client resumed a session after its certificate had expired. Certificates are verified in full
+    /// handshakes only, and each resumption issues a new ticket.
     fn resumes_expired(&self, clock: &TlsClock) -> bool {
         let chain = self.connection().and_then(|it| it.peer_certificates());
         let now_s = i64::try_from(clock.unix_s()).unwrap_or(i64::MAX);
         let is_expired = |certificate: &CertificateDer<'_>| {
-            // A certificate that cannot be parsed cannot be shown to be valid.
+            // A certificate that cannot be parsed counts as expired.
             let parsed = X509Certificate::parse(certificate);
             parsed.is_none_or(|parsed| parsed.not_after_s < now_s)
         };
         self.is_resumed() && chain.is_some_and(|chain| chain.iter().any(is_expired))
     }
 
-    /// Encrypts the application's bytes, `pieces` in order, and appends the records to `to_send`: a small one first
-    /// after a pause, full ones otherwise. `now_ms` has any epoch.
+    /// Encrypts the application's bytes, `pieces` in order, and appends the records to `to_send`. After a pause the
+    /// first record is small; all others are full. `now_ms` has an arbitrary epoch.
     ///
     /// # Errors
-    /// `TlsFault::NotReady` before the handshake is over and after a failure; `TlsFault::Exhausted`.
+    /// `TlsFault::NotReady` before the handshake is complete and after a failure; `TlsFault::Exhausted`.
     pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
@@ -201,59 +204,60 @@ impl TlsServer {
     ) -> Result<(), TlsFailure> {
         match &mut self.stage {
             ServerStage::Session(session) => session.encrypt(pieces, to_send, now_ms),
-            ServerStage::Settled(settled) => settled.encrypt(pieces, to_send, now_ms),
+            ServerStage::Established(settled) => settled.encrypt(pieces, to_send, now_ms),
             ServerStage::Over => Err(TlsFault::NotReady.into()),
         }
     }
 
-    /// Appends close_notify: this side sends no more. Input is still decrypted.
+    /// Appends close_notify: this side sends no more data. Received data is still decrypted.
     ///
     /// # Errors
-    /// `TlsFault::NotReady`, as of `TlsServer::encrypt`.
+    /// `TlsFault::NotReady`, as for `TlsServer::encrypt`.
     pub fn close(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         match &mut self.stage {
             ServerStage::Session(session) => session.close(to_send),
-            ServerStage::Settled(settled) => settled.close(to_send),
+            ServerStage::Established(settled) => settled.close(to_send),
             ServerStage::Over => Err(TlsFault::NotReady.into()),
         }
     }
 
-    /// The keys with which the kernel can encrypt from now on; all encrypted bytes must be in the socket first.
-    /// `None`: the cipher is unsupported, or the connection is not settled (`TlsServer::settle`).
+    /// The keys for kernel TLS. Before the kernel uses them, all bytes encrypted so far must have been written to the
+    /// socket. `None`: the kernel doesn't support the cipher, or `TlsServer::settle` has not been called.
     pub fn kernel_keys(&self) -> Option<CryptoInfo> {
         match &self.stage {
-            ServerStage::Settled(settled) => settled.kernel_keys(),
+            ServerStage::Established(settled) => settled.kernel_keys(),
             _ => None,
         }
     }
 
-    /// Marks that the kernel encrypts from now on, with its keys (`TlsServer::kernel_keys`). `TlsServer::encrypt` then
-    /// fails; only one alert is still appended to `to_send`, as unencrypted content for the kernel.
+    /// Marks that the kernel encrypts sent data from now on, with `TlsServer::kernel_keys`. `TlsServer::encrypt` fails
+    /// afterwards; at most one alert is still appended to `to_send`, as plaintext content for the kernel.
     pub fn leave_to_kernel(&mut self) {
-        if let ServerStage::Settled(settled) = &mut self.stage {
+        if let ServerStage::Established(settled) = &mut self.stage {
             settled.leave_to_kernel();
         }
     }
 
-    /// Whether the client requested a key update, which kernel TLS can't do: responses in progress may end, no more.
-    pub fn is_key_worn(&self) -> bool {
-        matches!(&self.stage, ServerStage::Settled(settled) if settled.is_key_worn())
+    /// Whether the client requested a key update, which is not supported with kernel TLS: the connection must close
+    /// after the responses in progress.
+    pub fn is_key_update_requested(&self) -> bool {
+        matches!(&self.stage, ServerStage::Established(settled) if settled.is_key_update_requested())
     }
 
-    /// The meaning of the end of the client's bytes.
+    /// How the client ended its data, once the TCP connection has ended.
     pub fn peer_close(&self) -> PeerClose {
         match &self.stage {
             ServerStage::Session(session) => session.peer_close(),
-            ServerStage::Settled(settled) => settled.peer_close(),
+            ServerStage::Established(settled) => settled.peer_close(),
             ServerStage::Over => PeerClose::InHandshake,
         }
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     pub fn is_established(&self) -> bool {
         match &self.stage {
             ServerStage::Session(session) => session.is_established(),
-            ServerStage::Settled(_) => true,
+            ServerStage::Established(_) => true,
             ServerStage::Over => false,
         }
     }
@@ -288,13 +292,14 @@ impl TlsServer {
         suite.suite().as_str()
     }
 
-    /// The key exchange, for logs.
+    /// The name of the key exchange group, for logs.
     pub fn key_exchange(&self) -> Option<&'static str> {
         let group = self.connection()?.negotiated_key_exchange_group()?;
         group.name().as_str()
     }
 
-    /// The client's certificate, if shown. It was verified in this handshake, or in the one that began the session.
+    /// The client's certificate, if it sent one. It was verified in this handshake, or in the full handshake of a
+    /// resumed session.
     pub fn client_certificate(&self) -> Option<ClientCertificate> {
         let chain = self.connection()?.peer_certificates()?;
         ClientCertificate::from_der(chain.first()?)

@@ -1,4 +1,4 @@
-//! The servers that a client accepts: authorities, and the verifier of certificates.
+//! The servers that a client accepts: the trusted authorities, and the verifier of certificates.
 
 use std::sync::Arc;
 
@@ -14,21 +14,21 @@ use crate::failure::TlsFailure;
 use crate::identity::pem;
 use crate::provider::provider;
 
-/// The servers that a client accepts. In all cases a server must hold the key of its certificate.
+/// The servers that a client accepts. In all cases the server must prove possession of its certificate's private key.
 #[derive(Clone, Debug)]
 pub struct ServerTrust {
     /// `None`: every certificate is accepted.
     authorities: Option<RootCertStore>,
-    /// Certificates that were added as PEM.
+    /// The certificates that were passed to `add_pem`.
     added: Vec<CertificateDer<'static>>,
     accepts_added: bool,
     ignores_name: bool,
 }
 
-/// The system's authorities in PEM, for libraries that take nothing else. Unreadable or unusable ones are skipped,
-/// since old systems have some. May block.
+/// The system's authorities as PEM, for libraries that accept no other form. Unreadable and unusable certificates,
+/// which some old systems have, are skipped. May block.
 pub fn system_pem() -> String {
-    // Some systems list certificates that `webpki` cannot use; one of them must not make all unusable.
+    // Some systems list certificates that `webpki` cannot use; they must not make the others unusable.
     let native = rustls_native_certs::load_native_certs().certs;
     let is_usable = |certificate: &CertificateDer<'static>| {
         RootCertStore::empty().add(certificate.clone()).is_ok()
@@ -52,7 +52,8 @@ impl ServerTrust {
         ServerTrust::new(None)
     }
 
-    /// Accepts certificates of the system's authorities that can be read and used. May block.
+    /// Accepts certificates signed by the system's authorities; unreadable and unusable authorities are skipped. May
+    /// block.
     pub fn system() -> ServerTrust {
         let mut authorities = RootCertStore::empty();
         let native = rustls_native_certs::load_native_certs();
@@ -60,7 +61,7 @@ impl ServerTrust {
         ServerTrust::new(Some(authorities))
     }
 
-    /// Accepts certificates of these authorities, in PEM.
+    /// Accepts certificates signed by these authorities (PEM).
     ///
     /// # Errors
     /// As for `ServerTrust::add_pem`.
@@ -70,13 +71,13 @@ impl ServerTrust {
         Ok(trust)
     }
 
-    /// Also accepts certificates of these authorities, in PEM.
+    /// Also accepts certificates signed by these authorities (PEM).
     ///
     /// # Errors
-    /// The text has no certificate, or one is unusable.
+    /// The text has no certificate, or an unusable one.
     pub fn add_pem(&mut self, text: &[u8]) -> Result<(), ProblemReason> {
         let certificates = certificates::read_all(text)?;
-        // Every certificate is accepted already.
+        // `None`: every certificate is accepted already.
         let Some(authorities) = &mut self.authorities else {
             return Ok(());
         };
@@ -88,22 +89,22 @@ impl ServerTrust {
         Ok(())
     }
 
-    /// Also accepts certificates with other names if an authority has signed them.
+    /// Also accepts certificates for other host names if an authority has signed them.
     #[must_use]
     pub fn ignoring_names(mut self) -> ServerTrust {
         self.ignores_name = true;
         self
     }
 
-    /// Accepts the certificates that were added as PEM themselves, if their name matches: a self-signed one is often an
-    /// authority's, and `webpki` accepts no authority as a server.
+    /// Also accepts a server that presents one of the added PEM certificates itself, if the name matches: a self-signed
+    /// certificate often has the CA flag, and `webpki` accepts no authority as a server.
     #[must_use]
     pub fn accepting_added(mut self) -> ServerTrust {
         self.accepts_added = true;
         self
     }
 
-    /// Whether no server can be accepted, since there are no authorities.
+    /// Whether no server can be accepted, since there are no trusted authorities.
     pub fn is_empty(&self) -> bool {
         self.authorities
             .as_ref()
@@ -117,7 +118,7 @@ impl ServerTrust {
     pub fn verifier(&self) -> Result<Arc<dyn ServerCertVerifier>, TlsFailure> {
         let chain = match &self.authorities {
             None => None,
-            // `webpki` would refuse all servers; the message names the cause.
+            // `webpki` would reject all servers; this message names the cause.
             Some(authorities) if authorities.is_empty() => {
                 let reason = Error::General("no trusted authorities".into());
                 return Err(TlsFailure::from_error(reason));
@@ -163,18 +164,18 @@ impl ServerCertVerifier for ServerVerifier {
         now: UnixTime,
     ) -> Result<ServerCertVerified, Error> {
         use CertificateError::{NotValidForName, NotValidForNameContext};
-        // No authorities: any certificate is accepted.
+        // No verifier: any certificate is accepted.
         let Some(chain) = &self.chain else {
             return Ok(ServerCertVerified::assertion());
         };
         match chain.verify_server_cert(certificate, others, name, staple, now) {
-            // `webpki` checks the name last, so all other checks have passed.
+            // `webpki` checks the name last, so the certificate has passed all other checks.
             Err(Error::InvalidCertificate(NotValidForName | NotValidForNameContext { .. }))
                 if self.ignores_name =>
             {
                 Ok(ServerCertVerified::assertion())
             }
-            // A listed certificate needs no chain, but the right name.
+            // A listed certificate needs no chain, but must have the right name.
             Err(_) if self.listed.contains(certificate) => {
                 verify_server_name(&ParsedCertificate::try_from(certificate)?, name)?;
                 Ok(ServerCertVerified::assertion())

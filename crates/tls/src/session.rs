@@ -1,7 +1,7 @@
-//! One connection's TLS over the unbuffered interface of `rustls`, for both sides.
+//! A TLS session of either side, over the unbuffered interface of `rustls`.
 //!
-//! Only incomplete input is kept: the start of a record or of a handshake message. All other bytes go straight between
-//! the caller's buffers.
+//! Only incomplete input is stored: the start of a record or of a handshake message. All other bytes go directly from
+//! one of the caller's buffers to the other.
 
 use std::mem;
 
@@ -15,36 +15,37 @@ use rustls::{CommonState, Error, ProtocolVersion};
 use crate::byte_queue::ByteQueue;
 use crate::decryption;
 use crate::failure::{TlsFailure, TlsFault};
-use crate::records::{FULL_LEN, RecordParser};
+use crate::records::{FULL_LEN, RecordSizer};
 
-/// The largest overhead of a record on the wire: header, explicit nonce, type, tag.
+/// The largest overhead of a record: header, explicit nonce, type, tag.
 pub const RECORD_OVERHEAD_MAX: usize = 5 + 8 + 1 + 16;
 /// Bytes of a record's header.
 pub(crate) const HEADER_LEN: usize = 5;
 
-/// The result of received bytes.
+/// The state changes that received bytes caused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ReceiveProgress {
-    /// These bytes completed the handshake: names and protocols are known, and bytes can be encrypted.
+    /// These bytes completed the handshake: the negotiated values are known, and the application's bytes can be
+    /// encrypted.
     pub established: bool,
     /// The peer sent close_notify. This side may still send.
     pub closed: bool,
 }
 
-/// The meaning of the end of the peer's bytes.
+/// How the peer ended its data, once the TCP connection has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PeerClose {
     /// The peer sent close_notify: all of its bytes have arrived.
     Cleanly,
-    /// No close_notify: bytes may be missing, so content that is delimited by the end must not be taken for complete.
+    /// No close_notify: bytes may be missing, so content that is delimited by the end of the connection is incomplete.
     Truncated,
     /// The handshake was not complete.
     InHandshake,
 }
 
-/// A connection of `rustls`, of either side.
+/// A `rustls` connection of either side.
 pub(crate) trait SessionSide {
-    /// The side's data in `rustls`.
+    /// The side's type parameter in `rustls`.
     type Data;
 
     /// See [`UnbufferedStatus`].
@@ -78,17 +79,17 @@ impl SessionSide for UnbufferedClientConnection {
     }
 }
 
-/// One side of a connection.
+/// The session of one connection.
 pub(crate) struct RustlsSession<S> {
     connection: S,
-    /// Incomplete input. Holds no allocation while empty.
+    /// Incomplete input. Unallocated while empty.
     pending: Vec<u8>,
-    /// During the handshake: bytes of whole records at the front of `pending`, with a message that continues in the
-    /// next record.
+    /// During the handshake: the length of the complete records at the front of `pending`. Their handshake message
+    /// continues in the next record.
     complete_len: usize,
-    /// A TLS 1.3 server has sent its first flight: the client's records must be encrypted.
+    /// A TLS 1.3 server has sent its first flight: from now on, the client's records must be encrypted.
     has_key: bool,
-    records: RecordParser,
+    records: RecordSizer,
     established: bool,
     /// The peer sent close_notify.
     closed: bool,
@@ -101,18 +102,18 @@ struct OutputSinks<'a> {
     wire: &'a mut Vec<u8>,
 }
 
-/// The part of the input that `rustls` gets.
+/// The part of the input that `rustls` processes next.
 struct InputWindow {
-    /// The start of the window; earlier bytes are consumed.
+    /// The start of the window; earlier bytes have been consumed.
     used: usize,
-    /// The end of the whole records that `rustls` has processed.
+    /// The end of the complete records that `rustls` has already seen.
     complete: usize,
     end: usize,
-    /// The error in the header of the record at `complete`.
+    /// The error in the header of the record at `complete`; the record is rejected with it.
     refusal: Option<Error>,
 }
 
-/// The action after a state of `rustls`.
+/// The next action after `rustls` returned a state.
 enum SessionStep {
     Again,
     Enough,
@@ -126,7 +127,7 @@ impl<S: SessionSide> RustlsSession<S> {
             pending: Vec::new(),
             complete_len: 0,
             has_key: false,
-            records: RecordParser::default(),
+            records: RecordSizer::default(),
             established: false,
             closed: false,
             failed: false,
@@ -137,12 +138,12 @@ impl<S: SessionSide> RustlsSession<S> {
         &self.connection
     }
 
-    /// Whether the handshake is over.
+    /// Whether the handshake is complete.
     pub fn is_established(&self) -> bool {
         self.established
     }
 
-    /// Processes received bytes. `wire` is used as scratch memory. See `TlsServer::receive`.
+    /// Processes received bytes; decrypts in place, in `wire`. See `TlsServer::receive`.
     pub fn receive(
         &mut self,
         wire: &mut [u8],
@@ -155,9 +156,9 @@ impl<S: SessionSide> RustlsSession<S> {
             wire: to_send,
         };
         if !self.failed && !self.closed {
-            self.take(wire, &mut sinks)?;
+            self.consume(wire, &mut sinks)?;
         }
-        // An idle half-closed connection keeps no buffer.
+        // A half-closed connection keeps no buffer.
         if self.closed {
             self.pending = Vec::new();
         }
@@ -167,14 +168,14 @@ impl<S: SessionSide> RustlsSession<S> {
         })
     }
 
-    /// Completes pending input first, with as few bytes as possible; the rest is decrypted in place.
-    fn take(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<(), TlsFailure> {
+    /// Completes the pending input first, with as few bytes as possible; the rest of `wire` is decrypted in place.
+    fn consume(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<(), TlsFailure> {
         let mut rest = wire;
         while !self.pending.is_empty() && !rest.is_empty() {
             let (now, remaining) =
                 rest.split_at_mut(missing_len(&self.pending[self.complete_len..]).min(rest.len()));
             rest = remaining;
-            // Only up to the end of the pending record is copied.
+            // Only the bytes up to the end of the pending record are copied.
             let mut pending = mem::take(&mut self.pending);
             pending.extend_from_slice(now);
             let used = self.drive(&mut pending, sinks)?;
@@ -184,22 +185,22 @@ impl<S: SessionSide> RustlsSession<S> {
             }
         }
         if !rest.is_empty() {
-            // The incomplete rest is kept until its remainder arrives.
+            // An incomplete record at the end is stored until the rest of it arrives.
             let used = self.drive(rest, sinks)?;
             self.pending = rest[used..].to_vec();
         }
         Ok(())
     }
 
-    /// Lets `rustls` process these bytes, of which it has seen the first `complete_len`. Returns the number of consumed
-    /// bytes.
+    /// Runs `rustls` on `wire`, of which it has already seen the first `complete_len` bytes. Returns the number of
+    /// consumed bytes.
     fn drive(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) -> Result<usize, TlsFailure> {
         let complete_len = mem::take(&mut self.complete_len);
         let mut window = self.window(wire, 0, complete_len);
         loop {
             match self.process(wire, &mut window, sinks) {
                 SessionStep::Again => {}
-                // `rustls` needs more input: the next record, or the caller's.
+                // `rustls` needs more input: the next record, or bytes that have not arrived.
                 SessionStep::Enough => {
                     self.established |= !self.connection.common().is_handshaking();
                     if window.end == wire.len() {
@@ -209,7 +210,7 @@ impl<S: SessionSide> RustlsSession<S> {
                 }
                 SessionStep::Failed(error) => {
                     self.failed = true;
-                    // The peer learns the reason by an alert.
+                    // An alert tells the peer the reason.
                     if !self.ends_silently(&error) {
                         self.send_alert(&mut wire[window.used..], sinks);
                     }
@@ -224,11 +225,11 @@ impl<S: SessionSide> RustlsSession<S> {
         Ok(window.used)
     }
 
-    /// The next input for `rustls`: one record at a time during the handshake, to know which one fails decryption;
-    /// later all.
+    /// The next input for `rustls`: during the handshake one record at a time, to know which record fails decryption;
+    /// afterwards all input.
     fn window(&self, wire: &[u8], used: usize, complete: usize) -> InputWindow {
         let next = record_end(wire, complete).filter(|_| !self.established);
-        // Within a handshake message `rustls` itself refuses plaintext records.
+        // In the middle of a handshake message, `rustls` itself rejects plaintext records.
         let is_checked = self.has_key && !self.established && used == complete;
         let header = wire[complete..].first_chunk().filter(|_| is_checked);
         InputWindow {
@@ -239,7 +240,7 @@ impl<S: SessionSide> RustlsSession<S> {
         }
     }
 
-    /// Lets `rustls` take one step with the window.
+    /// Calls `rustls` once with the window.
     fn process(
         &mut self,
         wire: &mut [u8],
@@ -265,21 +266,22 @@ impl<S: SessionSide> RustlsSession<S> {
         };
         self.has_key |= events.has_key;
         window.used = match events.has_failed {
-            // Trial decryption: the failed record, the only one in the window, is skipped.
+            // Trial decryption: the record that failed, the only one in the window, is skipped.
             true => window.end,
             false => window.used + status.discard,
         };
         step
     }
 
-    /// Whether an error gets no alert: TLS 1.3 alerts except user_canceled and close_notify are errors of any level
-    /// (RFC 8446, section 6), and alerts are not answered. `rustls` would answer the warning level with decode_error.
+    /// Whether no alert is sent for an error: in TLS 1.3, received alerts other than user_canceled and close_notify are
+    /// errors at any level (RFC 8446, section 6), and alerts are not answered. `rustls` would answer one at warning
+    /// level with decode_error.
     fn ends_silently(&self, error: &Error) -> bool {
         let version = self.connection.common().protocol_version();
         version == Some(ProtocolVersion::TLSv1_3) && matches!(error, Error::AlertReceived(_))
     }
 
-    /// Appends the alerts of `rustls` after an error. The connection must not be used for anything else afterwards.
+    /// Appends the alert that `rustls` has queued for an error. The session must not be used afterwards.
     fn send_alert(&mut self, wire: &mut [u8], sinks: &mut OutputSinks<'_>) {
         while self.connection.common().wants_write() {
             let Ok(ConnectionState::EncodeTlsData(mut data)) = self.connection.process(wire).state
@@ -292,7 +294,7 @@ impl<S: SessionSide> RustlsSession<S> {
         }
     }
 
-    /// Appends the bytes that are sent before any input: a client's ClientHello.
+    /// Appends the bytes that are sent before any input arrives: a client's ClientHello.
     pub fn start(&mut self, to_send: &mut Vec<u8>) -> Result<(), TlsFailure> {
         let plain = &mut Vec::new();
         self.drive(
@@ -305,14 +307,14 @@ impl<S: SessionSide> RustlsSession<S> {
         .map(|_| ())
     }
 
-    /// Encrypts pieces, in order. See `TlsServer::encrypt`.
+    /// Encrypts `pieces`, in order. See `TlsServer::encrypt`.
     pub fn encrypt(
         &mut self,
         pieces: &[&[u8]],
         to_send: &mut Vec<u8>,
         now_ms: u64,
     ) -> Result<(), TlsFailure> {
-        let small = self.records.begin(now_ms);
+        let small = self.records.record_send(now_ms);
         self.when_writable(to_send, |writer, to_send| {
             seal_all(writer, pieces, to_send, small)
         })
@@ -327,7 +329,7 @@ impl<S: SessionSide> RustlsSession<S> {
         })
     }
 
-    /// The meaning of the end of the peer's bytes.
+    /// See `TlsServer::peer_close`.
     pub fn peer_close(&self) -> PeerClose {
         match (self.closed, self.established) {
             (true, _) => PeerClose::Cleanly,
@@ -336,8 +338,8 @@ impl<S: SessionSide> RustlsSession<S> {
         }
     }
 
-    /// Calls `write` in the only state in which `rustls` accepts output. `rustls` needs the pending input again, since
-    /// it keeps positions in it.
+    /// Brings `rustls` to the only state in which it accepts output, and calls `write`. `rustls` gets the pending input
+    /// again, since it refers to positions in it.
     fn when_writable(
         &mut self,
         to_send: &mut Vec<u8>,
@@ -360,8 +362,8 @@ impl<S: SessionSide> RustlsSession<S> {
         }
     }
 
-    /// Returns the connection, its incomplete input and its record sizes.
-    pub fn into_parts(self) -> Result<(S, Vec<u8>, RecordParser), TlsFailure> {
+    /// Returns the connection, its incomplete input, and the state of record sizing.
+    pub fn into_parts(self) -> Result<(S, Vec<u8>, RecordSizer), TlsFailure> {
         if !self.established || self.failed || self.closed {
             return Err(TlsFault::NotReady.into());
         }
@@ -377,8 +379,8 @@ fn record_end(wire: &[u8], start: usize) -> Option<usize> {
     (len <= rest.len()).then_some(start + len)
 }
 
-/// Bytes that complete the pending input: a header, then its record. Unlimited if the record is complete and its
-/// handshake message continues.
+/// The number of bytes that complete the pending input: first its header, then its record. Unlimited if the record is
+/// complete and its handshake message continues in the next one.
 pub(crate) fn missing_len(pending: &[u8]) -> usize {
     let Some(header) = pending.first_chunk::<HEADER_LEN>() else {
         return HEADER_LEN - pending.len();
@@ -409,7 +411,7 @@ fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut OutputSinks<'_>) -> Se
             data.done();
             SessionStep::Again
         }
-        // Early data is never offered, so none is accepted.
+        // Any other state. Early data is never offered, so none arrives.
         _ => SessionStep::Enough,
     }
 }
@@ -417,7 +419,7 @@ fn step<D>(state: ConnectionState<'_, '_, D>, sinks: &mut OutputSinks<'_>) -> Se
 fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(), Error> {
     let start = to_send.len();
     let needed_len = match data.encode(&mut []) {
-        // rustls reports the size only as the error of an empty buffer.
+        // `rustls` reports the required size only as an error for a buffer that is too small.
         Err(EncodeError::InsufficientSize(size)) => size.required_size,
         _ => return Err(Error::General("an empty record".into())),
     };
@@ -428,7 +430,7 @@ fn encode<D>(data: &mut EncodeTlsData<'_, D>, to_send: &mut Vec<u8>) -> Result<(
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// Calls `write` with room at the end of `to_send`, and again with more if it needs more.
+/// Calls `write` with `room_len` bytes at the end of `to_send`; if it needs more, calls it again with more.
 fn with_room(
     to_send: &mut Vec<u8>,
     room_len: usize,
@@ -447,7 +449,7 @@ fn with_room(
                 room_len = size.required_size;
             }
             Err(_) => {
-                // No part of a record may be sent.
+                // A partial record must not be sent.
                 to_send.truncate(start);
                 return Err(TlsFault::Exhausted.into());
             }
@@ -465,10 +467,10 @@ fn seal_all<D>(
     let mut gathered = Vec::new();
     let mut pieces = ByteQueue::new(pieces);
     let mut small = small;
-    // One reservation for all records: memory grows at most once.
+    // One reservation for all records, so that `to_send` is reallocated at most once.
     to_send.reserve(remaining + (remaining / FULL_LEN + 2) * RECORD_OVERHEAD_MAX);
     while remaining > 0 {
-        let len = RecordParser::len(mem::take(&mut small), remaining);
+        let len = RecordSizer::len(mem::take(&mut small), remaining);
         let plain = pieces.take(len, &mut gathered);
         with_room(to_send, len + RECORD_OVERHEAD_MAX, |room| {
             writer.encrypt(plain, room)

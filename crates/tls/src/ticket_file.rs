@@ -1,7 +1,8 @@
-//! The ticket keys in a file, which outlives a process and can be shared by several.
+//! The file of the ticket keys. It survives restarts and can be shared by several processes.
 //!
-//! The file holds the secret of the period in which it was last written. It is rewritten in each period, so that a
-//! stolen file can't open old tickets. It stays open: a server that dropped root can still write it.
+//! The file holds the secret of the period in which it was last written. It is rewritten in every period, so that a
+//! stolen file can't decrypt older tickets. The file stays open, so that the server can write it after dropping root
+//! privileges.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, Read, Seek};
@@ -13,36 +14,36 @@ use zeroize::Zeroizing;
 
 use crate::ticket_keys::TicketKeys;
 
-/// The open file of the ticket keys, for the life of the process.
+/// The file of the ticket keys, open for the life of the process.
 #[derive(Debug)]
 pub struct TicketFile {
     file: File,
-    /// The last period that this process tried to write.
+    /// The last period for which this process tried to write the file.
     period: AtomicU64,
 }
 
 impl TicketFile {
-    /// Opens a file for [`TicketFile::read`]; creates it, for its owner only, if it is missing.
+    /// Opens a file for [`TicketFile::read`]; creates it with mode 0600 if it is missing.
     ///
     /// # Errors
-    /// As of open(2).
+    /// Those of open(2).
     pub fn open(path: &Path) -> io::Result<File> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).mode(0o600);
         options.open(path)
     }
 
-    /// Reads the keys of a file that is open for reading and writing. An empty file gets new keys with periods of
-    /// `period_s`. May block.
+    /// Reads the keys from a file that is open for reading and writing. If the file is empty, creates keys with periods
+    /// of `period_s` and writes them. May block.
     ///
     /// # Errors
-    /// Other users may access the file, its content is something else, or reading, locking or writing fails.
+    /// Other users may access the file, its content is not ticket keys, or reading, locking or writing fails.
     pub fn read(
         file: File,
         period_s: u32,
         unix_s: u64,
     ) -> Result<(TicketFile, TicketKeys), String> {
-        // The lock covers reading and creating: two processes that start at once must agree on one secret.
+        // The lock covers reading and creating: two processes that start at the same time must agree on one secret.
         file.lock().map_err(|error| error.to_string())?;
         let keys = TicketFile::read_or_create(&file, period_s, unix_s);
         let _ = file.unlock();
@@ -51,10 +52,10 @@ impl TicketFile {
         Ok((TicketFile { file, period }, keys))
     }
 
-    /// Checks, without changing it, whether [`TicketFile::read`] would accept an existing file. May block.
+    /// Checks whether [`TicketFile::read`] would accept an existing file, without changing it. May block.
     ///
     /// # Errors
-    /// As of [`TicketFile::read`], and of open(2).
+    /// Those of [`TicketFile::read`] and open(2).
     pub fn check(path: &Path) -> Result<(), String> {
         let file = File::open(path).map_err(|error| error.to_string())?;
         read_keys(&file).map(drop)
@@ -69,12 +70,12 @@ impl TicketFile {
         Ok(keys)
     }
 
-    /// Writes the keys if their period is later than the file's. May block.
+    /// Writes the keys if their period is later than that in the file. May block.
     ///
     /// # Errors
-    /// Locking or writing failed. It is retried in the next period; until then the old file remains valid.
+    /// Locking or writing failed. The next period retries; until then the old file remains valid.
     pub fn store(&self, keys: &TicketKeys) -> io::Result<()> {
-        // One thread of the process writes each period.
+        // Only one thread of this process writes in each period.
         if keys.period() <= self.period.fetch_max(keys.period(), Ordering::Relaxed) {
             return Ok(());
         }
@@ -84,10 +85,10 @@ impl TicketFile {
         stored
     }
 
-    /// Writes under the lock, unless another process has written a later period.
+    /// Writes while holding the lock, unless the file has a later period.
     fn store_locked(&self, keys: &TicketKeys) -> io::Result<()> {
         let stored = TicketKeys::from_bytes(&read(&self.file)?);
-        // Another process may have written a newer period already.
+        // Another process may have written a later period already.
         if stored.is_none_or(|stored| stored.period() < keys.period()) {
             write(&self.file, keys)?;
         }
@@ -119,12 +120,12 @@ fn read(file: &File) -> io::Result<Zeroizing<Vec<u8>>> {
     let mut bytes = Zeroizing::new(Vec::with_capacity(256));
     let mut file = file;
     file.rewind()?;
-    // A longer file has no keys; the bound keeps a wrong path from filling memory.
+    // A longer file cannot hold keys; the limit protects memory if the path is wrong.
     file.take(256).read_to_end(&mut bytes)?;
     Ok(bytes)
 }
 
-/// Writes in place, since the folder may not be writable: less than a sector, in one write.
+/// Writes in place, since the folder may not be writable: less than a sector, in a single write.
 fn write(file: &File, keys: &TicketKeys) -> io::Result<()> {
     file.write_all_at(&Zeroizing::new(keys.to_bytes()), 0)?;
     file.sync_all()
@@ -138,15 +139,15 @@ mod tests {
 
     const HOUR_S: u32 = 3600;
 
-    /// A path in a temporary folder, which is removed on drop.
-    struct Place(PathBuf);
+    /// A temporary folder, removed on drop.
+    struct TestFolder(PathBuf);
 
-    impl Place {
-        fn new(name: &str) -> Place {
+    impl TestFolder {
+        fn new(name: &str) -> TestFolder {
             let name = format!("lowroad-ticket-file-{name}-{}", std::process::id());
             let folder = std::env::temp_dir().join(name);
             fs::create_dir_all(&folder).unwrap();
-            Place(folder)
+            TestFolder(folder)
         }
 
         fn file(&self) -> PathBuf {
@@ -158,49 +159,52 @@ mod tests {
         }
     }
 
-    impl Drop for Place {
+    impl Drop for TestFolder {
         fn drop(&mut self) {
             let _ = fs::remove_dir_all(&self.0);
         }
     }
 
     #[test]
-    fn it_is_made_for_its_owner_only_and_found_again() {
-        let place = Place::new("made");
-        let (_file, ours) = place.open(7200).unwrap();
-        let (_again, theirs) = place.open(9000).unwrap();
-        assert_eq!(ours.to_bytes(), theirs.to_bytes());
-        let mode = fs::metadata(place.file()).unwrap().permissions().mode();
+    fn file_is_created_with_mode_0600_and_reread() {
+        let test_folder = TestFolder::new("made");
+        let (_file, first_keys) = test_folder.open(7200).unwrap();
+        let (_again, second_keys) = test_folder.open(9000).unwrap();
+        assert_eq!(first_keys.to_bytes(), second_keys.to_bytes());
+        let mode = fs::metadata(test_folder.file())
+            .unwrap()
+            .permissions()
+            .mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 
     #[test]
-    fn it_goes_on_with_the_periods_and_never_back() {
-        let place = Place::new("periods");
-        let (fast, mut later) = place.open(7200).unwrap();
-        let (slow, mut now) = place.open(7200).unwrap();
-        let made = fs::read(place.file()).unwrap();
+    fn store_writes_later_periods_only() {
+        let test_folder = TestFolder::new("periods");
+        let (fast, mut later) = test_folder.open(7200).unwrap();
+        let (slow, mut now) = test_folder.open(7200).unwrap();
+        let created = fs::read(test_folder.file()).unwrap();
         fast.store(&later).unwrap();
-        assert_eq!(fs::read(place.file()).unwrap(), made);
+        assert_eq!(fs::read(test_folder.file()).unwrap(), created);
         later.advance(4 * 3600).unwrap();
         fast.store(&later).unwrap();
         now.advance(3 * 3600).unwrap();
         slow.store(&now).unwrap();
-        assert_eq!(fs::read(place.file()).unwrap(), later.to_bytes());
-        let (_after, mut found) = place.open(0).unwrap();
+        assert_eq!(fs::read(test_folder.file()).unwrap(), later.to_bytes());
+        let (_after, mut found) = test_folder.open(0).unwrap();
         found.advance(4 * 3600).unwrap();
         assert_eq!(found.to_bytes(), later.to_bytes());
     }
 
     #[test]
-    fn what_others_may_read_or_is_something_else_is_refused() {
-        let place = Place::new("refused");
-        fs::write(place.file(), "hello").unwrap();
-        fs::set_permissions(place.file(), fs::Permissions::from_mode(0o640)).unwrap();
-        assert!(place.open(0).unwrap_err().contains("chmod 600"));
-        fs::set_permissions(place.file(), fs::Permissions::from_mode(0o600)).unwrap();
-        assert!(place.open(0).unwrap_err().contains("no ticket keys"));
-        assert_eq!(fs::read(place.file()).unwrap(), b"hello");
-        assert!(TicketFile::open(&place.0).is_err());
+    fn wrong_mode_or_content_is_refused() {
+        let test_folder = TestFolder::new("refused");
+        fs::write(test_folder.file(), "hello").unwrap();
+        fs::set_permissions(test_folder.file(), fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(test_folder.open(0).unwrap_err().contains("chmod 600"));
+        fs::set_permissions(test_folder.file(), fs::Permissions::from_mode(0o600)).unwrap();
+        assert!(test_folder.open(0).unwrap_err().contains("no ticket keys"));
+        assert_eq!(fs::read(test_folder.file()).unwrap(), b"hello");
+        assert!(TicketFile::open(&test_folder.0).is_err());
     }
 }

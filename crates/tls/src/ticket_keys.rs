@@ -1,23 +1,24 @@
-//! The keys of session tickets, derived from one secret and the time: processes that share the secret have the same
-//! keys at the same time, without communicating.
+//! The keys of session tickets, derived from a secret and the time: processes that share the secret have the same keys
+//! at the same time, without communicating.
 //!
-//! Key ratchet: time is cut into periods. Each period has a secret, from which its key and the next period's secret are
-//! derived. The derivation is one-way: with today's secret, tickets of the day before yesterday stay closed. Three
-//! keys are in use: the current one encrypts and decrypts, the previous one decrypts older tickets, the next one
-//! decrypts tickets of processes with faster clocks.
+//! Key ratchet: time is divided into periods. Each period has a secret, from which its ticket key and the next period's
+//! secret are derived. The derivation is one-way: a secret does not reveal the keys of earlier periods. Three keys are
+//! in use: the current one encrypts and decrypts; the previous one decrypts older tickets; the next one decrypts
+//! tickets from processes whose clocks are ahead.
 
 use aws_lc_rs::hmac;
 use aws_lc_rs::rand;
 use rustls::Error;
 use zeroize::Zeroize;
 
-/// The longest period of a key.
+/// The longest period.
 pub const PERIOD_S_MAX: u32 = 12 * 3600;
-/// After a jump of more periods the clock was set: new keys cost less than deriving all of them.
+/// If the clock has advanced by more periods than this, new keys are created: deriving all of the keys in between would
+/// cost more.
 const PERIODS_AT_ONCE_MAX: u64 = 10_000;
-/// The version of the serialized form.
+/// The version of the serialized format.
 const VERSION: u8 = 1;
-const HANDED_OVER_LEN: usize = 1 + 4 + 8 + 1 + 32 + 32;
+const SERIALIZED_LEN: usize = 1 + 4 + 8 + 1 + 32 + 32;
 
 /// Bytes of a secret.
 pub(crate) type SecretBytes = [u8; 32];
@@ -26,18 +27,18 @@ pub(crate) type SecretBytes = [u8; 32];
 #[derive(Clone)]
 pub struct TicketKeys {
     period_s: u32,
-    /// The number of the period that `secret` belongs to.
+    /// The period that `secret` belongs to.
     period: u64,
     secret: SecretBytes,
-    /// The key of the previous period; `None` after a start.
+    /// The key of the previous period; `None` until the first period has ended.
     previous: Option<SecretBytes>,
 }
 
 impl TicketKeys {
-    /// New keys that encrypt for `period_s` each, at most [`PERIOD_S_MAX`].
+    /// Creates keys that each encrypt for `period_s`, at most [`PERIOD_S_MAX`].
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system has no random bytes.
     pub fn new(period_s: u32, unix_s: u64) -> Result<TicketKeys, Error> {
         // A period of 0 would divide by zero.
         let period_s = period_s.clamp(1, PERIOD_S_MAX);
@@ -54,7 +55,7 @@ impl TicketKeys {
         self.period_s
     }
 
-    /// The number of the period at a time.
+    /// The period at a time.
     pub(crate) fn period_at(&self, unix_s: u64) -> u64 {
         unix_s / u64::from(self.period_s)
     }
@@ -64,19 +65,19 @@ impl TicketKeys {
         self.period
     }
 
-    /// Advances to the period of a time. A clock that goes backward changes nothing.
+    /// Advances to the period of `unix_s`. If the clock was set back, nothing changes.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system has no random bytes.
     pub fn advance(&mut self, unix_s: u64) -> Result<(), Error> {
         let now = self.period_at(unix_s);
-        // After a long pause new keys cost less than the steps of the ratchet; all tickets have expired anyway.
+        // After a long pause, all tickets have expired, and new keys cost less than many steps of the ratchet.
         if now.saturating_sub(self.period) > PERIODS_AT_ONCE_MAX {
             *self = TicketKeys::new(self.period_s, unix_s)?;
         }
-        // Each step of the ratchet needs the secret before it.
+        // Each step of the ratchet derives a secret from the previous one.
         while self.period < now {
-            // Overwritten in memory, so that a dump shows no expired keys.
+            // Erased, so that a memory dump contains no expired keys.
             self.previous.zeroize();
             self.previous = Some(ticket_key(&self.secret));
             let mut next = next_secret(&self.secret);
@@ -87,15 +88,15 @@ impl TicketKeys {
         Ok(())
     }
 
-    /// The keys in use: current, previous, next.
+    /// The keys in use: current, previous and next.
     pub(crate) fn keys(&self) -> [Option<SecretBytes>; 3] {
         let next = ticket_key(&next_secret(&self.secret));
         [Some(ticket_key(&self.secret)), self.previous, Some(next)]
     }
 
-    /// The serialized form, for another process; secret.
+    /// The serialized form, for another process; contains the secret.
     pub fn to_bytes(&self) -> Vec<u8> {
-        let mut bytes = Vec::with_capacity(HANDED_OVER_LEN);
+        let mut bytes = Vec::with_capacity(SERIALIZED_LEN);
         bytes.push(VERSION);
         bytes.extend_from_slice(&self.period_s.to_be_bytes());
         bytes.extend_from_slice(&self.period.to_be_bytes());
@@ -105,9 +106,9 @@ impl TicketKeys {
         bytes
     }
 
-    /// Parses the serialized form. `None`: invalid, or of another version.
+    /// Parses the serialized form. `None`: invalid or of another version.
     pub fn from_bytes(bytes: &[u8]) -> Option<TicketKeys> {
-        let bytes: &[u8; HANDED_OVER_LEN] = bytes.try_into().ok()?;
+        let bytes: &[u8; SERIALIZED_LEN] = bytes.try_into().ok()?;
         let [version, rest @ ..] = bytes;
         let (period_s, rest) = rest.split_first_chunk()?;
         let (period, rest) = rest.split_first_chunk()?;
@@ -162,9 +163,9 @@ fn ticket_key(secret: &SecretBytes) -> SecretBytes {
     derived(secret, b"lowroad ticket key")
 }
 
-/// The name of a key, which its tickets begin with.
+/// The name of a key; tickets begin with the name of their key.
 pub(crate) fn key_name(key: &SecretBytes) -> [u8; 8] {
-    // The name is sent in the clear, so it is derived one-way, too.
+    // The name is sent unencrypted, so it must not reveal the key.
     let mut name = [0; 8];
     name.copy_from_slice(&derived(key, b"lowroad ticket name")[..8]);
     name
@@ -177,7 +178,7 @@ mod tests {
     const DAY_S: u64 = 86_400;
 
     #[test]
-    fn whoever_has_them_has_the_same_at_the_same_time() {
+    fn processes_sharing_a_secret_derive_the_same_keys() {
         let mut ours = TicketKeys::new(3600, 10 * DAY_S).unwrap();
         let mut theirs = TicketKeys::from_bytes(&ours.to_bytes()).unwrap();
         assert_eq!(ours.keys(), theirs.keys());
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn the_next_key_becomes_the_current_one_and_then_the_previous_one() {
+    fn keys_rotate_from_next_to_current_to_previous() {
         let mut keys = TicketKeys::new(100, 1000).unwrap();
         let [current, previous, next] = keys.keys();
         assert_eq!(previous, None);
@@ -206,13 +207,13 @@ mod tests {
     }
 
     #[test]
-    fn no_key_seals_for_more_than_twelve_hours() {
+    fn period_is_clamped_to_12_hours() {
         assert_eq!(TicketKeys::new(u32::MAX, 0).unwrap().period_s(), 43_200);
         assert_eq!(TicketKeys::new(0, 0).unwrap().period_s(), 1);
     }
 
     #[test]
-    fn a_clock_that_was_set_far_ahead_costs_nothing() {
+    fn clock_jump_far_ahead_creates_new_keys() {
         let mut keys = TicketKeys::new(1, 0).unwrap();
         keys.advance(1 << 60).unwrap();
         assert_eq!(keys.period(), 1 << 60);
@@ -220,15 +221,15 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_hand_over_is_refused() {
+    fn malformed_serialized_keys_are_rejected() {
         let good = TicketKeys::new(60, 60).unwrap().to_bytes();
         assert!(TicketKeys::from_bytes(&good).is_some());
         assert!(TicketKeys::from_bytes(&good[1..]).is_none());
         assert!(TicketKeys::from_bytes(&[]).is_none());
-        for (place, value) in [(0, 2), (1, 0xff), (13, 2)] {
+        for (offset, value) in [(0, 2), (1, 0xff), (13, 2)] {
             let mut bad = good.clone();
-            bad[place] = value;
-            assert!(TicketKeys::from_bytes(&bad).is_none(), "{place}");
+            bad[offset] = value;
+            assert!(TicketKeys::from_bytes(&bad).is_none(), "{offset}");
         }
         let mut no_period = good;
         no_period[1..5].fill(0);

@@ -1,8 +1,9 @@
-//! Stateless resumption (RFC 5077, RFC 8446): a session is encrypted into a ticket, which the client stores and shows
-//! again.
+//! Stateless session resumption (RFC 5077, RFC 8446): a session is encrypted into a ticket, which the client stores and
+//! presents in a later handshake.
 //!
-//! A ticket is the name of its key, a nonce, and the ciphertext. AES-256-GCM-SIV allows random nonces without a limit
-//! that matters. The rules of client verification are authenticated data: a ticket from other rules is rejected.
+//! A ticket consists of the name of its key, a nonce, and the ciphertext. AES-256-GCM-SIV permits random nonces without
+//! a practical limit. The rules of client verification are authenticated data, so a ticket issued under other rules is
+//! rejected.
 
 use std::fmt;
 use std::sync::{Arc, PoisonError, RwLock};
@@ -27,7 +28,7 @@ struct TicketState {
     ring: RwLock<KeyRing>,
 }
 
-/// The keys in use.
+/// The ticket keys in use.
 struct KeyRing {
     keys: TicketKeys,
     current: TicketKey,
@@ -40,22 +41,22 @@ struct TicketKey {
 }
 
 impl TicketService {
-    /// A service with new keys or those of another process.
+    /// Creates a service with new keys or with those of another process.
     ///
     /// # Errors
-    /// The system has no randomness.
+    /// The system has no random bytes.
     pub fn new(mut keys: TicketKeys, clock: TlsClock) -> Result<TicketService, Error> {
         keys.advance(clock.unix_s())?;
         let ring = RwLock::new(KeyRing::new(keys)?);
         Ok(TicketService(Arc::new(TicketState { clock, ring })))
     }
 
-    /// The keys, for another process: see [`TicketKeys::to_bytes`].
+    /// The keys, for another process; see [`TicketKeys::to_bytes`].
     pub fn keys(&self) -> TicketKeys {
         self.with_ring(|ring| ring.keys.clone())
     }
 
-    /// A ticketer for listeners that verify their clients by `rules`.
+    /// A ticketer for listeners that verify clients by `rules`.
     pub(crate) fn with_rules(&self, rules: Vec<u8>) -> Arc<dyn ProducesTickets> {
         Arc::new(ListenerTicketer {
             tickets: self.clone(),
@@ -66,14 +67,14 @@ impl TicketService {
     fn with_ring<T>(&self, use_ring: impl FnOnce(&KeyRing) -> T) -> T {
         let unix_s = self.0.clock.unix_s();
         let ring = self.0.ring.read().unwrap_or_else(PoisonError::into_inner);
-        // The usual case needs a read lock only.
+        // Usually the period has not changed, and a read lock suffices.
         if ring.keys.period_at(unix_s) <= ring.keys.period() {
             return use_ring(&ring);
         }
-        // Another thread may have advanced the keys between the locks: `advance` then changes nothing.
+        // If another thread has advanced the keys between the two locks, `advance` changes nothing.
         drop(ring);
         let mut ring = self.0.ring.write().unwrap_or_else(PoisonError::into_inner);
-        // Without randomness the old keys stay in use; the next handshake retries.
+        // Without random bytes the old keys stay in use; the next handshake retries.
         if ring.keys.advance(unix_s).is_ok()
             && let Ok(new) = KeyRing::new(ring.keys.clone())
         {
@@ -102,7 +103,7 @@ impl KeyRing {
     fn find(&self, name: &[u8]) -> Option<&TicketKey> {
         let other_keys = self.other_keys.iter().flatten();
         std::iter::once(&self.current)
-            // An unknown key is no error: the client makes a full handshake.
+            // An unknown key is not an error: the client does a full handshake.
             .chain(other_keys)
             .find(|key| key.name == name)
     }
@@ -140,7 +141,7 @@ impl TicketKey {
     }
 }
 
-/// The ticketer of listeners with the same rules.
+/// The ticketer of listeners with the same client verification rules.
 #[derive(Debug)]
 struct ListenerTicketer {
     tickets: TicketService,
@@ -153,7 +154,7 @@ impl ProducesTickets for ListenerTicketer {
     }
 
     fn lifetime(&self) -> u32 {
-        // A ticket from the end of a period is accepted for one more period, and not for longer.
+        // A ticket from the end of a period is still accepted for exactly one more period.
         self.tickets.with_ring(|ring| ring.keys.period_s())
     }
 
@@ -179,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_ticket_is_opened_in_its_period_and_the_one_after() {
+    fn ticket_is_accepted_in_its_period_and_the_next() {
         let clock = TlsClock::new(1050);
         let ticketer = tickets(&clock).with_rules(Vec::new());
         let ticket = ticketer.encrypt(b"session").unwrap();
@@ -191,20 +192,27 @@ mod tests {
     }
 
     #[test]
-    fn another_process_opens_it_even_if_its_clock_is_slow() {
+    fn process_with_slower_clock_accepts_ticket() {
         let (fast, slow) = (TlsClock::new(1101), TlsClock::new(1099));
-        let ours = tickets(&slow);
-        let bytes = ours.keys().to_bytes();
-        let theirs = TicketService::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
-        let ticket = theirs.with_rules(Vec::new()).encrypt(b"session").unwrap();
+        let slow_service = tickets(&slow);
+        let bytes = slow_service.keys().to_bytes();
+        let fast_service =
+            TicketService::new(TicketKeys::from_bytes(&bytes).unwrap(), fast).unwrap();
+        let ticket = fast_service
+            .with_rules(Vec::new())
+            .encrypt(b"session")
+            .unwrap();
         assert_eq!(
-            ours.with_rules(Vec::new()).decrypt(&ticket).as_deref(),
+            slow_service
+                .with_rules(Vec::new())
+                .decrypt(&ticket)
+                .as_deref(),
             Some(&b"session"[..])
         );
     }
 
     #[test]
-    fn what_was_changed_or_made_under_other_rules_is_not_opened() {
+    fn ticket_modified_or_from_other_rules_is_rejected() {
         let clock = TlsClock::new(1000);
         let tickets = tickets(&clock);
         let ticketer = tickets.with_rules(b"rules".to_vec());
@@ -216,11 +224,11 @@ mod tests {
                 .decrypt(&ticket)
                 .is_none()
         );
-        for place in 0..ticket.len() {
+        for offset in 0..ticket.len() {
             let mut changed = ticket.clone();
-            changed[place] ^= 1;
-            assert!(ticketer.decrypt(&changed).is_none(), "{place}");
-            assert!(ticketer.decrypt(&ticket[..place]).is_none(), "{place}");
+            changed[offset] ^= 1;
+            assert!(ticketer.decrypt(&changed).is_none(), "{offset}");
+            assert!(ticketer.decrypt(&ticket[..offset]).is_none(), "{offset}");
         }
     }
 }

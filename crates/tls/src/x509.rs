@@ -1,4 +1,4 @@
-//! The fields of a certificate, for operators and programs. Verification is left to `webpki`.
+//! Parses certificates, for operators and handlers. Verification is left to `webpki`.
 
 use std::fmt::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -12,7 +12,7 @@ pub(crate) use name::common_name;
 pub use name::display as display_name;
 pub use time::display as display_time;
 
-/// The fields of a certificate that are used here.
+/// The fields of a certificate that this server uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct X509Certificate<'a> {
     /// The serial number.
@@ -21,26 +21,27 @@ pub struct X509Certificate<'a> {
     pub issuer: &'a [u8],
     /// The subject's name in DER; see [`display_name`].
     pub subject: &'a [u8],
-    /// The first second of validity, since 1970.
+    /// The first second of validity, in seconds since 1970.
     pub not_before_s: i64,
-    /// The last second of validity.
+    /// The last second of validity, in seconds since 1970.
     pub not_after_s: i64,
-    /// Algorithm and public key, in DER.
+    /// The public key with its algorithm, in DER.
     pub public_key: &'a [u8],
     /// The subject alternative names.
     pub names: Vec<AltName>,
-    /// Whether it may sign other certificates.
+    /// Whether the certificate may sign other certificates (CA flag).
     pub is_authority: bool,
-    /// The key of the issuer that signed it (RFC 5280, section 4.2.1.1).
+    /// The identifier of the issuer's key (RFC 5280, section 4.2.1.1).
     pub authority_key: Option<&'a [u8]>,
-    /// Whether it has the place of its issuer's certificate, as those of public authorities do.
-    pub names_issuer: bool,
+    /// Whether the certificate has the URL of its issuer's certificate (RFC 5280, section 4.2.2.1), as public
+    /// authorities require.
+    pub has_issuer_url: bool,
 }
 
 /// A subject alternative name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum AltName {
-    /// A host name, or a wildcard of one level: `*.example.org`.
+    /// A host name, or a wildcard: `*.example.org`.
     Dns(String),
     /// An email address.
     Email(String),
@@ -65,19 +66,19 @@ const SUBJECT_ALT_NAME: &[u8] = &[0x55, 0x1d, 0x11];
 const BASIC_CONSTRAINTS: &[u8] = &[0x55, 0x1d, 0x13];
 const AUTHORITY_KEY: &[u8] = &[0x55, 0x1d, 0x23];
 const AUTHORITY_INFORMATION: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x01, 0x01];
-/// In this extension, the access method of the issuer's certificate.
-const ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
+/// Within AUTHORITY_INFORMATION, the access method for the URL of the issuer's certificate (caIssuers).
+const CA_ISSUERS: &[u8] = &[0x2b, 0x06, 0x01, 0x05, 0x05, 0x07, 0x30, 0x02];
 
 impl<'a> X509Certificate<'a> {
     /// Parses a certificate (RFC 5280, section 4.1). `None`: it is malformed.
     pub fn parse(bytes: &'a [u8]) -> Option<X509Certificate<'a>> {
         let mut certificate = DerReader(bytes).expect(der::SEQUENCE)?.reader();
         let mut fields = certificate.expect(der::SEQUENCE)?.reader();
-        // Algorithm and signature are not used here, but must be present.
+        // The signature algorithm and the signature are not used here, but must be present.
         certificate.expect(der::SEQUENCE)?;
         certificate.expect(der::BIT_STRING)?;
 
-        // The version, which is absent in version 1.
+        // The version; absent in version 1.
         fields.optional(der::context(0, true));
         let serial = fields.expect(der::INTEGER)?.content;
         fields.expect(der::SEQUENCE)?;
@@ -95,9 +96,9 @@ impl<'a> X509Certificate<'a> {
             names: Vec::new(),
             is_authority: false,
             authority_key: None,
-            names_issuer: false,
+            has_issuer_url: false,
         };
-        // Two unique identifiers, which are not used in practice, may precede the extensions.
+        // Up to two unique identifiers, unused in practice, can precede the extensions.
         if let Some(extensions) = fields.find(|field| field.tag == der::context(3, true)) {
             for extension in extensions.reader().expect(der::SEQUENCE)?.reader() {
                 certificate.extend(extension)?;
@@ -109,7 +110,7 @@ impl<'a> X509Certificate<'a> {
     fn extend(&mut self, extension: DerElement<'a>) -> Option<()> {
         let mut fields = extension.reader();
         let id = fields.expect(der::OID)?.content;
-        // Whether the extension is critical does not matter here.
+        // The critical flag does not matter here.
         fields.optional(der::BOOLEAN);
         let mut value = DerReader(fields.expect(der::OCTET_STRING)?.content);
         if id == SUBJECT_ALT_NAME {
@@ -130,21 +131,21 @@ impl<'a> X509Certificate<'a> {
                 description
                     .reader()
                     .expect(der::OID)
-                    .is_some_and(|id| id.content == ISSUERS)
+                    .is_some_and(|id| id.content == CA_ISSUERS)
             };
-            self.names_issuer = descriptions.any(is_issuers);
+            self.has_issuer_url = descriptions.any(is_issuers);
         }
         Some(())
     }
 
-    /// Whether issuer and subject are the same name. The signature isn't checked.
+    /// Whether issuer and subject are the same name. The signature is not verified.
     pub fn is_self_issued(&self) -> bool {
         self.issuer == self.subject
     }
 
-    /// The serial number in hexadecimal digits, as OpenSSL writes it.
+    /// The serial number in hexadecimal digits, as OpenSSL prints it.
     pub fn serial_hex(&self) -> String {
-        // DER prepends a zero to numbers with the first bit set.
+        // DER prepends a zero byte if the first bit of the number is set.
         let digits = match self.serial {
             [0, rest @ ..] if !rest.is_empty() => rest,
             serial => serial,
@@ -153,21 +154,21 @@ impl<'a> X509Certificate<'a> {
     }
 }
 
-/// Reads a name; kinds without a use here are skipped.
+/// Parses a subject alternative name; `None` for types that this server does not use.
 fn alt_name(name: DerElement<'_>) -> Option<AltName> {
     const EMAIL: u8 = der::context(1, false);
     const DNS: u8 = der::context(2, false);
     const URI: u8 = der::context(6, false);
     const IP: u8 = der::context(7, false);
     let text = || {
-        // Control characters in names could forge lines of the log.
+        // Control characters in names could forge log lines.
         let text = std::str::from_utf8(name.content).ok()?;
         text.bytes()
             .all(|byte| byte.is_ascii_graphic())
             .then(|| text.to_owned())
     };
     match name.tag {
-        // Names of hosts are compared in lower case.
+        // Host names are compared in lower case.
         DNS => text().map(|name| AltName::Dns(name.to_ascii_lowercase())),
         EMAIL => text().map(AltName::Email),
         URI => text().map(AltName::Uri),

@@ -1,4 +1,4 @@
-//! The memory of an idle connection, counted by the allocator. Alone in its process, on one thread.
+//! The memory use of an idle connection, as counted by the allocator. A single test on one thread, in its own process.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicIsize, Ordering};
@@ -10,33 +10,34 @@ use lowroad_tls::{
     TlsServer, TlsServerSettings,
 };
 
-struct Counting;
+struct CountingAllocator;
 
-static TAKEN: AtomicIsize = AtomicIsize::new(0);
+static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
 
-// SAFETY: each call is passed to the system allocator unchanged; the counter has no influence on it.
-unsafe impl GlobalAlloc for Counting {
+// SAFETY: each function passes its arguments unchanged to the system allocator; the counter has no influence on the
+// result.
+unsafe impl GlobalAlloc for CountingAllocator {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        TAKEN.fetch_add(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller upholds the rules of `GlobalAlloc`, which are the system allocator's.
+        ALLOCATED.fetch_add(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller satisfies the contract of `GlobalAlloc`, which is that of the system allocator.
         unsafe { System.alloc(layout) }
     }
 
-    unsafe fn dealloc(&self, place: *mut u8, layout: Layout) {
-        TAKEN.fetch_sub(layout.size() as isize, Ordering::Relaxed);
-        // SAFETY: the caller upholds the rules of `GlobalAlloc`, which are the system allocator's.
-        unsafe { System.dealloc(place, layout) }
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        ALLOCATED.fetch_sub(layout.size() as isize, Ordering::Relaxed);
+        // SAFETY: the caller satisfies the contract of `GlobalAlloc`, which is that of the system allocator.
+        unsafe { System.dealloc(pointer, layout) }
     }
 }
 
 #[global_allocator]
-static COUNTING: Counting = Counting;
+static COUNTING: CountingAllocator = CountingAllocator;
 
 const NOW_S: u64 = 1_795_473_525;
-/// The limit for an idle connection, without the C allocations of its keys (below).
+/// The limit for an idle connection, without the allocations of aws-lc for its keys (see below).
 const IDLE_MAX: isize = 4096;
 
-fn talk(server: &mut TlsServer, client: &mut TlsClient, mut to_server: Vec<u8>) {
+fn exchange_bytes(server: &mut TlsServer, client: &mut TlsClient, mut to_server: Vec<u8>) {
     let (mut plain, mut to_client) = (Vec::new(), Vec::new());
     for _ in 0..4 {
         let done = server.receive(&mut to_server, &mut plain, &mut to_client);
@@ -48,15 +49,15 @@ fn talk(server: &mut TlsServer, client: &mut TlsClient, mut to_server: Vec<u8>) 
     }
 }
 
-/// Resident bytes of the process, which include the allocations of aws-lc.
-fn in_use() -> usize {
+/// The resident memory of the process in bytes, including allocations of aws-lc.
+fn resident_bytes() -> usize {
     let status = std::fs::read_to_string("/proc/self/statm").expect("procfs");
     let pages = status.split(' ').nth(1).expect("resident pages");
     pages.parse::<usize>().expect("a number") * 4096
 }
 
 #[test]
-fn an_idle_connection_keeps_no_buffers() {
+fn idle_connection_keeps_no_buffers() {
     let folder = std::env::temp_dir().join(format!("lowroad-tls-memory-{}", std::process::id()));
     let authority = LocalAuthority::open(&folder, "here", NOW_S).unwrap();
     let pair = authority.sign(&[], NOW_S).unwrap();
@@ -75,9 +76,9 @@ fn an_idle_connection_keeps_no_buffers() {
         let mut to_server = Vec::new();
         let mut client = connector.connect("localhost", &mut to_server).unwrap();
         let mut server = Box::new(acceptor.accept().unwrap());
-        talk(&mut server, &mut client, to_server);
+        exchange_bytes(&mut server, &mut client, to_server);
         server.settle().unwrap();
-        // Traffic with an incomplete record in between must leave no buffer behind.
+        // An incomplete record in between must not leave a buffer behind.
         let mut wire = Vec::new();
         client.encrypt(&[&[b'q'; 40_000]], &mut wire, 0).unwrap();
         let (mut plain, mut out) = (Vec::new(), Vec::new());
@@ -85,22 +86,22 @@ fn an_idle_connection_keeps_no_buffers() {
         server.receive(first, &mut plain, &mut out).unwrap();
         server.receive(second, &mut plain, &mut out).unwrap();
         assert_eq!(plain.len(), 40_000);
-        // Sending must not leave a buffer either.
+        // Sending must not leave a buffer behind, either.
         server.encrypt(&[&[b'a'; 40_000]], &mut out, 0).unwrap();
         server
     };
-    // Memory that is allocated once must not count.
+    // Memory that is allocated only once must not count.
     let warm: Vec<_> = (0..10).map(|_| connect()).collect();
-    let before = TAKEN.load(Ordering::Relaxed);
+    let before = ALLOCATED.load(Ordering::Relaxed);
     let one = connect();
-    let taken = TAKEN.load(Ordering::Relaxed) - before;
+    let taken = ALLOCATED.load(Ordering::Relaxed) - before;
     println!("an idle connection: {taken} bytes of Rust's");
     assert!(taken <= IDLE_MAX, "{taken}");
 
-    let resident = in_use();
-    // Enough connections that pages of 4 KiB measure precisely.
+    let resident = resident_bytes();
+    // Enough connections for a precise result, although memory is measured in pages.
     let many: Vec<_> = (0..2000).map(|_| connect()).collect();
-    let each = (in_use() - resident) / many.len();
+    let each = (resident_bytes() - resident) / many.len();
     println!("with C's, as the process grows: {each} bytes");
     assert!(each <= 8192, "{each}");
     drop((warm, one));

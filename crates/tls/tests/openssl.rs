@@ -1,4 +1,4 @@
-//! Over sockets with OpenSSL as the peer: `openssl s_client` and `openssl s_server`.
+//! Tests against OpenSSL over sockets: `openssl s_client` and `openssl s_server`.
 
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -19,30 +19,30 @@ use lowroad_tls::{
 };
 
 /// The timeout of each step, far above its usual duration.
-const PATIENCE: Duration = Duration::from_secs(30);
+const STEP_TIMEOUT: Duration = Duration::from_secs(30);
 
-struct Place {
+struct TestFolder {
     folder: PathBuf,
     authority: LocalAuthority,
     clock: TlsClock,
 }
 
-impl Place {
-    fn new(name: &str) -> Place {
+impl TestFolder {
+    fn new(name: &str) -> TestFolder {
         let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
         let now_s = now.expect("a clock").as_secs();
         let name = format!("lowroad-tls-openssl-{}-{name}", std::process::id());
         let folder = std::env::temp_dir().join(name);
         let authority =
             LocalAuthority::open(&folder.join("ca"), "here", now_s).expect("an authority");
-        Place {
+        TestFolder {
             folder,
             authority,
             clock: TlsClock::new(now_s),
         }
     }
 
-    /// The files of a certificate for this machine.
+    /// Writes the files of a certificate for this machine.
     fn files(&self) -> CertificatePaths {
         let (chain, key) = self
             .authority
@@ -75,15 +75,15 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for TestFolder {
     fn drop(&mut self) {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The server's view of one client.
+/// The bytes that the server has received from one client.
 #[derive(Debug)]
-struct Heard {
+struct ClientRecord {
     server_name: Option<String>,
     protocol: Option<Vec<u8>>,
     version: Option<MinimumVersion>,
@@ -94,9 +94,11 @@ struct Heard {
     fault: Option<TlsFault>,
 }
 
-/// Serves one client: echoes its text in capitals, then calls `heard`.
-fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) -> Heard {
-    socket.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+/// Serves one client: echoes its text in upper case, then calls `heard`.
+fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) -> ClientRecord {
+    socket
+        .set_read_timeout(Some(STEP_TIMEOUT))
+        .expect("a timeout");
     let (mut plain, mut buffer, mut fault) = (Vec::new(), vec![0; 4096], None);
     while fault.is_none() {
         let len = match socket.read(&mut buffer) {
@@ -124,7 +126,7 @@ fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) 
             break;
         }
     }
-    Heard {
+    ClientRecord {
         server_name: server.server_name().map(str::to_owned),
         protocol: server.protocol().map(<[u8]>::to_vec),
         version: server.version(),
@@ -136,15 +138,16 @@ fn serve(mut server: TlsServer, mut socket: TcpStream, mut heard: impl FnMut()) 
     }
 }
 
-/// Runs `openssl s_client` with these arguments against `acceptor`, for this many connections.
+/// Runs `openssl s_client` with these arguments for this number of connections, which `acceptor` accepts.
 ///
-/// Each line is sent after the echo of the one before: `s_client` looks for commands at the start of each read.
+/// Each line is sent after the echo of the previous one, since `s_client` interprets commands at the start of each
+/// read.
 fn s_client(
     acceptor: &TlsAcceptor,
     connections: usize,
     arguments: &[&str],
     lines: &[&str],
-) -> (Vec<Heard>, Output) {
+) -> (Vec<ClientRecord>, Output) {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address").to_string();
     let mut child = Command::new("timeout")
@@ -178,11 +181,11 @@ fn text(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn openssl_talks_to_us_in_both_versions() {
-    let place = Place::new("versions");
-    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
-    let ca = place.ca();
-    for (version, ours) in [
+fn openssl_client_connects_with_tls_1_2_and_1_3() {
+    let test_folder = TestFolder::new("versions");
+    let acceptor = TlsAcceptor::new(&test_folder.settings()).unwrap();
+    let ca = test_folder.ca();
+    for (version, expected) in [
         ("-tls1_2", MinimumVersion::Tls12),
         ("-tls1_3", MinimumVersion::Tls13),
     ] {
@@ -198,12 +201,12 @@ fn openssl_talks_to_us_in_both_versions() {
             "-alpn",
             "h9,http/1.1",
         ];
-        // `s_client` closes cleanly at a line that begins with Q.
+        // `s_client` closes cleanly after a line that starts with Q.
         let (heard, output) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
         let [heard] = &heard[..] else { panic!() };
         assert_eq!(
             heard.version,
-            Some(ours),
+            Some(expected),
             "{heard:?} {}",
             text(&output.stderr)
         );
@@ -217,15 +220,15 @@ fn openssl_talks_to_us_in_both_versions() {
 }
 
 #[test]
-fn openssl_resumes_sessions_in_both_versions() {
-    let place = Place::new("resume");
-    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
-    // `-reconnect` connects five more times with the session of the first connection.
+fn openssl_client_resumes_sessions_with_tls_1_2_and_1_3() {
+    let test_folder = TestFolder::new("resume");
+    let acceptor = TlsAcceptor::new(&test_folder.settings()).unwrap();
+    // `-reconnect` connects five more times, with the session of the first connection.
     let (heard, _) = s_client(&acceptor, 6, &["-tls1_2", "-reconnect"], &["Q\n"]);
     let resumed: Vec<_> = heard.iter().map(|heard| heard.resumed).collect();
     assert_eq!(resumed, [false, true, true, true, true, true]);
 
-    let session = place.folder.join("session.pem");
+    let session = test_folder.folder.join("session.pem");
     let session = session.to_str().unwrap();
     let (first, _) = s_client(
         &acceptor,
@@ -244,21 +247,24 @@ fn openssl_resumes_sessions_in_both_versions() {
 
 #[test]
 fn renegotiation_is_refused() {
-    let place = Place::new("renegotiation");
-    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
-    // A line that begins with R requests a renegotiation.
+    let test_folder = TestFolder::new("renegotiation");
+    let acceptor = TlsAcceptor::new(&test_folder.settings()).unwrap();
+    // A line that starts with R requests a renegotiation.
     let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &["before\n", "R\n"]);
-    let said = text(&output.stderr) + &text(&output.stdout);
-    assert!(said.contains("RENEGOTIATING"), "{said}");
-    // OpenSSL exits when it is refused.
-    assert!(said.contains("no renegotiation"), "{said} {heard:?}");
+    let output_text = text(&output.stderr) + &text(&output.stdout);
+    assert!(output_text.contains("RENEGOTIATING"), "{output_text}");
+    // OpenSSL exits if the renegotiation is refused.
+    assert!(
+        output_text.contains("no renegotiation"),
+        "{output_text} {heard:?}"
+    );
     assert_eq!(heard[0].plain, b"before\n");
 }
 
 #[test]
-fn a_version_that_is_too_old_is_refused() {
-    let place = Place::new("old");
-    let mut settings = place.settings();
+fn version_below_minimum_is_refused() {
+    let test_folder = TestFolder::new("old");
+    let mut settings = test_folder.settings();
     settings.version_min = MinimumVersion::Tls13;
     let acceptor = TlsAcceptor::new(&settings).unwrap();
     let (heard, output) = s_client(&acceptor, 1, &["-tls1_2"], &[]);
@@ -271,9 +277,9 @@ fn a_version_that_is_too_old_is_refused() {
 }
 
 #[test]
-fn without_common_parameters_the_handshake_fails_and_says_so() {
-    let place = Place::new("parameters");
-    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
+fn no_common_parameters_get_handshake_failure() {
+    let test_folder = TestFolder::new("parameters");
+    let acceptor = TlsAcceptor::new(&test_folder.settings()).unwrap();
     for arguments in [
         &["-tls1_3", "-sigalgs", "RSA-PSS+SHA256"][..],
         &["-tls1_2", "-sigalgs", "RSA+SHA256"],
@@ -288,16 +294,16 @@ fn without_common_parameters_the_handshake_fails_and_says_so() {
             Some(TlsFault::NothingInCommon),
             "{arguments:?}"
         );
-        let said = text(&output.stderr);
+        let output_text = text(&output.stderr);
         assert!(
-            said.contains("alert handshake failure"),
-            "{arguments:?}: {said}"
+            output_text.contains("alert handshake failure"),
+            "{arguments:?}: {output_text}"
         );
     }
 }
 
-/// A client's certificate, which is its own authority, and its key. Certificates of `rcgen` are valid from 1975 on:
-/// one that is valid from now on would fail after the machine's clock is set back.
+/// A self-signed client certificate, and its key. Certificates of `rcgen` are valid from 1975 on; one that is valid
+/// from now on would fail after the machine's clock is set back.
 fn alice(folder: &Path) -> (PathBuf, PathBuf) {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.distinguished_name = DistinguishedName::new();
@@ -320,10 +326,10 @@ fn alice(folder: &Path) -> (PathBuf, PathBuf) {
 }
 
 #[test]
-fn client_certificates_are_asked_for() {
-    let place = Place::new("clients");
-    let mut settings = place.settings();
-    let (cert, key) = alice(&place.folder);
+fn client_certificate_of_openssl_is_verified() {
+    let test_folder = TestFolder::new("clients");
+    let mut settings = test_folder.settings();
+    let (cert, key) = alice(&test_folder.folder);
     settings.clients = ClientVerification::Require(std::fs::read(&cert).unwrap());
     let acceptor = TlsAcceptor::new(&settings).unwrap();
     let arguments = [
@@ -343,10 +349,10 @@ fn client_certificates_are_asked_for() {
 }
 
 #[test]
-fn secrets_are_written_only_when_asked() {
-    let place = Place::new("keylog");
-    let mut settings = place.settings();
-    let path = place.folder.join("keys");
+fn key_log_contains_secrets() {
+    let test_folder = TestFolder::new("keylog");
+    let mut settings = test_folder.settings();
+    let path = test_folder.folder.join("keys");
     settings.key_log = Some(KeyLog::append(&path).unwrap().into());
     s_client(
         &TlsAcceptor::new(&settings).unwrap(),
@@ -368,13 +374,13 @@ struct SServer(Child, u16);
 
 impl SServer {
     fn start(files: &CertificatePaths, arguments: &[&str]) -> SServer {
-        // The port is free: the listener that had it is closed at the end of the statement.
+        // The port is free: the listener that used it is closed at the end of this statement.
         let port = TcpListener::bind("127.0.0.1:0")
             .unwrap()
             .local_addr()
             .unwrap()
             .port();
-        // Started directly and not by timeout(1), which would leave it running when killed itself.
+        // Started directly and not with timeout(1): if timeout is killed, its child keeps running.
         let mut child = Command::new("openssl")
             .args(["s_server", "-rev", "-accept", &port.to_string()])
             .args(["-cert".as_ref(), files.certificates.as_os_str()])
@@ -386,11 +392,11 @@ impl SServer {
             .stderr(Stdio::null())
             .spawn()
             .unwrap();
-        // It prints ACCEPT when it listens.
-        let (mut said, mut byte) = (Vec::new(), [0]);
+        // `s_server` prints ACCEPT once it listens.
+        let (mut output_text, mut byte) = (Vec::new(), [0]);
         let stdout = child.stdout.as_mut().unwrap();
-        while !said.ends_with(b"ACCEPT") && stdout.read(&mut byte).unwrap() == 1 {
-            said.push(byte[0]);
+        while !output_text.ends_with(b"ACCEPT") && stdout.read(&mut byte).unwrap() == 1 {
+            output_text.push(byte[0]);
         }
         SServer(child, port)
     }
@@ -403,10 +409,10 @@ impl Drop for SServer {
     }
 }
 
-/// Sends text to a server that sends it back reversed.
-fn ask(connector: &ClientConnector, port: u16) -> (TlsClient, Vec<u8>) {
+/// Sends text to a server that returns it reversed.
+fn exchange_text(connector: &ClientConnector, port: u16) -> (TlsClient, Vec<u8>) {
     let mut socket = TcpStream::connect(("127.0.0.1", port)).unwrap();
-    socket.set_read_timeout(Some(PATIENCE)).unwrap();
+    socket.set_read_timeout(Some(STEP_TIMEOUT)).unwrap();
     let (mut out, mut plain, mut buffer) = (Vec::new(), Vec::new(), vec![0; 4096]);
     let mut client = connector.connect("localhost", &mut out).unwrap();
     while !plain.ends_with(b"\n") {
@@ -426,10 +432,10 @@ fn ask(connector: &ClientConnector, port: u16) -> (TlsClient, Vec<u8>) {
 }
 
 #[test]
-fn we_talk_to_openssl_in_both_versions_and_resume() {
-    let place = Place::new("client");
-    let files = place.files();
-    let ca = std::fs::read(place.ca()).unwrap();
+fn openssl_server_resumes_sessions_with_tls_1_2_and_1_3() {
+    let test_folder = TestFolder::new("client");
+    let files = test_folder.files();
+    let ca = std::fs::read(test_folder.ca()).unwrap();
     for version in ["-tls1_2", "-tls1_3"] {
         let server = SServer::start(&files, &[version, "-alpn", "http/1.1"]);
         let connector = ClientConnector::new(
@@ -437,11 +443,11 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
             &["http/1.1"],
             None,
             16,
-            place.clock.clone(),
+            test_folder.clock.clone(),
         );
         let connector = connector.unwrap();
         for resumed in [false, true] {
-            let (client, plain) = ask(&connector, server.1);
+            let (client, plain) = exchange_text(&connector, server.1);
             assert_eq!(plain, b"olleh\n");
             assert_eq!(client.protocol(), Some(&b"http/1.1"[..]));
             assert_eq!(client.is_resumed(), resumed, "{version}");
@@ -449,18 +455,18 @@ fn we_talk_to_openssl_in_both_versions_and_resume() {
     }
 }
 
-/// A session of another server with this name that permits early data.
-fn session_with_early_data(place: &Place) -> PathBuf {
-    // With the same hash as our suite: after a HelloRetryRequest, OpenSSL drops a session with another one, which
-    // rustls refuses.
+/// A session that permits early data, from another server with the same name.
+fn session_with_early_data(test_folder: &TestFolder) -> PathBuf {
+    // The session must have the hash of our preferred suite: after a HelloRetryRequest, OpenSSL drops a session with
+    // another hash, which rustls refuses.
     let arguments = [
         "-max_early_data",
         "16384",
         "-ciphersuites",
         "TLS_AES_128_GCM_SHA256",
     ];
-    let server = SServer::start(&place.files(), &arguments);
-    let session = place.folder.join("session.pem");
+    let server = SServer::start(&test_folder.files(), &arguments);
+    let session = test_folder.folder.join("session.pem");
     let mut child = Command::new("timeout")
         .args(["30", "openssl", "s_client", "-connect"])
         .arg(format!("127.0.0.1:{}", server.1))
@@ -473,10 +479,10 @@ fn session_with_early_data(place: &Place) -> PathBuf {
     let mut stdin = child.stdin.take().unwrap();
     stdin.write_all(b"hello\n").unwrap();
     // The tickets arrive before the response.
-    let (mut said, mut byte) = (Vec::new(), [0]);
+    let (mut output_text, mut byte) = (Vec::new(), [0]);
     let stdout = child.stdout.as_mut().unwrap();
-    while !said.ends_with(b"olleh\n") && stdout.read(&mut byte).unwrap() == 1 {
-        said.push(byte[0]);
+    while !output_text.ends_with(b"olleh\n") && stdout.read(&mut byte).unwrap() == 1 {
+        output_text.push(byte[0]);
     }
     stdin.write_all(b"Q\n").unwrap();
     assert!(child.wait().unwrap().success());
@@ -484,14 +490,14 @@ fn session_with_early_data(place: &Place) -> PathBuf {
 }
 
 #[test]
-fn early_data_of_openssl_is_skipped() {
-    let place = Place::new("early");
-    let session = session_with_early_data(&place);
-    let acceptor = TlsAcceptor::new(&place.settings()).unwrap();
-    let file = place.folder.join("early");
+fn early_data_from_openssl_is_skipped() {
+    let test_folder = TestFolder::new("early");
+    let session = session_with_early_data(&test_folder);
+    let acceptor = TlsAcceptor::new(&test_folder.settings()).unwrap();
+    let file = test_folder.folder.join("early");
     for len in [100, 5_000, 10_000, 16_384] {
         std::fs::write(&file, vec![b'e'; len]).unwrap();
-        // With the second value the server sends HelloRetryRequest.
+        // With the second value, the server sends HelloRetryRequest.
         for groups in ["P-256", "P-521:P-256"] {
             let arguments = [
                 "-tls1_3",
@@ -503,10 +509,13 @@ fn early_data_of_openssl_is_skipped() {
                 file.to_str().unwrap(),
             ];
             let (heard, output) = s_client(&acceptor, 1, &arguments, &["hello\n", "Q\n"]);
-            let said = text(&output.stdout) + &text(&output.stderr);
-            assert_eq!(heard[0].fault, None, "{len} {groups}: {said}");
+            let output_text = text(&output.stdout) + &text(&output.stderr);
+            assert_eq!(heard[0].fault, None, "{len} {groups}: {output_text}");
             assert_eq!(heard[0].plain, b"hello\n");
-            assert!(said.contains("Early data was rejected"), "{said}");
+            assert!(
+                output_text.contains("Early data was rejected"),
+                "{output_text}"
+            );
         }
     }
 }

@@ -1,16 +1,16 @@
-//! The certificates in use, for metrics.
+//! The certificates in use, as reported in metrics.
 
-/// A certificate in use, or one that is still to be obtained.
+/// A certificate that is in use or has not been obtained yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct CertificateStatus {
-    /// Its names, separated by spaces.
+    /// The certificate's names, separated by spaces.
     pub names: String,
-    /// Where it comes from: its file, `local` or `acme`.
+    /// The origin of the certificate: the path of its file, `local` or `acme`.
     pub source: String,
-    /// Its last valid second since 1970; `None` before there is one.
+    /// The last valid second, since 1970; `None` if there is no certificate yet.
     pub not_after_s: Option<u64>,
-    /// When it is renewed next, in seconds since 1970; `None` if the server does not renew it.
+    /// The time of the next renewal, in seconds since 1970; `None` if the server does not renew this certificate.
     pub renewal_s: Option<u64>,
-    /// Why its last renewal failed, if no success followed.
+    /// The error of the last renewal; `None` if the renewal succeeded.
     pub last_error: Option<String>,
 }

@@ -1,5 +1,5 @@
-//! TLS of the server's listeners: certificates from files, the local authority or ACME, and the TLS endpoint of each
-//! address. Without the feature `tls`, stubs have the same names.
+//! TLS for the server's listeners: the certificates (from files, the local authority or ACME) and the TLS endpoint of
+//! each address. Without the feature `tls`, this crate consists of stubs with the same interface.
 
 #![forbid(unsafe_code)]
 

@@ -1,4 +1,4 @@
-//! Stubs for builds without TLS.
+//! Stubs for builds without the feature `tls`. They have the interface of the module `tls`.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -14,10 +14,10 @@ use crate::certificate_status::CertificateStatus;
 /// Does nothing.
 pub fn install() {}
 
-/// Fails, since there is no authority to trust.
+/// Fails, since this build has no local authority.
 ///
 /// # Errors
-/// Always, with the missing feature.
+/// Always: the feature `tls` is missing.
 pub fn trust() -> Result<String, String> {
     Err(format!("trust: {}", MissingFeature(BuildFeature::Tls)))
 }
@@ -27,10 +27,10 @@ pub fn check(_: &Config) -> (Vec<String>, Vec<String>) {
     (Vec::new(), Vec::new())
 }
 
-/// No tickets to check.
+/// Checks nothing: this build has no session tickets.
 ///
 /// # Errors
-/// None.
+/// Never.
 pub fn check_ticket_keys(_: &std::path::Path) -> Result<(), String> {
     Ok(())
 }
@@ -39,14 +39,14 @@ pub fn check_ticket_keys(_: &std::path::Path) -> Result<(), String> {
 #[derive(Clone)]
 pub struct TlsListeners;
 
-/// The endpoint of an address; has no values.
+/// A type without values, since no address has TLS.
 pub enum TlsEndpoint {}
 
 impl TlsListeners {
-    /// No TLS.
+    /// Does nothing.
     ///
     /// # Errors
-    /// Never: a configuration with TLS was refused.
+    /// Never: configurations with TLS have been refused before.
     pub fn start(
         _: &Config,
         _: &ErrorLogger,
@@ -55,20 +55,20 @@ impl TlsListeners {
         Ok(TlsListeners)
     }
 
-    /// No TLS.
+    /// Does nothing.
     ///
     /// # Errors
-    /// Never: a configuration with TLS was refused.
+    /// Never: configurations with TLS have been refused before.
     pub fn reload(_: &Config, _: &ErrorLogger, _: &TlsListeners) -> Result<TlsListeners, String> {
         Ok(TlsListeners)
     }
 
-    /// No endpoint.
+    /// No address has an endpoint.
     pub fn endpoint(&self, _: SocketAddr) -> Option<Arc<TlsEndpoint>> {
         None
     }
 
-    /// No certificates to obtain.
+    /// Does nothing: no certificates are obtained.
     ///
     /// # Errors
     /// Never.
@@ -76,15 +76,15 @@ impl TlsListeners {
         Ok(())
     }
 
-    /// No response, since there are no validations.
+    /// No response: there are no ACME challenges.
     pub fn challenge(&self, _: &[u8]) -> Option<Arc<str>> {
         None
     }
 
-    /// No files to check.
+    /// Does nothing: there are no certificate files.
     pub fn follow(&self, _: Option<&FolderWatcher>, _: &ErrorLogger) {}
 
-    /// No lines.
+    /// No status lines.
     pub fn status(&self) -> Vec<(&'static str, String)> {
         Vec::new()
     }
@@ -101,12 +101,12 @@ impl TlsListeners {
 }
 
 impl TlsEndpoint {
-    /// Unreachable: there is no endpoint.
+    /// Unreachable, since no endpoint exists.
     pub fn new_session(self: &Arc<Self>) -> Box<dyn TlsSession> {
         match **self {}
     }
 
-    /// Unreachable: there is no endpoint.
+    /// Unreachable, since no endpoint exists.
     pub fn is_misdirected(&self, _: Option<&str>, _: &str) -> bool {
         match *self {}
     }

@@ -1,5 +1,5 @@
-//! Attacks a server in this process: `storm [FIRST SEED] [SEEDS] [FRAMES OF EACH]`. Build it with `debug-assertions`
-//! and `overflow-checks`, or it finds little.
+//! Runs the storms of `tests/attack.rs` against a server in this process: `storm [FIRST SEED] [SEEDS] [FRAMES OF
+//! EACH]`. Build it with `debug-assertions` and `overflow-checks`; otherwise few errors are found.
 
 #[path = "../tests/storm/mod.rs"]
 mod storm;

@@ -1,4 +1,4 @@
-//! The site archive: a site in one piece of memory, built by `lowroad image build` and used without unpacking.
+//! The site archive: a whole site in one block of memory, built by `lowroad image build` and used without unpacking.
 //!
 //! Opening checks the whole archive once. Afterwards a lookup costs one hash and one comparison, and yields slices of
 //! the archive. `layout` describes the format.
@@ -17,9 +17,9 @@ use lowroad_http::status::StatusCode;
 pub use builder::{ArchiveBuilder, BuildError, NewVariant};
 pub use open::OpenError;
 
-/// Offset of the 29 bytes of the date in each response of a variant. They are zero in the archive.
+/// Offset of the date (29 bytes) in the stored response of a variant. The archive has zeros there.
 pub const DATE_AT: usize = date_offset(StatusCode::OK);
-/// Offset of the fields of a variant in its response: behind the Date line.
+/// Offset of the fields after the Date line in the stored response of a variant.
 pub const FIELDS_AT: usize = DATE_AT + 31;
 /// Bytes of the body covered by one checksum: the payload of a full segment on Ethernet.
 pub const SUMMED_LEN: usize = 1460;
@@ -32,22 +32,22 @@ pub struct SiteArchive {
 
 /// The parsed tables of an archive.
 struct ArchiveTables {
-    /// A power of two in number, with at least one empty slot.
+    /// Slots of a hash table: a power of two in number, at least one of them empty.
     slots: Vec<HashSlot>,
     path_entries: Vec<PathEntry>,
     settings: Vec<(&'static str, &'static str)>,
-    /// By status code, ascending.
+    /// Sorted by status code.
     error_pages: Vec<(u16, ArchivedErrorPage)>,
-    /// By name, ascending.
+    /// Sorted by name.
     sources: Vec<PageSource>,
 }
 
 /// A slot of the hash table.
 #[derive(Clone, Copy)]
 struct HashSlot {
-    /// The upper half of the path's hash.
+    /// The upper half of the hash of the path.
     mark: u32,
-    /// Index in `path_index` plus one; 0: the slot is empty.
+    /// Index in `path_entries` plus one; 0 for an empty slot.
     path_index: u32,
 }
 
@@ -90,9 +90,9 @@ pub struct FileVariant {
     pub response: &'static [u8],
     /// Length of the head in bytes, with the empty line.
     pub head_len: usize,
-    /// The field lines without Date and Content-Length: for 200 and 206.
+    /// The field lines without Date and Content-Length, as sent with 200 and 206.
     pub fields: &'static [u8],
-    /// The part of `fields` that a 304 has too.
+    /// The part of `fields` that is also sent with 304.
     pub shared_fields: &'static [u8],
     /// The value of ETag, with quotes.
     pub etag: &'static str,
@@ -100,12 +100,12 @@ pub struct FileVariant {
     pub content_type: &'static str,
     /// Time of the last change in seconds since 1970, if known.
     pub last_modified_s: Option<u64>,
-    /// For each [`SUMMED_LEN`] bytes of the body the ones' complement sum of its 16-bit big-endian words, folded and
+    /// For each [`SUMMED_LEN`] bytes of the body: the ones' complement sum of their 16-bit big-endian words, folded and
     /// not inverted (RFC 1071).
     pub sums: &'static [u16],
 }
 
-/// The source of a page, or of an included part.
+/// The source text of a page, or of a part that pages include.
 #[derive(Clone, Copy, Debug)]
 pub struct PageSource {
     /// The file's path below the site's folder, as `shop/item.lrp`.
@@ -114,7 +114,7 @@ pub struct PageSource {
     pub text: &'static str,
 }
 
-/// The site's own error page.
+/// An error page that the site supplies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ArchivedErrorPage {
     /// The value of Content-Type.
@@ -124,8 +124,8 @@ pub struct ArchivedErrorPage {
 }
 
 impl SiteArchive {
-    /// Opens an archive: checks every offset, so that later reads are in bounds. Leaks the memory of the tables: to be
-    /// called once.
+    /// Opens an archive and checks every offset, so that later reads are in bounds. The memory of the tables is never
+    /// freed, so call this once.
     ///
     /// # Errors
     /// The bytes are no archive of this version, or damaged.
@@ -134,7 +134,7 @@ impl SiteArchive {
         Ok(SiteArchive { tables })
     }
 
-    /// Finds the resource of a path, decoded as by [`lowroad_http::target::decode`]. Allocates no memory.
+    /// Finds the resource at a path, which must be decoded as by [`lowroad_http::target::decode`]. Allocates no memory.
     #[inline]
     #[must_use]
     pub fn find(&self, path: &[u8]) -> Option<&'static ArchiveEntry> {
@@ -146,7 +146,7 @@ impl SiteArchive {
             let slot = self.tables.slots.get(at)?;
             // An empty slot ends the search.
             let path_index = slot.path_index.checked_sub(1)?;
-            // The mark spares most comparisons of paths.
+            // Comparing the marks first avoids most comparisons of paths.
             if slot.mark == mark {
                 let path_entry = self.tables.path_entries.get(path_index as usize)?;
                 if path_entry.path == path {
@@ -172,7 +172,7 @@ impl SiteArchive {
         self.settings(key).next()
     }
 
-    /// The values of a setting, in their original order.
+    /// The values of a setting, in the order in which they were added.
     pub fn settings(&self, key: &str) -> impl Iterator<Item = &'static str> {
         let matches = self
             .tables
@@ -182,7 +182,7 @@ impl SiteArchive {
         matches.map(|setting| setting.1)
     }
 
-    /// The source of a page or an included part, by its path below the site's folder.
+    /// The source text of a page or of an included part, by its path below the site's folder.
     #[must_use]
     pub fn source(&self, name: &str) -> Option<&'static str> {
         let sources = &self.tables.sources;
@@ -208,7 +208,7 @@ impl ArchivedFile {
         self.variants
     }
 
-    /// The variant with a content coding, or identity if it is missing.
+    /// The variant with a content coding; identity if there is none.
     #[inline]
     #[must_use]
     pub fn variant(&self, encoding: ContentCoding) -> Option<&'static FileVariant> {
@@ -219,14 +219,14 @@ impl ArchivedFile {
 }
 
 impl FileVariant {
-    /// The head, the empty line included.
+    /// The head, including the empty line.
     #[inline]
     #[must_use]
     pub fn head(&self) -> &'static [u8] {
         self.response.get(..self.head_len).unwrap_or_default()
     }
 
-    /// The content, in this coding.
+    /// The body in this content coding.
     #[inline]
     #[must_use]
     pub fn body(&self) -> &'static [u8] {

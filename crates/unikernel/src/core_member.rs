@@ -1,5 +1,5 @@
-//! One core among several: passes on foreign frames, publishes its state to the other cores, and reads theirs. A
-//! machine with one core has none.
+//! The part of one core in a machine with several cores: forwards frames to the cores that own them, publishes the
+//! state of this core, and reads the state of the others. It does not exist on a machine with one core.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -11,38 +11,40 @@ use crate::cores::{CoreSet, CrossCoreCounter, FRAME_LEN_MAX, words};
 use crate::journal::RequestJournal;
 use crate::machine_view::LOG_LEN_MAX;
 
-/// The shortest interval of publishing counters and log.
-const SHOW_EVERY_US: u64 = 100_000;
-/// ARP messages in a second that one core passes to all others; further ones go to core 0 only, which answers.
+/// Minimum interval between publications of counters and log.
+const PUBLISH_INTERVAL_US: u64 = 100_000;
+/// Maximum number of ARP messages per second that a core forwards to all others. Further ones are forwarded only to
+/// core 0, which answers ARP requests.
 const ARP_RATE: u32 = 100;
-/// ARP messages in a second that one core passes on at all.
+/// Maximum number of ARP messages per second that a core forwards to core 0. Further ones are not forwarded.
 const ARP_RATE_MAX: u32 = 1000;
 const SECOND_US: u64 = 1_000_000;
-/// Frames taken from another core at once, so that own frames and timers are not delayed for long.
+/// Maximum number of frames that are taken from another core in a row, so that this core's own frames and timers are
+/// not delayed for long.
 pub const BURST_MAX: usize = 64;
 
-/// An address with prefix length and gateway, as used by the stack.
+/// An address with its prefix length and gateway, as the stack uses it.
 pub type StackAddress = Option<(Ipv4Addr, u8, Option<Ipv4Addr>)>;
 
 /// The state of this core.
 pub struct CoreMember {
     cores: &'static CoreSet,
     core: u16,
-    /// Cores with work written for them since the last wake-ups; bit n is core n.
+    /// Cores to which work was passed since the last wake-ups. Bit n is core n.
     pending_wakes: u64,
-    /// The version of the address that was applied.
+    /// The version of the machine's address that this core has applied.
     address_version: u64,
     published_address: StackAddress,
-    /// The current second, and the ARP messages that were passed on in it.
+    /// The current second, and the number of ARP messages that were forwarded in it.
     arp: (u64, u32),
-    /// The time of the last publishing, and the published values.
+    /// The time of the last publication, and the values that were published.
     published_us: u64,
     published_frames: u64,
     published: Vec<u64>,
     published_log_mark: [u64; 3],
-    /// Memory for the next values.
+    /// Reused memory for the values to be published next.
     next: Vec<u64>,
-    /// Holds another core's frame while the stack processes it.
+    /// Holds a frame of another core while the stack processes it.
     pub buffer: Box<[u8; FRAME_LEN_MAX]>,
 }
 
@@ -65,7 +67,7 @@ impl CoreMember {
         }
     }
 
-    /// The core's share of the connections, for its stack.
+    /// Which connections belong to this core, for its stack.
     pub fn share(&self) -> FlowShare {
         FlowShare {
             steering: self.cores.steering(),
@@ -73,7 +75,7 @@ impl CoreMember {
         }
     }
 
-    /// Whether this core processes a frame; passes it on if it belongs to another core or to all.
+    /// Returns whether this core must process a frame. Forwards the frame if it belongs to another core or to all.
     #[inline]
     pub fn accept_or_forward(
         &mut self,
@@ -98,7 +100,7 @@ impl CoreMember {
     fn forward(&mut self, core: u16, received: ReceivedFrame<'_>) {
         let ReceivedFrame { frame, sum_is_good } = received;
         let is_forwarded = self.cores.push_frame(self.core, core, frame, sum_is_good);
-        // Even if the ring is full: the core must be awake to empty it.
+        // Also if the ring is full: the core must be awake to empty it.
         self.pending_wakes |= 1 << core;
         self.cores.increment(
             self.core,
@@ -111,16 +113,16 @@ impl CoreMember {
 
     fn forward_to_all(&mut self, now_us: u64, received: ReceivedFrame<'_>) {
         let second = now_us / SECOND_US;
-        // The limit counts each second anew.
+        // The limits apply to each second separately.
         if self.arp.0 != second {
             self.arp = (second, 0);
         }
         let mut targets = self.cores.other_cores(self.core);
-        // All cores learn from ARP requests; a flood of them must not occupy all cores.
+        // All cores learn addresses from ARP requests, but a flood of them must not occupy all cores.
         if self.arp.1 >= ARP_RATE {
             self.cores
                 .increment(self.core, CrossCoreCounter::ArpLimited);
-            // Above the first limit bit 0 is left, for core 0; above the second none.
+            // Above the first limit only bit 0 remains, for core 0; above the second limit none.
             targets &= u64::from(self.arp.1 < ARP_RATE_MAX);
         }
         self.arp.1 = self.arp.1.saturating_add(1);
@@ -130,7 +132,8 @@ impl CoreMember {
         }
     }
 
-    /// Takes a frame of another core into `buffer`; returns its length, and whether its checksums are good.
+    /// Copies the next frame of core `from` into `buffer`. Returns its length, and whether its checksums are known to
+    /// be correct.
     #[inline]
     pub fn take(&mut self, from: u16) -> Option<(usize, bool)> {
         self.cores.take(from, self.core, &mut self.buffer)
@@ -141,12 +144,12 @@ impl CoreMember {
         self.cores.count()
     }
 
-    /// Whether this core answers for the machine.
+    /// Whether this is core 0, which answers ARP, runs the DHCP client and reports to the console.
     pub fn is_leader(&self) -> bool {
         self.core == 0
     }
 
-    /// The machine's address, if core 0 has published another one since the last call.
+    /// The machine's address, if core 0 has published a new one since the last call.
     pub fn poll_address(&mut self) -> Option<StackAddress> {
         let board = self.cores.address();
         if self.is_leader() || board.version() == self.address_version {
@@ -154,32 +157,32 @@ impl CoreMember {
         }
         let mut words = Vec::new();
         self.address_version = board.read(&mut words);
-        Some(address_of(&words))
+        Some(decode_address(&words))
     }
 
     /// Publishes the machine's address to the other cores if it changed.
     pub fn publish_address(&mut self, address: StackAddress) {
         if self.is_leader() && self.published_address != address {
             self.published_address = address;
-            let words = words_of(address);
+            let words = encode_address(address);
             self.cores.address().publish(words.into_iter().flatten());
             self.pending_wakes |= self.cores.other_cores(self.core);
         }
     }
 
-    /// The time from which counters and log may be published again.
+    /// The earliest time of the next publication of counters and log.
     #[inline]
     pub fn publish_due_us(&self) -> u64 {
-        self.published_us + SHOW_EVERY_US
+        self.published_us + PUBLISH_INTERVAL_US
     }
 
-    /// Whether there were frames since the last publishing; `frames` is their total.
+    /// Whether frames were processed since the last publication; `frames` is their total number.
     #[inline]
     pub fn has_new_frames(&self, frames: u64) -> bool {
         frames != self.published_frames
     }
 
-    /// Publishes counters and log if they changed.
+    /// Publishes counters and log if they have changed.
     pub fn publish(
         &mut self,
         now_us: u64,
@@ -191,7 +194,7 @@ impl CoreMember {
         self.published_frames = frames;
         self.next.clear();
         self.next.extend(numbers.map(|(_, number)| number));
-        // Nothing has changed: an idle machine writes no shared memory.
+        // If nothing has changed, no shared memory is written.
         if self.next == self.published {
             return;
         }
@@ -200,7 +203,7 @@ impl CoreMember {
             .numbers(self.core)
             .publish(self.published.iter().copied());
         let mark = journal.mark();
-        // The log is copied only if it has grown.
+        // The log is copied only if it has new records.
         if self.published_log_mark != mark {
             self.published_log_mark = mark;
             let [old, new] = journal.newest(LOG_LEN_MAX);
@@ -210,23 +213,23 @@ impl CoreMember {
         }
     }
 
-    /// The cores that need a wake-up.
+    /// Returns the cores that must be woken, and clears the set.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         match core::mem::take(&mut self.pending_wakes) {
             0 => 0,
-            cores => self.cores.to_wake(cores),
+            cores => self.cores.take_sleeping(cores),
         }
     }
 
-    /// Announces that this core will sleep. False: there is work, and it must not sleep.
+    /// Announces that this core is going to sleep. Returns false if work has arrived: then the core must not sleep.
     pub fn prepare_sleep(&self, is_stopping: bool) -> bool {
         let cores = self.cores;
         cores.sleep(self.core);
         let has_new_address =
             !self.is_leader() && cores.address().version() != self.address_version;
         let has_end = cores.is_stopping() != is_stopping || cores.are_done();
-        // Checked after the flag was set: work that arrives later causes a wake-up.
+        // Checked after the flag was set: for work that arrives later, the other core sends a wake-up.
         let is_busy =
             self.pending_wakes != 0 || cores.has_frames(self.core) || has_new_address || has_end;
         if is_busy {
@@ -254,26 +257,27 @@ impl CoreMember {
         self.cores.is_stopping()
     }
 
-    /// Marks this core as finished, and wakes the others if it is the last.
+    /// Marks the shutdown of this core as finished. The last core wakes the others.
     pub fn set_done(&mut self) {
         if self.cores.is_done(self.core) {
             return;
         }
         self.cores.set_done(self.core);
-        // The other cores may sleep until all have finished.
+        // The other cores may be asleep until all have finished.
         if self.cores.are_done() {
             self.pending_wakes |= self.cores.other_cores(self.core);
         }
     }
 
-    /// Whether all cores have finished.
+    /// Whether the shutdown of all cores has finished.
     pub fn are_done(&self) -> bool {
         self.cores.are_done()
     }
 }
 
-/// Encodes an address in two words: address, gateway flag and prefix length; then the gateway.
-fn words_of(address: StackAddress) -> Option<[u64; 2]> {
+/// Encodes an address in two words. The first has the address, a flag for the gateway, and the prefix length; the
+/// second has the gateway.
+fn encode_address(address: StackAddress) -> Option<[u64; 2]> {
     let (address, prefix_len, gateway) = address?;
     let has_gateway = u64::from(gateway.is_some());
     Some([
@@ -282,7 +286,7 @@ fn words_of(address: StackAddress) -> Option<[u64; 2]> {
     ])
 }
 
-fn address_of(words: &[u64]) -> StackAddress {
+fn decode_address(words: &[u64]) -> StackAddress {
     let [packed, gateway] = *words.first_chunk()?;
     let has_gateway = packed >> 8 & 1 != 0;
     Some((
@@ -297,7 +301,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_told_as_they_are() {
+    fn address_survives_encoding_in_words() {
         let gateway = Some(Ipv4Addr::new(10, 0, 0, 254));
         for address in [
             None,
@@ -305,8 +309,8 @@ mod tests {
             Some((Ipv4Addr::new(255, 0, 2, 1), 0, gateway)),
             Some((Ipv4Addr::UNSPECIFIED, 24, Some(Ipv4Addr::UNSPECIFIED))),
         ] {
-            let words: Vec<u64> = words_of(address).into_iter().flatten().collect();
-            assert_eq!(address_of(&words), address);
+            let words: Vec<u64> = encode_address(address).into_iter().flatten().collect();
+            assert_eq!(decode_address(&words), address);
         }
     }
     fn members(count: u16) -> Vec<CoreMember> {
@@ -322,23 +326,23 @@ mod tests {
     };
 
     #[test]
-    fn who_has_something_to_do_does_not_sleep() {
+    fn core_with_pending_work_does_not_sleep() {
         let mut all = members(3);
         let [first, second, third] = &mut all[..] else {
             panic!("three");
         };
         assert!(second.prepare_sleep(false) && third.prepare_sleep(false));
-        // A sleeping core is woken for a frame, once.
+        // A sleeping core is woken for a frame, but only once.
         assert!(!first.accept_or_forward(FrameOwner::Core(1), 0, FRAME));
         assert!(!first.prepare_sleep(false), "others are to be woken first");
         assert_eq!((first.take_wakes(), first.take_wakes()), (0b010, 0));
         assert!(first.prepare_sleep(false));
-        // It does not sleep again before it has taken the frame.
+        // The core can't sleep again before it has taken the frame.
         second.on_wake();
         assert!(!second.prepare_sleep(false));
         assert_eq!(second.take(0), Some((60, true)));
         assert!(second.prepare_sleep(false));
-        // A new address is work for all cores.
+        // A new address is work for all other cores.
         first.publish_address(Some((Ipv4Addr::LOCALHOST, 8, None)));
         assert!(!second.prepare_sleep(false));
         assert_eq!(first.take_wakes(), 0b100, "the second does not sleep");
@@ -353,7 +357,7 @@ mod tests {
     }
 
     #[test]
-    fn the_end_wakes_all_twice() {
+    fn shutdown_wakes_all_cores_at_start_and_at_end() {
         let mut all = members(3);
         let may_sleep = |all: &[CoreMember], is_stopping| {
             all.iter()
@@ -375,7 +379,7 @@ mod tests {
     }
 
     #[test]
-    fn arp_is_told_to_all_and_much_of_it_to_the_first() {
+    fn arp_is_forwarded_to_all_cores_up_to_limit_then_to_core_0() {
         let mut all = members(4);
         for number in 0..2000 {
             assert!(all[2].accept_or_forward(FrameOwner::All, 5 * SECOND_US + number, FRAME));

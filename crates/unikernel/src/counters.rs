@@ -2,7 +2,7 @@
 
 use core::ops::Index;
 
-/// Each line of the table below defines a variant and its name.
+/// Each line of the table below defines a variant of the enum and the name of the counter.
 macro_rules! counters {
     ($($(#[$doc:meta])* $variant:ident $name:literal;)*) => {
         /// A counter.
@@ -17,19 +17,19 @@ macro_rules! counters {
 }
 
 counters! {
-    /// Connections of clients.
+    /// Client connections that were opened.
     Connections "http_connections";
     /// Complete requests.
     Requests "http_requests";
     /// Invalid requests.
     RequestsRefused "http_requests_refused";
-    /// Heads that were incomplete at the timeout.
+    /// Incomplete heads at the timeout, answered with 408.
     HeadTimeouts "http_head_timeouts";
     /// Bytes of response heads and bodies.
     BytesSent "http_bytes_sent";
-    /// Connections ended since no buffer was free for a response.
+    /// Connections that were reset because no buffer was free for a response.
     AnswersWithoutMemory "http_answers_without_memory";
-    /// Pages refused since too many were queued.
+    /// Requests for pages that got 503 because the queue was full.
     PagesRefused "pages_refused";
     /// Pages that failed.
     PagesFailed "pages_failed";

@@ -12,33 +12,33 @@ use lowroad_net::{ConnectionId, SendPiece, StackCalls};
 
 use crate::archive::SiteArchive;
 
-/// Connections of the whole machine, divided among the cores; each core has at least one.
+/// Maximum number of connections of the whole machine, divided among the cores. Each core may have at least one.
 const LINKS_MAX: usize = 8;
-/// A connection that isn't logged in after this is dropped.
+/// Time after which a connection without a completed login is dropped.
 const LOGIN_TIMEOUT_US: u64 = 5_000_000;
-/// The first and the longest delay before a new attempt.
+/// Minimum and maximum delay before a new attempt to connect.
 const RETRY_US: (u64, u64) = (100_000, 5_000_000);
-/// The longest delay after a page failed because the server is away.
+/// Maximum delay if a page failed because the server is unreachable.
 const RETRY_ASKED_US: u64 = 1_000_000;
-/// The server's own limit for a statement.
+/// Limit for the execution of a statement, enforced by the database server.
 const STATEMENT_TIMEOUT_MS: u32 = 10_000;
-/// The longest statement with its values, and the longest row.
+/// Maximum length of a statement with its values, and of a row.
 const PACKET_LEN_MAX: usize = 60_000;
-/// The most rows in a response.
+/// Maximum number of rows in a response.
 const ROW_COUNT_MAX: u32 = 10_000;
 
-/// The page task that waits for a query.
+/// Index of the page task that waits for the query.
 pub type QueryOwner = usize;
 
 struct DatabaseLink {
     id: ConnectionId,
     client: MySqlClient,
     owner: Option<QueryOwner>,
-    /// A response to the pending query has begun.
+    /// Whether the server has begun the response to the pending query.
     is_answered: bool,
-    /// No query was sent on this connection yet.
+    /// Whether no response to a query was completed on this connection yet.
     is_new: bool,
-    /// The deadline of the login.
+    /// The deadline of the login; `None` after it.
     login_end_us: Option<u64>,
 }
 
@@ -50,14 +50,14 @@ pub struct LostQuery {
     pub cause: LossCause,
 }
 
-/// The cause of the loss of a connection with a pending query.
+/// The reason that a connection with a pending query was lost.
 pub enum LossCause {
-    /// The server had closed an idle connection before the query arrived: a retry is safe and useful.
+    /// The server had closed the idle connection before the query arrived, so the query can be repeated safely.
     Stale,
     /// The server closed the connection, or sent bytes that can't be parsed.
     Server,
-    /// The response exceeds a limit, so the client did not read the rest of it: the page's fault.
-    Answer(MySqlError),
+    /// The response exceeds a limit, so the client stopped reading it. This is an error of the page.
+    ResponseLimit(MySqlError),
 }
 
 /// Connections to one database server.
@@ -70,18 +70,18 @@ pub struct DatabaseClient {
     opened: Vec<ConnectionId>,
     retry_us: u64,
     backoff_us: u64,
-    /// The time of the last failed attempt.
+    /// The time of the last failed attempt to connect.
     failed_us: u64,
-    /// The last attempt failed, and no connection is logged in.
+    /// Whether the last attempt failed and no connection is logged in.
     is_down: bool,
-    /// A page failed since the last tick because the server is away.
+    /// Whether a page has failed since the last tick because the server is unreachable.
     is_retry_requested: bool,
     serial: u64,
-    /// The reason of the last refused or lost connection, for the console.
+    /// The reason of the last rejected or lost connection, for the console.
     pub problem: Option<String>,
-    /// The same for the log, where each failed page repeats it.
+    /// The same reason for the log, which repeats it for each failed page.
     pub reason: String,
-    /// Connections opened, statements sent, connections lost.
+    /// Numbers of connections opened, statements sent, and connections lost.
     pub counts: [u64; 3],
 }
 
@@ -93,10 +93,11 @@ pub const COUNTS: [&str; 3] = [
 ];
 
 impl DatabaseClient {
-    /// The database server of the site's settings, if there is one, for one of `cores` cores.
+    /// Creates the client for the database server in the site's settings, if there is one. `cores` is the number of
+    /// cores that share the connections.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// If the settings are invalid: a text for the operator.
     pub fn from_settings(
         site: &SiteArchive,
         secret: [u8; 32],
@@ -138,7 +139,7 @@ impl DatabaseClient {
         }))
     }
 
-    /// Opens a connection if fewer are available than the `waiting` tasks need, and drops those with an overdue login.
+    /// Opens connections if fewer are available than the `waiting` tasks need, and drops those with an overdue login.
     /// Returns the time of the next call.
     pub fn tick(
         &mut self,
@@ -148,22 +149,22 @@ impl DatabaseClient {
     ) -> Option<u64> {
         let is_due = |link: &DatabaseLink| link.login_end_us.is_some_and(|end_us| end_us <= now_us);
         while let Some(at) = self.links.iter().position(is_due) {
-            // A silent server is tried again with growing delays.
+            // The next attempt to a server that does not respond is delayed; the delay grows.
             let link = self.links.swap_remove(at);
             self.back_off(now_us, "no response in time");
-            // Other attempts wait for the same silent server.
+            // If another login is pending, it is to the same server, which does not respond either.
             self.is_down = !self.is_logged_in();
             calls.abort(link.id);
         }
         if core::mem::take(&mut self.is_retry_requested) {
-            // A failed page brings the next attempt forward, to a second after the last one at the latest.
+            // After a page has failed, the next attempt is made one second after the last one at the latest.
             self.retry_us = self.retry_us.min(self.failed_us + RETRY_ASKED_US);
         }
-        // Connections that are free, or will be after their login.
+        // Connections that are idle, or will be after their login.
         let is_available =
             |link: &&DatabaseLink| link.login_end_us.is_some() || link.client.is_idle();
         let mut available = self.links.iter().filter(is_available).count();
-        // One connection stays open, so that the first request does not wait for it.
+        // One connection is kept open, so that the first request does not wait for it.
         while available < waiting.max(1)
             && self.links.len() < self.links_max
             && self.retry_us <= now_us
@@ -185,7 +186,7 @@ impl DatabaseClient {
         };
         self.counts[0] += 1;
         self.serial += 1;
-        // Each connection needs its own nonce: the secret alone would repeat.
+        // Each connection needs a nonce of its own, and the secret is always the same.
         let mut random = self.secret;
         for (byte, serial) in random.iter_mut().zip(self.serial.to_le_bytes()) {
             *byte ^= serial;
@@ -207,15 +208,15 @@ impl DatabaseClient {
         core::mem::take(&mut self.opened)
     }
 
-    /// Whether a connection is free for a query.
+    /// Whether a connection is available for a query.
     pub fn has_free(&self) -> bool {
         self.links.iter().any(|link| link.client.is_idle())
     }
 
-    /// Sends a query on a free connection.
+    /// Sends a query on an available connection.
     ///
     /// # Errors
-    /// [`StatementRefusal::Busy`] if no connection is free.
+    /// [`StatementRefusal::Busy`] if no connection is available.
     pub fn send_query<'v>(
         &mut self,
         calls: &mut impl StackCalls,
@@ -236,11 +237,11 @@ impl DatabaseClient {
         Ok(())
     }
 
-    /// Processes received bytes. `events` gets the parts of the response for the query's owner; after the last one the
-    /// connection is free.
+    /// Processes received bytes. `events` gets the parts of the response for the owner of the query; after the last
+    /// part the connection is available again.
     ///
     /// # Errors
-    /// The connection is unusable; with the query that was pending on it.
+    /// If the connection can't be used any more; with its pending query.
     pub fn input(
         &mut self,
         calls: &mut impl StackCalls,
@@ -269,7 +270,7 @@ impl DatabaseClient {
                 _ => {}
             });
         link.is_answered = true;
-        // The response is complete: the connection is free and has proved useful.
+        // The response is complete, so the connection is available again and was useful.
         if link.owner.is_some() && owner.is_none() {
             link.owner = None;
             link.is_new = false;
@@ -282,15 +283,15 @@ impl DatabaseClient {
             self.problem = None;
         }
         if let Err(error) = result {
-            // The position in the byte stream is lost, so the connection can't be used again.
+            // The position in the byte stream is unknown now, so the connection can't be used again.
             calls.abort(id);
-            return Err(self.unusable(now_us, at, error, refusal));
+            return Err(self.drop_unusable(now_us, at, error, refusal));
         }
         flush(calls, &mut self.links[at]);
         Ok(())
     }
 
-    /// Sends output that did not fit before.
+    /// Sends output that did not fit into the send queue before.
     pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(link) = self.links.iter_mut().find(|link| link.id == id) {
             flush(calls, link);
@@ -301,7 +302,7 @@ impl DatabaseClient {
     pub fn on_connection_lost(&mut self, now_us: u64, id: ConnectionId) -> Option<LostQuery> {
         let at = self.links.iter().position(|link| link.id == id)?;
         let link = self.links.swap_remove(at);
-        self.ended(now_us, &link, "the connection was refused or lost");
+        self.handle_end(now_us, &link, "the connection was refused or lost");
         let cause = match !link.is_new && !link.is_answered {
             true => LossCause::Stale,
             false => LossCause::Server,
@@ -309,8 +310,8 @@ impl DatabaseClient {
         link.owner.map(|owner| LostQuery { owner, cause })
     }
 
-    /// Drops a connection with invalid bytes. Returns its pending query, if there is one.
-    fn unusable(
+    /// Drops a connection after invalid bytes. Returns its pending query, if there is one.
+    fn drop_unusable(
         &mut self,
         now_us: u64,
         at: usize,
@@ -319,18 +320,18 @@ impl DatabaseClient {
     ) -> Option<LostQuery> {
         let link = self.links.swap_remove(at);
         let reason = refusal.unwrap_or_else(|| error.to_string());
-        self.ended(now_us, &link, &reason);
+        self.handle_end(now_us, &link, &reason);
         let cause = match error.is_response_error() {
-            true => LossCause::Answer(error),
+            true => LossCause::ResponseLimit(error),
             false => LossCause::Server,
         };
         link.owner.map(|owner| LostQuery { owner, cause })
     }
 
-    /// Handles the end of a connection. Only a connection that has served no page delays the next one: otherwise a
-    /// visitor with queries that end connections would block the database for all others.
-    fn ended(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
-        // A connection that worked before is replaced at once; one that never did waits.
+    /// Handles the end of a connection. The next attempt is delayed only if the connection has served no page.
+    /// Otherwise a client with queries that end connections would block the database for all others.
+    fn handle_end(&mut self, now_us: u64, link: &DatabaseLink, reason: &str) {
+        // A connection that has worked is replaced immediately; otherwise the next attempt is delayed.
         let was_useful = link.owner.is_some() || !link.is_new;
         match was_useful {
             true => {
@@ -354,7 +355,7 @@ impl DatabaseClient {
         self.is_down
     }
 
-    /// Shortens the wait for the next attempt, as a page failed because the server is away.
+    /// Shortens the delay of the next attempt after a page has failed because the server is unreachable.
     pub fn request_retry(&mut self) {
         self.is_retry_requested = true;
     }
@@ -363,7 +364,7 @@ impl DatabaseClient {
         self.links.iter().any(|link| link.login_end_us.is_none())
     }
 
-    /// Drops the connection with a query of `owner`: its response is no longer needed.
+    /// Drops the connection with the pending query of `owner`, whose response is no longer needed.
     pub fn abandon_query(&mut self, calls: &mut impl StackCalls, owner: QueryOwner) {
         let has_owner = |link: &DatabaseLink| link.owner == Some(owner);
         if let Some(at) = self.links.iter().position(has_owner) {
@@ -373,11 +374,11 @@ impl DatabaseClient {
         }
     }
 
-    /// Delays the next attempt after a connection that failed or ended before its first use.
+    /// Delays the next attempt after a connection that failed, or ended before its first use.
     fn back_off(&mut self, now_us: u64, reason: &str) {
         self.counts[2] += 1;
         self.retry_us = now_us + self.backoff_us;
-        // Exponential backoff: a server that is down is not flooded.
+        // Exponential backoff, so that a failing server is not flooded.
         self.backoff_us = (self.backoff_us * 2).min(RETRY_US.1);
         self.failed_us = now_us;
         // Other connections may still be logged in.
@@ -386,7 +387,7 @@ impl DatabaseClient {
         self.problem = Some(self.reason.clone());
     }
 
-    /// The reason why the server can't be reached, for the operator; returned once.
+    /// The reason that the server is unreachable, for the operator. It is returned once.
     pub fn take_problem(&mut self) -> Option<String> {
         self.problem.take()
     }
@@ -401,10 +402,10 @@ pub fn limits() -> MySqlLimits {
     }
 }
 
-/// Sends the client's output; the part that does not fit waits for `DatabaseClient::sent`.
+/// Sends the output of the client; output that does not fit is sent by `DatabaseClient::sent`.
 fn flush(calls: &mut impl StackCalls, link: &mut DatabaseLink) {
     let output = link.client.output();
-    // Without room the rest is sent by `sent`.
+    // If the send queue is full, `sent` sends the output later.
     if !output.is_empty() && calls.send(link.id, SendPiece::Copied(output)).is_ok() {
         let len = output.len();
         link.client.sent(len);

@@ -1,4 +1,4 @@
-//! The decision about a request: resource, method, and response, from top to bottom.
+//! Selects the response to a request by its target, method and resource.
 
 use lowroad_http::content_coding;
 use lowroad_http::error_page;
@@ -12,20 +12,20 @@ use crate::refusal_page::{self, RefusalPage};
 use crate::response::{ResponseContext, UnikernelResponse};
 use crate::response_fields;
 
-/// The longest path that is decoded: that of the longest target.
+/// Maximum length of a path that is decoded; no request target is longer.
 pub const PATH_LEN_MAX: usize = 8 << 10;
 
-/// The path prefix of counters and log.
-const OWN: &[u8] = b"/.lowroad/";
+/// Prefix of the paths of counters and log.
+const BUILTIN_PREFIX: &[u8] = b"/.lowroad/";
 
 /// The result of a decision.
 pub enum SiteDecision {
-    /// The response was written.
+    /// The response has been written.
     Answered,
-    /// The page must be generated.
+    /// A page must be generated.
     Page(&'static archive::PageSource),
     /// A trusted client requests the counters or the log.
-    Own(BuiltinResource),
+    Builtin(BuiltinResource),
 }
 
 /// A built-in resource.
@@ -39,8 +39,8 @@ pub enum BuiltinResource {
     Log,
 }
 
-/// Decides about a request, and writes the response if it needs no page. `is_trusted`: the client may read counters
-/// and log.
+/// Selects the response to a request, and writes it unless a page must be generated. `is_trusted`: the client may read
+/// counters and log.
 #[inline]
 pub fn decide(
     site: &SiteArchive,
@@ -53,7 +53,7 @@ pub fn decide(
         match request.method {
             Method::Options => refusal_page::options(context, out),
             Method::Connect => {
-                refused(
+                write_error(
                     site,
                     StatusCode::METHOD_NOT_ALLOWED,
                     None,
@@ -62,11 +62,11 @@ pub fn decide(
                     out,
                 );
             }
-            _ => refused(site, StatusCode::BAD_REQUEST, None, request, context, out),
+            _ => write_error(site, StatusCode::BAD_REQUEST, None, request, context, out),
         }
         return SiteDecision::Answered;
     };
-    // A path without escapes needs no decoding.
+    // A path without percent-encoding needs no decoding.
     if plain {
         return decide_path(site, request, path, query, is_trusted, context, out);
     }
@@ -74,14 +74,14 @@ pub fn decide(
     match target::decode(path, &mut scratch) {
         Ok(path) => decide_path(site, request, path, query, is_trusted, context, out),
         Err(refusal) => {
-            // As after any refusal: an intermediary and an operator's log may see another request than this server.
+            // As after other invalid requests: a proxy in between may understand the target differently.
             out.closes = true;
             let context = ResponseContext {
                 keep_alive: false,
                 ..*context
             };
             let text = Some(refusal.as_str());
-            refused(site, refusal.status(), text, request, &context, out);
+            write_error(site, refusal.status(), text, request, &context, out);
             SiteDecision::Answered
         }
     }
@@ -97,7 +97,7 @@ fn decide_path(
     context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) -> SiteDecision {
-    let mut refuse = |status| refused(site, status, None, request, context, out);
+    let mut refuse = |status| write_error(site, status, None, request, context, out);
     match request.method {
         Method::Get | Method::Head => {}
         Method::Options => {
@@ -127,11 +127,11 @@ fn decide_path(
         }
         Some(ArchiveEntry::Forbidden) => {
             let text = Some(error_page::NO_INDEX);
-            refused(site, StatusCode::FORBIDDEN, text, request, context, out);
+            write_error(site, StatusCode::FORBIDDEN, text, request, context, out);
         }
-        // Untrusted clients get 404, as for any missing path.
+        // Other clients get 404, as for any missing path.
         None => match builtin_resource(path).filter(|_| is_trusted) {
-            Some(resource) => return SiteDecision::Own(resource),
+            Some(resource) => return SiteDecision::Builtin(resource),
             None => refuse(StatusCode::NOT_FOUND),
         },
     }
@@ -139,7 +139,7 @@ fn decide_path(
 }
 
 fn builtin_resource(path: &[u8]) -> Option<BuiltinResource> {
-    match path.strip_prefix(OWN)? {
+    match path.strip_prefix(BUILTIN_PREFIX)? {
         b"status" => Some(BuiltinResource::Status),
         b"status.json" => Some(BuiltinResource::StatusJson),
         b"log" => Some(BuiltinResource::Log),
@@ -147,7 +147,7 @@ fn builtin_resource(path: &[u8]) -> Option<BuiltinResource> {
     }
 }
 
-fn refused(
+fn write_error(
     site: &SiteArchive,
     status: StatusCode,
     explanation: Option<&str>,
@@ -164,7 +164,7 @@ fn refused(
     refusal_page::page(site, page, context, out);
 }
 
-/// Redirects to a folder's path with its slash.
+/// Redirects a path of a folder to the same path with a trailing slash.
 fn redirect(
     site: &SiteArchive,
     location: &str,
@@ -175,7 +175,7 @@ fn redirect(
 ) {
     let mut value = alloc::vec::Vec::with_capacity(location.len() + 64);
     value.extend_from_slice(location.as_bytes());
-    // The query belongs to the resource, not to the missing slash.
+    // The query is kept.
     if let Some(query) = query {
         value.push(b'?');
         value.extend_from_slice(query);

@@ -1,38 +1,38 @@
-//! The request journal: a ring in memory with the newest requests in binary form; [`crate::log`] formats them on
-//! demand.
+//! The request journal: a ring buffer of the newest requests in binary form. [`crate::log`] formats them on demand.
 
 use alloc::vec;
 use alloc::vec::Vec;
 use core::net::SocketAddrV4;
 
-/// Longer texts are truncated.
+/// Maximum length of a text; longer ones are truncated.
 const TEXT_LEN_MAX: usize = 512;
-/// Bytes of a record's header: length, time, address, port, status, body length, microseconds, lengths of three texts.
+/// Length of the header of a record: length, time, address, port, status, body length, duration in microseconds,
+/// lengths of three texts.
 const HEAD_LEN: usize = 2 + 8 + 4 + 2 + 2 + 8 + 4 + 3 * 2;
 
-/// A request.
+/// One request, or the reason of a failed page.
 #[derive(Clone, Copy)]
 pub struct JournalRecord<'r> {
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// The client.
+    /// The address of the client.
     pub peer: SocketAddrV4,
-    /// The status code of the response; 0 for the reason of a failure.
+    /// The status code of the response; 0 in a record of a failure.
     pub status: u16,
     /// Length of the response's body.
     pub body_len: u64,
-    /// From the arrival of the request to the sending of the response.
+    /// Time in microseconds from the arrival of the request until the response is sent.
     pub duration_us: u32,
-    /// The request line.
+    /// The request line; in a record of a failure, the reason.
     pub line: &'r [u8],
-    /// Referer.
+    /// The value of Referer.
     pub referer: &'r [u8],
-    /// User-Agent.
+    /// The value of User-Agent.
     pub user_agent: &'r [u8],
 }
 
 impl<'r> JournalRecord<'r> {
-    /// The reason of a page's failure for this client: a record without a status, which counts as no request.
+    /// A record of the reason that a page failed. It has no status and is not counted as a request.
     pub fn failure(unix_s: u64, peer: SocketAddrV4, reason: &'r str) -> JournalRecord<'r> {
         JournalRecord {
             unix_s,
@@ -47,28 +47,28 @@ impl<'r> JournalRecord<'r> {
     }
 }
 
-/// A ring of records: new ones overwrite the oldest. Each record is contiguous; the rest at the end of the memory
-/// stays unused.
+/// A ring of records. New records overwrite the oldest. Each record is contiguous, so some bytes at the end of the
+/// memory may be unused.
 pub struct RequestJournal {
     bytes: Vec<u8>,
     /// The offset of the next record.
     end: usize,
     /// The offset of the oldest record.
     start: usize,
-    /// The end of the records behind `start` while `end` is before it, else 0.
-    turn: usize,
-    /// Overwritten records.
+    /// After a wrap: the end of the older records, which begin at `start`. Otherwise 0.
+    wrap_end: usize,
+    /// Number of overwritten records.
     pub dropped: u64,
 }
 
 impl RequestJournal {
-    /// A ring of `len` bytes, at least for a few records.
+    /// A ring of `len` bytes; it has room for at least four records.
     pub fn new(len: usize) -> RequestJournal {
         RequestJournal {
             bytes: vec![0; len.max(4 * (HEAD_LEN + 3 * TEXT_LEN_MAX))],
             end: 0,
             start: 0,
-            turn: 0,
+            wrap_end: 0,
             dropped: 0,
         }
     }
@@ -76,7 +76,7 @@ impl RequestJournal {
     /// Adds a record.
     #[inline]
     pub fn append(&mut self, record: &JournalRecord<'_>) {
-        // Long texts would displace many records.
+        // A long text would overwrite many records.
         let capped_len = |text: &'_ [u8]| text.len().min(TEXT_LEN_MAX);
         let texts = [record.line, record.referer, record.user_agent];
         let [line, referer, user_agent] = texts.map(|text| &text[..capped_len(text)]);
@@ -106,11 +106,11 @@ impl RequestJournal {
         self.end += len;
     }
 
-    /// Frees `len` bytes from `end` on.
+    /// Overwrites old records until `len` bytes from `end` on are free.
     #[inline]
     fn make_room(&mut self, len: usize) {
-        // Until the first wrap there are no old records to overwrite.
-        let has_wrapped = self.end < self.start || self.turn > 0;
+        // Before the first wrap there are no old records to overwrite.
+        let has_wrapped = self.end < self.start || self.wrap_end > 0;
         if !has_wrapped && self.end + len <= self.bytes.len() {
             return;
         }
@@ -120,26 +120,26 @@ impl RequestJournal {
     #[cold]
     fn evict_oldest(&mut self, len: usize) {
         loop {
-            if self.turn == 0 {
+            if self.wrap_end == 0 {
                 if self.end + len <= self.bytes.len() {
                     return;
                 }
-                // Wraps around: from here on the oldest records are in the way.
-                self.turn = self.end;
+                // Wraps around: from now on old records must be overwritten.
+                self.wrap_end = self.end;
                 self.end = 0;
             }
-            while self.start < self.turn && self.start < self.end + len {
+            while self.start < self.wrap_end && self.start < self.end + len {
                 let len = usize::from(self.u16_at(self.start));
-                // At least a header, so that the loop advances.
+                // At least the header, so that the loop advances.
                 self.start += len.max(HEAD_LEN);
                 self.dropped += 1;
             }
-            if self.start < self.turn {
+            if self.start < self.wrap_end {
                 return;
             }
-            // All records behind are overwritten: the first record is the oldest again.
+            // All older records are overwritten, so the record at 0 is the oldest.
             self.start = 0;
-            self.turn = 0;
+            self.wrap_end = 0;
         }
     }
 
@@ -148,11 +148,10 @@ impl RequestJournal {
         bytes.map_or(0, |two| u16::from_le_bytes(*two))
     }
 
-    /// The newest records of at most `len_max` bytes, in order: those behind the wrap first.
+    /// The newest records, in total at most `len_max` bytes: those before the wrap, then those after it.
     pub fn newest(&self, len_max: usize) -> [&[u8]; 2] {
         let part = |from: usize, to: usize| self.bytes.get(from..to).unwrap_or_default();
-        // After a wrap the older part lies behind the newer one.
-        let [mut old, mut new] = match self.turn {
+        let [mut old, mut new] = match self.wrap_end {
             0 => [part(0, 0), part(self.start, self.end)],
             turn => [part(self.start, turn), part(0, self.end)],
         };
@@ -167,7 +166,7 @@ impl RequestJournal {
         [old, new]
     }
 
-    /// A value that changes with each record.
+    /// A value that changes with each new record.
     pub fn mark(&self) -> [u64; 3] {
         [self.start as u64, self.end as u64, self.dropped]
     }
@@ -184,7 +183,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_newest_are_whole_and_no_longer_than_asked_for() {
+    fn newest_returns_complete_records_within_limit() {
         let mut journal = RequestJournal::new(0);
         let mut marks = Vec::new();
         for number in 0..500_u64 {
@@ -214,7 +213,7 @@ mod tests {
                     .iter()
                     .map(|part| part.len())
                     .sum();
-                // Fills the room up to less than one record.
+                // Uses all of `len_max` except for less than one record.
                 assert!(count <= len_max && (count == all || count + 140 > len_max));
             }
             let last = journal.newest(200).concat();

@@ -1,9 +1,9 @@
-//! The program of the unikernel, independent of the machine: serves a site from memory over TCP/IP frames.
+//! The server program of the unikernel, independent of the machine: serves a site from memory, over frames with TCP/IP.
 //!
-//! The kernel image and the hosted form both run it. The caller supplies frames, time, random numbers and memory
-//! sizes. A request passes `UnikernelServer::received` and `lowroad_net` to `web`; `decision` finds the resource,
-//! `response_fields` writes the response from the site's memory, and `pages` generates dynamic pages with queries to
-//! the database.
+//! Both the kernel image and the hosted form use this crate. The caller supplies frames, time, random numbers and
+//! memory sizes. A request passes through `UnikernelServer::received` and `lowroad_net` to `web`. `decision` finds the
+//! resource, `response_fields` writes the response from the site's memory, and `pages` generates dynamic pages with
+//! database queries.
 #![no_std]
 #![forbid(unsafe_code)]
 

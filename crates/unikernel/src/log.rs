@@ -1,4 +1,4 @@
-//! The access log as text: the newest records of one or several journals, ordered by their seconds.
+//! The access log as text: the newest records of one or more journals, ordered by time (in seconds).
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -9,14 +9,14 @@ use lowroad_http::date;
 
 use crate::journal::split_record;
 
-/// Lines with their seconds, the oldest first.
+/// Formatted lines with their times in seconds, the oldest first.
 pub struct LogRing {
     lines: Vec<(u64, String)>,
     len_max: usize,
 }
 
 impl LogRing {
-    /// An empty log. Its text, and the text that is formatted for each journal, are at most `len_max` bytes long.
+    /// An empty log. Its text has at most `len_max` bytes; the same limit applies to the text of each journal.
     pub fn new(len_max: usize) -> LogRing {
         LogRing {
             lines: Vec::new(),
@@ -24,8 +24,8 @@ impl LogRing {
         }
     }
 
-    /// Adds records in order of time, in the parts of `journal::RequestJournal::newest`. Within a second, lines that
-    /// were added earlier come first.
+    /// Adds the records of a journal, as returned by `journal::RequestJournal::newest`. Of lines with the same second,
+    /// those added earlier come first.
     pub fn add(&mut self, parts: [&[u8]; 2]) {
         let mut records = Vec::new();
         for mut rest in parts {
@@ -36,9 +36,9 @@ impl LogRing {
         }
         let first = self.lines.len();
         let mut len = 0;
-        // From the newest on, so that the oldest records are left out.
+        // In reverse order, so that the oldest records are left out.
         for record in records.into_iter().rev() {
-            let line = line(record);
+            let line = format_record(record);
             len += line.1.len();
             if len > self.len_max {
                 break;
@@ -46,13 +46,13 @@ impl LogRing {
             self.lines.push(line);
         }
         self.lines[first..].reverse();
-        // Stable, so the order within a second is kept.
+        // The sort is stable: lines with the same second keep their order.
         self.lines.sort_by_key(|line| line.0);
-        self.forget();
+        self.drop_excess();
     }
 
-    /// Drops the oldest lines beyond the limit.
-    fn forget(&mut self) {
+    /// Drops the oldest lines until the log is within the limit.
+    fn drop_excess(&mut self) {
         let len: usize = self.lines.iter().map(|line| line.1.len()).sum();
         let mut excess = len.saturating_sub(self.len_max);
         let old = self.lines.iter().take_while(|line| {
@@ -64,16 +64,16 @@ impl LogRing {
         self.lines.drain(..old);
     }
 
-    /// All lines: requests in the combined format, followed by the duration in microseconds, and the reasons of failed
-    /// pages.
+    /// All lines: requests in the combined log format, extended by the duration in microseconds, and the reasons of
+    /// failed pages.
     pub fn text(&self) -> String {
         self.lines.iter().map(|line| line.1.as_str()).collect()
     }
 }
 
-/// A record's second and its line.
-fn line(record: &[u8]) -> (u64, String) {
-    // Behind the record's length.
+/// Formats a record. Returns its time in seconds and its line.
+fn format_record(record: &[u8]) -> (u64, String) {
+    // The first two bytes are the length of the record.
     let mut rest = record.get(2..).unwrap_or_default();
     let mut take = |count: usize| {
         let (field, after) = rest.split_at_checked(count).unwrap_or_default();
@@ -95,7 +95,7 @@ fn line(record: &[u8]) -> (u64, String) {
     let mut out = String::new();
     let date = date::format(unix_s);
     let date = core::str::from_utf8(&date).unwrap_or_default();
-    // Status 0 marks a failure instead of a request.
+    // Status 0 marks the reason of a failed page.
     if status == 0 {
         let date = common_date(date);
         // Writing to a string can't fail.
@@ -120,7 +120,7 @@ fn line(record: &[u8]) -> (u64, String) {
     (unix_s, out)
 }
 
-/// `Sun, 06 Nov 1994 08:49:37 GMT` as `06/Nov/1994:08:49:37 +0000`.
+/// Converts `Sun, 06 Nov 1994 08:49:37 GMT` to `06/Nov/1994:08:49:37 +0000`.
 fn common_date(date: &str) -> String {
     let part = |from: usize, to: usize| date.get(from..to).unwrap_or_default();
     let mut out = String::new();
@@ -142,7 +142,7 @@ fn escape(text: &[u8]) -> String {
     let mut out = String::with_capacity(text.len());
     for byte in text {
         match byte {
-            // Escaped as in nginx, so that clients can forge neither lines nor fields.
+            // Escaped as by nginx, so that clients can't forge lines or fields.
             b'"' | b'\\' | 0..=31 | 127.. => {
                 // Writing to a string can't fail.
                 let _ = write!(out, "\\x{byte:02x}");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_is_in_the_combined_format() {
+    fn request_is_logged_in_combined_format() {
         let mut journal = RequestJournal::new(0);
         journal.append(&record(b"GET / HTTP/1.1"));
         assert_eq!(
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room_and_the_newest_are_whole() {
+    fn full_journal_drops_oldest_and_keeps_newest_complete() {
         let mut journal = RequestJournal::new(0);
         for number in 0..5000 {
             let mut line = String::new();
@@ -209,22 +209,22 @@ mod tests {
         assert!(lines.len() > 50);
         let first = 5000 - lines.len();
         for (at, line) in lines.iter().enumerate() {
-            let asked = alloc::format!("\"GET /{} HTTP/1.1\" 200", first + at);
-            assert!(line.contains(&asked), "{line}");
+            let expected = alloc::format!("\"GET /{} HTTP/1.1\" 200", first + at);
+            assert!(line.contains(&expected), "{line}");
         }
         // Lines of about 90 bytes.
         assert!((1..=2).contains(&text(&journal, 200).lines().count()));
     }
 
     #[test]
-    fn long_texts_are_cut() {
+    fn long_texts_are_truncated() {
         let mut journal = RequestJournal::new(0);
         journal.append(&record(&[b'x'; 5000]));
         assert!(text(&journal, usize::MAX).len() < 700);
     }
 
     #[test]
-    fn journals_are_shown_in_the_order_of_time() {
+    fn lines_of_several_journals_are_ordered_by_time() {
         let mut journals = [0, 1, 2].map(|_| RequestJournal::new(0));
         for second in 0..100 {
             for (at, journal) in journals.iter_mut().enumerate() {
@@ -243,20 +243,20 @@ mod tests {
             let text = log.text();
             assert!(text.len() <= len_max);
             let count = text.lines().count();
-            let wanted = if len_max > 50_000 { 300 } else { len_max / 100 };
+            let expected_count = if len_max > 50_000 { 300 } else { len_max / 100 };
             assert!(
-                count.abs_diff(wanted) <= wanted / 5 + 1,
-                "{count}, {wanted}"
+                count.abs_diff(expected_count) <= expected_count / 5 + 1,
+                "{count}, {expected_count}"
             );
             for (line, number) in text.lines().zip(300 - count..) {
-                let asked = alloc::format!("\"GET /{}/{}\"", number / 3, number % 3);
-                assert!(line.contains(&asked), "{line} {asked}");
+                let expected = alloc::format!("\"GET /{}/{}\"", number / 3, number % 3);
+                assert!(line.contains(&expected), "{line} {expected}");
             }
         }
     }
 
     #[test]
-    fn what_is_no_record_is_no_trouble() {
+    fn malformed_records_do_not_panic() {
         let mut log = LogRing::new(1000);
         for bytes in [&[0; 5][..], &[1], &[0xff; 300], &[36; 36], &[0; 100]] {
             log.add([bytes, bytes]);

@@ -1,5 +1,5 @@
-//! Counters and log of the whole machine, as seen by any core: its own are current, those of other cores as published
-//! last.
+//! The counters and the log of the whole machine, as one core sees them: its own state is current, that of the other
+//! cores is the last one that they published.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,11 +8,11 @@ use crate::cores::{self, CoreSet};
 use crate::journal::RequestJournal;
 use crate::log::LogRing;
 
-/// The most bytes of the log that are sent, and that a core publishes of its own.
+/// Maximum length of the log in a response, and of the part that each core publishes.
 pub const LOG_LEN_MAX: usize = 48 << 10;
 const _: () = assert!(LOG_LEN_MAX / 8 + 4 <= cores::LOG_WORDS_MAX);
 
-/// The machine, as seen by one core.
+/// The view of one core; `None` on a machine with one core.
 #[derive(Clone, Copy)]
 pub struct MachineView(pub Option<(&'static CoreSet, u16)>);
 
@@ -26,13 +26,13 @@ impl MachineView {
         })
     }
 
-    /// Adds the other cores' counters, which have the same order, to this core's.
+    /// Adds the counters of the other cores to `totals`. All cores have the same counters in the same order.
     pub fn sum(self, totals: &mut [(&'static str, u64)]) {
         let mut words = Vec::new();
         for (cores, core) in self.other_cores() {
             cores.numbers(core).read(&mut words);
             for (total, other) in totals.iter_mut().zip(&words) {
-                // Positions suffice: all cores count under the same names in the same order.
+                // All cores publish the same counters in the same order, so names are not compared.
                 total.1 = total.1.wrapping_add(*other);
             }
         }
@@ -45,7 +45,7 @@ impl MachineView {
         core::iter::once(("cores", count.into())).chain(cross_core)
     }
 
-    /// The newest lines of all cores.
+    /// The newest lines of the logs of all cores.
     pub fn log(self, journal: &RequestJournal) -> String {
         let mut log = LogRing::new(LOG_LEN_MAX);
         log.add(journal.newest(LOG_LEN_MAX));

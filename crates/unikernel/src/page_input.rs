@@ -1,4 +1,4 @@
-//! The copy of a request that is kept while its page is generated.
+//! A copy of the request, kept while its page is generated.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, SocketAddrV4};
@@ -12,7 +12,7 @@ use lowroad_http::version::HttpVersion;
 
 use crate::decision::PATH_LEN_MAX;
 
-/// The data of a request that a page may use, or that its response depends on.
+/// The data of a request that a page may use, or that affect the response.
 pub struct PageInput {
     /// The request's method.
     pub method: Method,
@@ -42,10 +42,10 @@ impl PageInput {
         }
     }
 
-    /// Copies the request into the existing allocations.
+    /// Copies the request. Existing allocations are reused.
     pub fn set(&mut self, head: &H1RequestHead<'_>, peer: SocketAddrV4) {
         let request = &head.request;
-        // A target without a path, as of OPTIONS, counts as the root.
+        // If the target has no path, as in `OPTIONS *`, the path is the root.
         let (path, query, is_plain) = match request.target {
             RequestTarget::Origin { path, query, plain } => {
                 (path, query.unwrap_or_default(), plain)
@@ -73,7 +73,7 @@ fn set_path(to: &mut Vec<u8>, path: &[u8], is_plain: bool) {
         return to.extend_from_slice(path);
     }
     let mut scratch = [0; PATH_LEN_MAX];
-    // The path was decoded before, when the page was found, so this does not fail.
+    // The path was decoded successfully before, to find the page.
     to.extend_from_slice(target::decode(path, &mut scratch).unwrap_or(path));
 }
 

@@ -1,4 +1,4 @@
-//! Responses without a resource: errors, redirects, OPTIONS.
+//! Responses that are not from a resource: errors, redirects, and responses to OPTIONS.
 
 use alloc::vec::Vec;
 
@@ -11,19 +11,19 @@ use crate::response::{ResponseContext, UnikernelResponse};
 
 /// The value of Allow.
 const ALLOW: &str = "GET, HEAD, OPTIONS";
-/// The value of Retry-After with 503.
+/// The value of Retry-After in a response with 503.
 const RETRY_AFTER_S: u64 = 1;
 
-/// A page that explains a status.
+/// A page that explains a status code.
 #[derive(Clone, Copy)]
 pub struct RefusalPage<'p> {
     /// The status.
     pub status: StatusCode,
-    /// The explanation; `None`: the standard one for the status.
+    /// The explanation; `None` for the default one of the status.
     pub explanation: Option<&'p str>,
     /// An additional field.
     pub field: Option<(&'p str, &'p [u8])>,
-    /// Whether the body is sent (not to HEAD).
+    /// Whether the body is sent; false for HEAD.
     pub has_body: bool,
 }
 
@@ -71,7 +71,7 @@ pub fn page(
     }
     out.body_len = body.len();
     match custom {
-        // The site's page is static memory and needs no copy.
+        // The site's page is in static memory, so it is not copied.
         Some(custom) => out.static_bytes = custom.body,
         None => out.copied.extend_from_slice(body),
     }

@@ -1,5 +1,5 @@
-//! The request memo: maps heads that were parsed before to their stored response, so a repeated request for a file
-//! costs one hash and one comparison. It holds only requests with a complete stored file as their response.
+//! The request memo: maps request heads that were parsed before to stored responses, so that a repeated request for a
+//! file costs one hash and one comparison. It contains only requests whose response is a complete stored file.
 
 use alloc::vec::Vec;
 
@@ -7,9 +7,9 @@ use lowroad_http::h1::H1RequestHead;
 
 use crate::archive::FileVariant;
 
-/// Longer heads are parsed each time.
+/// Maximum length of a memoized head; longer heads are always parsed.
 const HEAD_LEN_MAX: usize = 496;
-/// A power of two. Two heads in the same slot displace each other.
+/// Number of slots, a power of two. Of two heads for the same slot, the newer replaces the older.
 const SLOTS: usize = 256;
 
 /// Offset and length in a head.
@@ -18,14 +18,14 @@ type HeadSpan = (u16, u16);
 struct MemoSlot {
     file: Option<&'static FileVariant>,
     len: usize,
-    /// Spans of the request line, Referer and User-Agent.
+    /// The positions of the request line, Referer and User-Agent.
     spans: [HeadSpan; 3],
     head: [u8; HEAD_LEN_MAX],
 }
 
-/// A known request.
+/// A memoized request.
 pub struct MemoHit<'h> {
-    /// The complete file, for a persistent connection.
+    /// The file whose stored response is sent; the connection is kept open.
     pub file: &'static FileVariant,
     /// The request line, Referer and User-Agent.
     pub texts: [&'h [u8]; 3],
@@ -50,14 +50,14 @@ impl RequestMemo {
         }
     }
 
-    /// The known request that equals these bytes, if there is one.
+    /// Finds the memoized request that equals these bytes.
     #[inline]
     pub fn find<'h>(&self, bytes: &'h [u8]) -> Option<MemoHit<'h>> {
         if bytes.len() > HEAD_LEN_MAX {
             return None;
         }
         let slot = self.slots.get(slot_index(bytes))?;
-        // Exact comparison: a collision must not give the response to another request.
+        // The whole head is compared, since other requests may have the same hash.
         if slot.len != bytes.len() || !is_same(slot.head.get(..slot.len)?, bytes) {
             return None;
         }
@@ -71,9 +71,9 @@ impl RequestMemo {
         })
     }
 
-    /// Adds a request if it is all of `bytes`.
+    /// Adds a request, unless further bytes follow it.
     pub fn insert(&mut self, bytes: &[u8], head: &H1RequestHead<'_>, file: &'static FileVariant) {
-        // With a pipelined request behind it, the bytes would not occur again.
+        // With a pipelined request after it, the same bytes would hardly occur again.
         if bytes.len() > HEAD_LEN_MAX || head.len != bytes.len() {
             return;
         }
@@ -87,7 +87,7 @@ impl RequestMemo {
             head.request.referer().unwrap_or(&bytes[..0]),
             head.request.user_agent().unwrap_or(&bytes[..0]),
         ];
-        // A collision replaces the older head, so the memo needs no other eviction.
+        // The newer request replaces the older one in its slot; there is no other eviction.
         if let Some(slot) = self.slots.get_mut(slot_index(bytes)) {
             slot.file = Some(file);
             slot.len = bytes.len();
@@ -97,24 +97,25 @@ impl RequestMemo {
     }
 }
 
-/// Whether two texts of equal length are equal. They are short and mostly equal, so there is no early exit.
+/// Whether two texts of equal length are equal. There is no early exit, since they are short and mostly equal.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     let ((words_a, rest_a), (words_b, rest_b)) = (a.as_chunks::<8>(), b.as_chunks::<8>());
     let difference = |(a, b): (&[u8; 8], &[u8; 8])| u64::from_le_bytes(*a) ^ u64::from_le_bytes(*b);
-    // Without a branch per word, so that the compiler can use vector instructions.
+    // Without branches, so that the compiler can use vector instructions.
     let words = words_a.iter().zip(words_b).map(difference);
     words.fold(0, |all, one| all | one) == 0 && rest_a.iter().eq(rest_b)
 }
 
-/// The slot of a head, from its start and length: the path is at the start, and differences between browsers change the
-/// length. Crafted collisions only cost their sender the parsing.
+/// The slot of a head, computed from its first bytes and its length. The path is in the first bytes; the fields of
+/// different browsers have different lengths. A client that constructs collisions only causes its own requests to be
+/// parsed.
 #[inline]
 fn slot_index(bytes: &[u8]) -> usize {
     const FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-    const LOOKED_AT: usize = 64;
+    const HASHED_LEN: usize = 64;
     let mut hash = bytes.len() as u64;
-    let (words, _) = bytes[..bytes.len().min(LOOKED_AT)].as_chunks::<8>();
+    let (words, _) = bytes[..bytes.len().min(HASHED_LEN)].as_chunks::<8>();
     for word in words {
         hash = (hash ^ u64::from_le_bytes(*word))
             .wrapping_mul(FACTOR)

@@ -1,4 +1,4 @@
-//! A response to be sent: bytes to be copied, then bytes in static memory.
+//! A response to be sent: bytes that are copied, followed by bytes in static memory.
 
 use alloc::vec::Vec;
 
@@ -7,22 +7,22 @@ use lowroad_http::version::HttpVersion;
 
 use crate::archive::FileVariant;
 
-/// A response. One object is reused for all, so that responses allocate no memory.
+/// A response. One object is reused for all responses, so that they allocate no memory.
 #[derive(Default)]
 pub struct UnikernelResponse {
-    /// The head, and a generated body.
+    /// The head, and the body if it is generated.
     pub copied: Vec<u8>,
-    /// The body, or its rest, in the site's memory.
+    /// The body, or the rest of it, in the memory of the site.
     pub static_bytes: &'static [u8],
-    /// Its checksums, see `lowroad_net::SendPiece::Lasting`; may be empty.
+    /// The checksums of `static_bytes`, see `lowroad_net::SendPiece::Lasting`; may be empty.
     pub sums: &'static [u16],
-    /// The file, if the response is all of it on a persistent connection.
+    /// The file, if the response is the complete file on a persistent connection.
     pub whole_file: Option<&'static FileVariant>,
     /// The status code, for the log.
     pub status: u16,
     /// The length of the body, for the log.
     pub body_len: usize,
-    /// The connection is closed after this response, regardless of the client's choice.
+    /// Whether the connection must be closed after this response, even if the client wants to keep it.
     pub closes: bool,
 }
 
@@ -44,23 +44,23 @@ impl UnikernelResponse {
     }
 }
 
-/// The inputs of a response besides request and site.
+/// The inputs of a response besides the request and the site.
 #[derive(Clone, Copy)]
 pub struct ResponseContext {
     /// Seconds since 1970.
     pub unix_s: u64,
-    /// The same, as the value of Date.
+    /// The same time as the value of Date.
     pub date: [u8; 29],
-    /// The connection persists after the response.
+    /// Whether the connection is kept open after the response.
     pub keep_alive: bool,
     /// The version of the request.
     pub version: HttpVersion,
-    /// A number that differs between responses, for multipart boundaries.
+    /// A number that is different in each response, for the boundary of multipart/byteranges.
     pub serial: u64,
 }
 
 impl ResponseContext {
-    /// The end of the head: Connection if needed, and the empty line.
+    /// The end of the head: the Connection field if necessary, and the empty line.
     pub fn head_end(&self) -> &'static [u8] {
         match (self.keep_alive, self.version.is_10()) {
             (false, _) => b"Connection: close\r\n\r\n",

@@ -1,4 +1,4 @@
-//! Responses from a file: whole, ranges, or 304. The decisions equal those of `lowroad serve`.
+//! Responses from a file: the whole file, ranges, or 304. The selection is the same as in `lowroad serve`.
 
 use alloc::vec::Vec;
 use core::fmt::Write;
@@ -16,10 +16,11 @@ use crate::archive::{DATE_AT, FileVariant, SiteArchive};
 use crate::refusal_page::{self, RefusalPage};
 use crate::response::{ResponseContext, UnikernelResponse};
 
-/// Multiple ranges are copied, up to this length. Longer ones get the whole file, as RFC 9110 §14.2 allows.
+/// Maximum total length of several ranges, which are copied. If it is exceeded, the whole file is sent, as RFC 9110
+/// §14.2 allows.
 const RANGES_LEN_MAX: usize = 32 << 10;
 
-/// Writes the response with a file, according to the request's conditions and ranges.
+/// Writes the response for a file, according to the conditions and ranges in the request.
 #[inline]
 pub fn send(
     site: &SiteArchive,
@@ -28,14 +29,14 @@ pub fn send(
     context: &ResponseContext,
     out: &mut UnikernelResponse,
 ) {
-    // The usual request has no conditional or range fields.
+    // Most requests have no conditional or range fields.
     if preconditions::may_differ(request) {
-        return on_condition(site, file, request, context, out);
+        return send_conditional(site, file, request, context, out);
     }
     write_whole(file, request, context, out);
 }
 
-/// The common case: the stored head and body, with the current date.
+/// The common case: stored head and body, with the current date.
 #[inline]
 fn write_whole(
     file: &'static FileVariant,
@@ -44,7 +45,7 @@ fn write_whole(
     out: &mut UnikernelResponse,
 ) {
     let has_body = request.method == Method::Get;
-    // The stored head is for a persistent HTTP/1.1 connection; others need a Connection field.
+    // The stored head is for a persistent HTTP/1.1 connection; in other cases a Connection field must be added.
     if has_body && context.keep_alive && context.version == HttpVersion::Http11 {
         out.whole_file = Some(file);
         return write_persistent(file, &context.date, out);
@@ -63,7 +64,7 @@ fn write_whole(
     set_date(&context.date, &mut out.copied);
 }
 
-/// Writes a whole file on a persistent connection, replacing the content of `response`.
+/// Writes the response with a whole file on a persistent connection, replacing the content of `out`.
 #[inline]
 pub fn write_persistent(file: &'static FileVariant, date: &[u8; 29], out: &mut UnikernelResponse) {
     out.status(StatusCode::OK);
@@ -82,8 +83,8 @@ fn set_date(date: &[u8; 29], head: &mut [u8]) {
     }
 }
 
-/// RFC 9110 §13.2.2: preconditions first, then the range if If-Range permits it.
-fn on_condition(
+/// RFC 9110 §13.2.2: evaluates preconditions first, then ranges if If-Range allows it.
+fn send_conditional(
     site: &SiteArchive,
     file: &'static FileVariant,
     request: &Request<'_>,
@@ -103,7 +104,7 @@ fn on_condition(
     };
     // Preconditions before ranges (RFC 9110 §13.2.2).
     match preconditions::evaluate(request, &validators, context.unix_s) {
-        PreconditionOutcome::NotModified => return not_modified(file, context, out),
+        PreconditionOutcome::NotModified => return write_not_modified(file, context, out),
         PreconditionOutcome::Failed => {
             let page = refusal(StatusCode::PRECONDITION_FAILED, None);
             return refusal_page::page(site, page, context, out);
@@ -113,11 +114,11 @@ fn on_condition(
     let len = file.body().len();
     let ranges = preconditions::ranges(request, &validators, context.unix_s, len as u64);
     match ranges {
-        RangesSpecifier::One(range) => one_range(file, range, context, out),
+        RangesSpecifier::One(range) => write_range(file, range, context, out),
         RangesSpecifier::Many(ranges) if ranges_len(&ranges) <= RANGES_LEN_MAX as u64 => {
-            several_ranges(file, &ranges, context, out);
+            write_multipart_ranges(file, &ranges, context, out);
         }
-        // A server may ignore Range; many small parts would cost more than the whole.
+        // A server may ignore Range. Many ranges would cost more than the whole file.
         RangesSpecifier::Whole | RangesSpecifier::Many(_) => {
             write_whole(file, request, context, out)
         }
@@ -132,21 +133,21 @@ fn on_condition(
     }
 }
 
-fn not_modified(file: &FileVariant, context: &ResponseContext, out: &mut UnikernelResponse) {
+fn write_not_modified(file: &FileVariant, context: &ResponseContext, out: &mut UnikernelResponse) {
     out.status(StatusCode::NOT_MODIFIED);
-    // RFC 9110 §15.4.5: only the fields that would be in a 200.
+    // RFC 9110 §15.4.5: only fields that a 200 would also have.
     HeadWriter::start(&mut out.copied, StatusCode::NOT_MODIFIED, &context.date)
         .lines(file.shared_fields);
     out.copied.extend_from_slice(context.head_end());
 }
 
-/// The bytes of a range, which was clamped to the file's length.
+/// The bytes of a range, which must be within the file.
 fn range_bytes(file: &FileVariant, range: ByteRange) -> &'static [u8] {
     let range = range.start as usize..range.end as usize;
     file.body().get(range).unwrap_or_default()
 }
 
-fn one_range(
+fn write_range(
     file: &FileVariant,
     range: ByteRange,
     context: &ResponseContext,
@@ -169,7 +170,7 @@ fn ranges_len(ranges: &RangeSet) -> u64 {
 }
 
 /// multipart/byteranges, RFC 9110 §14.6.
-fn several_ranges(
+fn write_multipart_ranges(
     file: &FileVariant,
     ranges: &RangeSet,
     context: &ResponseContext,
@@ -198,7 +199,7 @@ fn several_ranges(
     // Only the shared fields: Content-Type is that of the multipart.
     head.lines(file.shared_fields);
     head.field("Content-Type", boundary.as_bytes());
-    // The ranges are of the encoded representation.
+    // The ranges refer to the encoded representation.
     if file.encoding != ContentCoding::Identity {
         head.field("Content-Encoding", file.encoding.as_str().as_bytes());
     }

@@ -1,4 +1,5 @@
-//! The server object for the main loop: passes frames to the stack, and the stack's connections to the site.
+//! The server object, which the main loop drives: passes frames to the stack, and the events of the stack's connections
+//! to the site.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,41 +15,41 @@ use crate::pages::PageEngine;
 use crate::trusted_networks::TrustedNetworks;
 use crate::web::WebService;
 
-/// The port of HTTP.
+/// The HTTP port.
 const PORT: u16 = 80;
-/// The most connections, if memory suffices.
+/// Maximum number of connections, if memory suffices.
 const CONNECTIONS_MAX: usize = 10_000;
-/// The largest memory of a connection, with its share of small buffers.
+/// Maximum memory of a connection in bytes, including its share of small buffers.
 const CONNECTION_LEN: usize = 2048;
-/// The least memory that a server accepts.
+/// Minimum memory of a server in bytes.
 const MEMORY_LEN_MIN: usize = 4 << 20;
 /// The idle timeout of connections.
 const IDLE_TIMEOUT_MS: u32 = 60_000;
-/// Bytes of the request journal.
+/// Length of the request journal in bytes.
 const JOURNAL_LEN: usize = 256 << 10;
-/// The longest duration of the shutdown; connections that are still open are then dropped.
+/// Maximum duration of the shutdown; connections that are still open after it are dropped.
 const DRAIN_US: u64 = 5_000_000;
 
 /// The properties of the machine.
 pub struct MachineSetup {
     /// The device's MAC address.
     pub mac: [u8; 6],
-    /// Its MTU.
+    /// The device's MTU.
     pub mtu: u16,
     /// The source of the IP address.
     pub address: AddressSource,
-    /// Memory in bytes for pools and tables of this core.
+    /// Memory for the pools and tables of this core, in bytes.
     pub memory_len: usize,
-    /// Random, new at each start; may be equal for all cores.
+    /// Random bytes, new at each start. All cores may get the same.
     pub secret: [u8; 32],
-    /// The state shared with the other cores, and this core's number from 0. `None`: a single core.
+    /// The state shared with the other cores, and the number of this core, from 0. `None` on a machine with one core.
     pub cores: Option<(&'static CoreSet, u16)>,
 }
 
 /// The current time.
 #[derive(Clone, Copy)]
 pub struct CurrentTime {
-    /// Monotonic microseconds since the start.
+    /// Monotonic time in microseconds since the start.
     pub mono_us: u64,
     /// Seconds since 1970, UTC.
     pub unix_s: u64,
@@ -63,8 +64,8 @@ pub fn earlier(one: Option<u64>, other: Option<u64>) -> Option<u64> {
     }
 }
 
-/// The first of the numbers that distinguish responses. Clients see them, so they are derived one-way from the secret,
-/// parts of which are used directly in tables and cookies.
+/// The first of the serial numbers of responses. Clients see these numbers, so they must not reveal the secret, parts
+/// of which are used in tables and SYN cookies.
 fn serial(secret: &[u8; 32]) -> u64 {
     let [a, b, c, d] = [0, 1, 2, 3].map(|at| {
         let bytes = core::array::from_fn(|n| secret[at * 8 + n]);
@@ -74,16 +75,17 @@ fn serial(secret: &[u8; 32]) -> u64 {
     (one ^ one >> 64 ^ other ^ other >> 64) as u64
 }
 
-/// A site, its connections and their requests: on a machine with several cores, those of one core.
+/// Serves a site: its connections and requests. On a machine with several cores, each core has a server for its own
+/// connections.
 ///
-/// A core's loop: frames of its queue to `UnikernelServer::received`; `UnikernelServer::tick`; send; wake the cores of
-/// `UnikernelServer::take_wakes`; sleep if `UnikernelServer::prepare_sleep`; then `UnikernelServer::on_wake`. Between
-/// `prepare_sleep` and the sleep itself no wake-up may be lost: on bare metal interrupts are disabled, a process has a
-/// descriptor that stays readable.
+/// The loop of a core: pass the frames of its queue to `UnikernelServer::received`; call `UnikernelServer::tick`; send
+/// the frames; wake the cores of `UnikernelServer::take_wakes`; sleep if `UnikernelServer::prepare_sleep` returns true;
+/// call `UnikernelServer::on_wake`. No wake-up may be lost between `prepare_sleep` and the sleep: on bare metal,
+/// interrupts are disabled meanwhile; in a process, a descriptor stays readable.
 pub struct UnikernelServer {
     stack: TcpStack,
     web: WebService,
-    /// `None`: a single core.
+    /// `None` on a machine with one core.
     member: Option<CoreMember>,
     /// The time at which the shutdown began.
     stopping_us: Option<u64>,
@@ -92,10 +94,10 @@ pub struct UnikernelServer {
 }
 
 impl UnikernelServer {
-    /// Creates the server; allocates all memory for static files.
+    /// Creates the server. Allocates all memory except that of pages.
     ///
     /// # Errors
-    /// The machine has too little memory, or the archive's settings are invalid: a text for the operator.
+    /// If the machine has too little memory, or the settings in the archive are invalid: a text for the operator.
     pub fn new(site: SiteArchive, machine: MachineSetup) -> Result<UnikernelServer, String> {
         let memory_len = machine.memory_len;
         if memory_len < MEMORY_LEN_MIN {
@@ -105,11 +107,13 @@ impl UnikernelServer {
                 MEMORY_LEN_MIN >> 10
             ));
         }
-        // Three eighths for small buffers, an eighth for large ones, a quarter for connections; the rest is for pages.
+        // Three eighths of the memory are for small buffers, one eighth for large ones, a quarter for connections, and
+        // the rest for pages.
         let share = memory_len / 8;
         let connections_max = CONNECTIONS_MAX.min(2 * share / CONNECTION_LEN);
         let trusted = TrustedNetworks::parse(site.settings("status.from"))?;
-        // A secret for each core, or database connections of different cores would use the same random numbers.
+        // Each core needs a secret of its own; otherwise database connections of different cores would use the same
+        // random numbers.
         let mut secret = machine.secret;
         let (count, core) = machine
             .cores
@@ -126,8 +130,8 @@ impl UnikernelServer {
             mac: machine.mac,
             mtu: machine.mtu,
             address: match machine.address {
-                // Core 0 runs the DHCP client and publishes the address.
-                AddressSource::Dhcp if core > 0 => AddressSource::Told,
+                // Only core 0 runs the DHCP client; it publishes the address.
+                AddressSource::Dhcp if core > 0 => AddressSource::OtherCore,
                 address => address,
             },
             ports: vec![PORT],
@@ -168,7 +172,7 @@ impl UnikernelServer {
         self.web.set_now(now);
         if let Some(member) = &mut self.member {
             let owner = self.stack.owner(received.frame);
-            // The frame belongs to another core's stack, which has got it.
+            // The frame was passed to the core that owns it.
             if !member.accept_or_forward(owner, now.mono_us, received) {
                 return;
             }
@@ -177,7 +181,8 @@ impl UnikernelServer {
             .received(now.mono_us, link, &mut self.web, received);
     }
 
-    /// Does the due work; called after each burst of frames and at the returned time, in `CurrentTime::mono_us`.
+    /// Does the work that is due. Call it after each burst of frames, and at the returned time (in
+    /// `CurrentTime::mono_us`).
     #[inline]
     pub fn tick(&mut self, now: CurrentTime, link: &mut impl LinkDevice) -> Option<u64> {
         self.now_us = now.mono_us;
@@ -191,10 +196,10 @@ impl UnikernelServer {
         let (stack, web) = (&mut self.stack, &mut self.web);
         let web_us = stack.calls(now.mono_us, link, web, |web, calls| {
             if is_stopping {
-                // Connections that became idle since the last call.
-                web.end_idle(calls);
+                // Includes connections that have become idle since the last call.
+                web.begin_draining(calls);
             }
-            // Without an address no connection to the database can be opened.
+            // Connections to the database can't be opened without an address.
             match has_address {
                 true => web.tick(calls),
                 false => None,
@@ -219,7 +224,7 @@ impl UnikernelServer {
         if let Some(address) = member.poll_address() {
             stack.set_address(now_us, link, web, address);
         }
-        // Bounded per core, so that one busy core does not keep this one from its own frames.
+        // Limited for each core, so that a busy core does not keep this one from its own frames.
         for from in 0..member.count() {
             for _ in 0..core_member::BURST_MAX {
                 let Some((len, sum_is_good)) = member.take(from) else {
@@ -234,13 +239,13 @@ impl UnikernelServer {
         }
     }
 
-    /// Publishes the address, the state of the shutdown, and counters. Returns the time of the next call for that.
+    /// Publishes the address, the state of the shutdown, and the counters. Returns the time of the next publication.
     #[inline(never)]
     fn publish_state(&mut self, now_us: u64) -> Option<u64> {
         let member = self.member.as_mut()?;
         member.publish_address(self.stack.address());
         let is_drain_over = |stopping_us: u64| now_us >= stopping_us + DRAIN_US;
-        // Done when all connections have ended, or when the time for that is over.
+        // This core is done when all connections have ended, or when the time for that has passed.
         if let Some(stopping_us) = self.stopping_us
             && (self.stack.open_count() == 0 || is_drain_over(stopping_us))
         {
@@ -249,7 +254,7 @@ impl UnikernelServer {
         let net_counters = self.stack.counters();
         let frames = net_counters.frames_received + net_counters.frames_sent;
         let due_us = member.publish_due_us();
-        // Published rarely, since each publication writes memory that other cores read.
+        // At a limited rate, since each publication writes memory that other cores read.
         if now_us < due_us {
             return member.has_new_frames(frames).then_some(due_us);
         }
@@ -267,15 +272,15 @@ impl UnikernelServer {
         }
     }
 
-    /// The sleeping cores with new work, bit n for core n; to be called after `UnikernelServer::tick`, and all of them
-    /// to be woken. A superfluous wake-up is harmless.
+    /// Returns the sleeping cores that have new work, as bits. Call it after `UnikernelServer::tick`, and wake all of
+    /// them. An unnecessary wake-up is harmless.
     #[inline]
     pub fn take_wakes(&mut self) -> u64 {
         self.member.as_mut().map_or(0, CoreMember::take_wakes)
     }
 
-    /// Announces that this core will sleep, until its device, its timer or another core wakes it. False: there is
-    /// work, and it must not sleep.
+    /// Announces that this core is going to sleep until its device, its timer or another core wakes it. Returns false
+    /// if work has arrived: then the core must not sleep.
     #[inline]
     #[must_use]
     pub fn prepare_sleep(&self) -> bool {
@@ -284,8 +289,7 @@ impl UnikernelServer {
         member.is_none_or(|member| member.prepare_sleep(is_stopping))
     }
 
-    /// Announces that this core is awake; to be called after each `UnikernelServer::prepare_sleep`, regardless of its
-    /// result.
+    /// Announces that this core is awake. Call it after each `UnikernelServer::prepare_sleep`, whatever that returned.
     #[inline]
     pub fn on_wake(&self) {
         if let Some(member) = &self.member {
@@ -293,20 +297,20 @@ impl UnikernelServer {
         }
     }
 
-    /// Begins the graceful shutdown on all cores; may be called on any: no new connections, pending responses are
-    /// completed.
+    /// Begins the graceful shutdown of all cores: no new connections are accepted, and pending responses are completed.
+    /// May be called on any core.
     pub fn stop(&mut self) {
-        // SYNs are refused at once; open connections still get their pending responses.
+        // New connections are rejected from now on; open connections still get their pending responses.
         self.stack.refuse_new();
-        // A repeated call must not extend the time.
+        // A repeated call must not extend the deadline.
         self.stopping_us.get_or_insert(self.now_us);
         if let Some(member) = &mut self.member {
             member.stop();
         }
     }
 
-    /// Whether the shutdown is complete, or its time is over. All cores return the same (within a wake-up), so each
-    /// may leave its loop then.
+    /// Whether the shutdown is complete or its deadline has passed. All cores return the same (after the next wake-up),
+    /// so each core may leave its loop then.
     pub fn is_stopped(&self, now: CurrentTime) -> bool {
         let Some(stopping_us) = self.stopping_us else {
             return false;
@@ -324,19 +328,19 @@ impl UnikernelServer {
         self.stack.open_count()
     }
 
-    /// Free small and large buffers.
+    /// Numbers of free small and large buffers.
     #[must_use]
     pub fn free_buffers(&self) -> (usize, usize) {
         self.stack.free_buffers()
     }
 
-    /// A line for the console, if there is one. Core 0 reports the address.
+    /// A message for the console, if there is one. Only core 0 reports the address.
     pub fn take_message(&mut self) -> Option<String> {
         if let Some(problem) = self.web.take_problem() {
             return Some(problem);
         }
         let is_leader = self.member.as_ref().is_none_or(CoreMember::is_leader);
-        // All cores have the same address; one line suffices.
+        // All cores have the same address, so only one reports it.
         let should_report = is_leader && !self.is_address_reported;
         let (address, prefix_len, _) = self.stack.address().filter(|_| should_report)?;
         self.is_address_reported = true;

@@ -1,4 +1,4 @@
-//! The machine's counters as resources.
+//! The resources with the counters of the machine.
 
 use alloc::string::String;
 use core::fmt::Write;
@@ -8,7 +8,7 @@ use lowroad_http::status::StatusCode;
 
 use crate::response::{ResponseContext, UnikernelResponse};
 
-/// Counters as text, one line each: name, then value.
+/// Formats counters as text: a line with name and value for each.
 pub fn text(counters: &[(&'static str, u64)]) -> String {
     let mut out = String::new();
     for (name, count) in counters {
@@ -18,7 +18,7 @@ pub fn text(counters: &[(&'static str, u64)]) -> String {
     out
 }
 
-/// Counters as one JSON object.
+/// Formats counters as a JSON object.
 pub fn json(counters: &[(&'static str, u64)]) -> String {
     let mut out = String::from("{");
     for (at, (name, count)) in counters.iter().enumerate() {
@@ -30,7 +30,7 @@ pub fn json(counters: &[(&'static str, u64)]) -> String {
     out
 }
 
-/// Writes the response with such a text; it must not be cached.
+/// Writes a response with such a text; the response must not be cached.
 pub fn write(
     content_type: &[u8],
     body: &[u8],
@@ -41,7 +41,7 @@ pub fn write(
     out.status(StatusCode::OK);
     let mut head = HeadWriter::start(&mut out.copied, StatusCode::OK, &context.date);
     head.field("Content-Type", content_type);
-    // Counters and log are private, and change constantly.
+    // Counters and log are private and change constantly.
     head.field("Cache-Control", b"no-store");
     head.field_u64("Content-Length", body.len() as u64);
     head.finish_open();

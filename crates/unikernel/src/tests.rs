@@ -1,4 +1,4 @@
-//! Requests and responses, over simulated connections.
+//! Requests and responses over simulated connections.
 
 mod pages;
 
@@ -23,15 +23,15 @@ use crate::server::CurrentTime;
 use crate::trusted_networks::TrustedNetworks;
 use crate::web::WebService;
 
-const VISITOR: ConnectionId = ConnectionId {
+const CLIENT: ConnectionId = ConnectionId {
     index: 3,
     generation: 9,
 };
 const PEER: SocketAddrV4 = SocketAddrV4::new(core::net::Ipv4Addr::new(192, 0, 2, 9), 4321);
 
-/// Connections that record the sent bytes.
+/// Simulated connections, which record what the server sends.
 #[derive(Default)]
-struct Fake {
+struct RecordingCalls {
     sent: BTreeMap<u32, Vec<u8>>,
     closed: Vec<ConnectionId>,
     aborted: Vec<ConnectionId>,
@@ -41,7 +41,7 @@ struct Fake {
     is_full: bool,
 }
 
-impl StackCalls for Fake {
+impl StackCalls for RecordingCalls {
     fn now_us(&self) -> u64 {
         0
     }
@@ -91,9 +91,9 @@ impl StackCalls for Fake {
     }
 }
 
-struct Net {
+struct TestService {
     web: WebService,
-    calls: Fake,
+    calls: RecordingCalls,
 }
 
 fn variant(encoding: ContentCoding, body: &[u8]) -> NewVariant {
@@ -135,8 +135,8 @@ fn site(page: &str) -> SiteArchive {
     SiteArchive::open(Vec::leak(bytes)).expect("an archive")
 }
 
-impl Net {
-    fn new(page: &str) -> Net {
+impl TestService {
+    fn new(page: &str) -> TestService {
         let site = site(page);
         let pages = PageEngine::new(&site, [1; 32], 16 << 20, 1).expect("pages");
         let trusted = TrustedNetworks::parse(site.settings("status.from"));
@@ -149,9 +149,9 @@ impl Net {
             1,
             MachineView(None),
         );
-        let mut net = Net {
+        let mut net = TestService {
             web,
-            calls: Fake::default(),
+            calls: RecordingCalls::default(),
         };
         net.web.set_now(CurrentTime {
             mono_us: 1_000_000,
@@ -167,29 +167,29 @@ impl Net {
             port: 80,
             is_active_open: false,
         };
-        self.web.opened(&mut self.calls, VISITOR, opened);
+        self.web.opened(&mut self.calls, CLIENT, opened);
     }
 
-    /// Sends bytes, again as long as they are taken in part; returns the response to each part.
+    /// Passes bytes to the server, repeatedly while it consumes a part of them. Returns the responses.
     fn send(&mut self, mut bytes: &[u8]) -> Vec<String> {
         let mut answers = Vec::new();
         loop {
-            let taken = self.web.input(&mut self.calls, VISITOR, bytes);
+            let taken = self.web.input(&mut self.calls, CLIENT, bytes);
             bytes = &bytes[taken..];
             self.calls.waiting = bytes.len();
-            let sent = self.calls.sent.remove(&VISITOR.index).unwrap_or_default();
+            let sent = self.calls.sent.remove(&CLIENT.index).unwrap_or_default();
             if !sent.is_empty() {
                 answers.push(String::from_utf8(sent).expect("text"));
-                self.web.sent(&mut self.calls, VISITOR);
+                self.web.sent(&mut self.calls, CLIENT);
             }
-            // Bytes that are not taken wait for more.
+            // Bytes that are not consumed must wait for further bytes.
             if bytes.is_empty() || taken == 0 {
                 return answers;
             }
         }
     }
 
-    fn ask(&mut self, line: &str, fields: &str) -> String {
+    fn send_request(&mut self, line: &str, fields: &str) -> String {
         let request = format!("{line} HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
         let mut answers = self.send(request.as_bytes());
         assert_eq!(answers.len(), 1, "{request}");
@@ -206,83 +206,86 @@ fn body(answer: &str) -> &str {
 }
 
 #[test]
-fn files_are_sent_with_todays_date() {
-    let mut net = Net::new("");
-    let answer = net.ask("GET /", "");
+fn file_response_has_the_current_date() {
+    let mut net = TestService::new("");
+    let answer = net.send_request("GET /", "");
     assert_eq!(
         answer,
         "HTTP/1.1 200 OK\r\nDate: Sun, 06 Nov 1994 08:50:00 GMT\r\n\
          Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\nETag: \"e\"\r\n\
          Content-Type: text/plain\r\nAccept-Ranges: bytes\r\nContent-Length: 8\r\n\r\n<p>Hello"
     );
-    assert_eq!(net.ask("HEAD /", ""), format!("{}\r\n\r\n", head(&answer)));
-    assert_eq!(body(&net.ask("GET /long", "")).as_bytes(), long());
+    assert_eq!(
+        net.send_request("HEAD /", ""),
+        format!("{}\r\n\r\n", head(&answer))
+    );
+    assert_eq!(body(&net.send_request("GET /long", "")).as_bytes(), long());
     assert!(net.calls.closed.is_empty());
 }
 
 #[test]
-fn what_was_asked_before_is_answered_and_logged_alike() {
-    let mut net = Net::new("");
+fn memoized_request_is_answered_and_logged_like_the_first() {
+    let mut net = TestService::new("");
     let fields = "User-Agent: tests\r\nReferer: there\r\n";
-    let first = net.ask("GET /long", fields);
+    let first = net.send_request("GET /long", fields);
     for _ in 0..3 {
-        assert_eq!(net.ask("GET /long", fields), first);
+        assert_eq!(net.send_request("GET /long", fields), first);
     }
-    // Other fields, or more bytes, are another request.
-    let answer = net.ask("GET /long", "User-Agent: tests\r\nRange: bytes=0-0\r\n");
+    // With other fields or further bytes, the request is not the memoized one.
+    let answer = net.send_request("GET /long", "User-Agent: tests\r\nRange: bytes=0-0\r\n");
     assert_eq!(body(&answer), "a");
-    // Two pipelined requests, which are not in the memo as a whole.
+    // Two pipelined requests are not found in the memo.
     let request = format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n").repeat(2);
     assert_eq!(net.send(request.as_bytes()), [first.clone(), first]);
     let log = MachineView(None).log(&net.web.journal);
     let line = "\"GET /long HTTP/1.1\" 200 5000 \"there\" \"tests\" 0\n";
-    // All but the range request, whether parsed or found in the memo.
+    // All except the range request, whether parsed or found in the memo.
     assert_eq!(log.matches(line).count(), 6, "{log}");
     assert_eq!(net.web.counters[UnikernelCounter::Requests], 7);
 }
 
 #[test]
-fn what_asks_for_less_gets_less() {
-    let mut net = Net::new("");
-    let answer = net.ask("GET /", "If-None-Match: \"e\"\r\n");
+fn conditional_and_range_requests_get_304_206_412_416() {
+    let mut net = TestService::new("");
+    let answer = net.send_request("GET /", "If-None-Match: \"e\"\r\n");
     assert!(
         answer.starts_with("HTTP/1.1 304 ") && answer.contains("ETag: \"e\""),
         "{answer}"
     );
     assert_eq!(body(&answer), "");
-    let answer = net.ask("GET /long", "Range: bytes=1-3\r\n");
+    let answer = net.send_request("GET /long", "Range: bytes=1-3\r\n");
     assert!(
         answer.contains("Content-Range: bytes 1-3/5000\r\n"),
         "{answer}"
     );
     assert_eq!(body(&answer), "bcd");
-    let answer = net.ask("GET /long", "Range: bytes=0-0,4999-\r\n");
+    let answer = net.send_request("GET /long", "Range: bytes=0-0,4999-\r\n");
     assert_eq!(body(&answer).matches("Content-Range: bytes ").count(), 2);
-    let answer = net.ask("GET /long", "Range: bytes=9000-\r\n");
+    let answer = net.send_request("GET /long", "Range: bytes=9000-\r\n");
     assert!(
         answer.starts_with("HTTP/1.1 416 ") && answer.contains("bytes */5000"),
         "{answer}"
     );
-    let answer = net.ask("GET /", "If-Match: \"f\"\r\n");
+    let answer = net.send_request("GET /", "If-Match: \"f\"\r\n");
     assert!(answer.starts_with("HTTP/1.1 412 "), "{answer}");
 }
 
 #[test]
-fn what_is_not_there_is_said() {
-    let mut net = Net::new("");
+fn missing_resources_and_other_methods_get_their_status() {
+    let mut net = TestService::new("");
     for (line, status) in [
         ("GET /nothing", "404"),
         ("GET /sub/", "403"),
         ("POST /", "405"),
         ("OPTIONS *", "204"),
     ] {
-        let answer = net.ask(line, "");
+        let answer = net.send_request(line, "");
         assert!(
             answer.starts_with(&format!("HTTP/1.1 {status} ")),
             "{line}: {answer}"
         );
     }
-    let answer = net.ask("GET /sub?a=1", "");
+    let answer = net.send_request("GET /sub?a=1", "");
     assert!(
         answer.contains("301 ") && answer.contains("Location: /sub/?a=1\r\n"),
         "{answer}"
@@ -291,22 +294,22 @@ fn what_is_not_there_is_said() {
 }
 
 #[test]
-fn connections_close_when_they_should() {
-    for (request, says) in [
+fn connection_closes_after_close_errors_and_unread_bodies() {
+    for (request, expected) in [
         (
             "GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n",
             "Connection: close",
         ),
         ("GET / HTTP/1.0\r\n\r\n", "Connection: close"),
         (
-            // The body is not read, so the connection can't be used again.
+            // The body is not read, so the connection can't be reused.
             "POST / HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\r\n",
             "Connection: close",
         ),
         ("GET / HTTP/1.1\r\n\r\n", "400 Bad Request"),
         ("nonsense\r\n\r\n", "400 Bad Request"),
         (
-            // An encoded dot segment: other parsers may see another request.
+            // An encoded dot segment: other parsers may understand the target differently.
             "GET /%2e%2e/x HTTP/1.1\r\nHost: a\r\n\r\n",
             "Connection: close",
         ),
@@ -315,12 +318,12 @@ fn connections_close_when_they_should() {
             "405 ",
         ),
     ] {
-        let mut net = Net::new("");
+        let mut net = TestService::new("");
         let answers = net.send(request.as_bytes());
-        assert!(answers[0].contains(says), "{request}: {}", answers[0]);
-        assert_eq!(net.calls.closed, [VISITOR], "{request}");
+        assert!(answers[0].contains(expected), "{request}: {}", answers[0]);
+        assert_eq!(net.calls.closed, [CLIENT], "{request}");
     }
-    let mut net = Net::new("");
+    let mut net = TestService::new("");
     let answers = net.send(b"GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n");
     assert!(
         answers[0].contains("Connection: keep-alive\r\n"),
@@ -331,14 +334,14 @@ fn connections_close_when_they_should() {
 }
 
 #[test]
-fn a_body_of_get_is_dropped() {
+fn get_request_body_is_skipped() {
     let next = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     let head = |fields: &str| format!("GET /long HTTP/1.1\r\nHost: a\r\n{fields}\r\n");
     for (fields, body) in [
         ("Content-Length: 5\r\n", "GET /"),
         ("Transfer-Encoding: chunked\r\n", "5\r\nGET /\r\n0\r\n\r\n"),
     ] {
-        let mut net = Net::new("");
+        let mut net = TestService::new("");
         let request = [head(fields).as_bytes(), body.as_bytes(), next].concat();
         let answers = net.send(&request);
         assert_eq!(answers.len(), 2, "{fields}");
@@ -346,37 +349,37 @@ fn a_body_of_get_is_dropped() {
         assert!(answers[1].ends_with("<p>Hello"), "{answers:?}");
         assert!(net.calls.closed.is_empty());
     }
-    // The server waits for an incomplete body, without parsing it after each part.
-    let mut net = Net::new("");
+    // The server waits for the rest of a body, without parsing it again after each part.
+    let mut net = TestService::new("");
     let request = [head("Content-Length: 3000\r\n").as_bytes(), &[b'x'; 3000]].concat();
     for len in [0, 60, 61, 2000, request.len() - 1] {
         assert!(net.send(&request[..len]).is_empty(), "{len}");
     }
     assert_eq!(net.send(&request).len(), 1);
     assert_eq!(net.send(next).len(), 1);
-    // The connection closes with the response if the end of the body is unknown or far away.
+    // The connection is closed after the response if the end of the body is unknown or too far away.
     for (fields, rest) in [
-        // More than the input buffer holds.
+        // Longer than the input buffer.
         ("Content-Length: 20000\r\n", ""),
-        // A body that the client holds back.
+        // The client sends the body only after 100 (Continue).
         ("Content-Length: 5\r\nExpect: 100-continue\r\n", ""),
         ("Transfer-Encoding: chunked\r\n", "5\r\nGET"),
     ] {
-        let mut net = Net::new("");
+        let mut net = TestService::new("");
         let answers = net.send((head(fields) + rest).as_bytes());
         assert!(answers[0].starts_with("HTTP/1.1 200 "), "{fields}");
         assert!(answers[0].contains("\r\nConnection: close\r\n"), "{fields}");
-        assert_eq!(net.calls.closed, [VISITOR]);
+        assert_eq!(net.calls.closed, [CLIENT]);
     }
     for (fields, rest, status) in [
         ("Content-Length: 1048577\r\n", "", "413"),
         ("Transfer-Encoding: chunked\r\n", "zz\r\n", "400"),
     ] {
-        let mut net = Net::new("");
+        let mut net = TestService::new("");
         let answers = net.send((head(fields) + rest).as_bytes());
         let line = format!("HTTP/1.1 {status} ");
         assert!(answers[0].starts_with(&line), "{answers:?}");
-        assert_eq!(net.calls.closed, [VISITOR]);
+        assert_eq!(net.calls.closed, [CLIENT]);
     }
 }
 
@@ -385,9 +388,9 @@ fn body_of(answer: &str) -> Vec<u8> {
 }
 
 #[test]
-fn requests_may_come_in_pieces_or_several_at_once() {
+fn split_and_pipelined_requests_are_answered() {
     let request = b"GET /long HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut net = Net::new("");
+    let mut net = TestService::new("");
     for len in 0..request.len() {
         assert!(net.send(&request[..len]).is_empty(), "{len}");
     }
@@ -402,36 +405,39 @@ fn requests_may_come_in_pieces_or_several_at_once() {
 }
 
 #[test]
-fn heads_may_be_long_but_not_too_long() {
-    let mut net = Net::new("");
-    // Below the limit of 16 KiB, which a threefold one exceeds.
+fn head_over_16_kib_gets_431() {
+    let mut net = TestService::new("");
+    // One such field is below the limit of 16 KiB; three exceed it.
     let field = format!("Cookie: {}\r\n", "c".repeat(8000));
-    assert!(net.ask("GET /", &field).starts_with("HTTP/1.1 200 "));
+    assert!(
+        net.send_request("GET /", &field)
+            .starts_with("HTTP/1.1 200 ")
+    );
     let request = format!("GET / HTTP/1.1\r\nHost: a\r\n{}", field.repeat(3));
     let answers = net.send(&request.as_bytes()[..16_384]);
     assert!(answers[0].starts_with("HTTP/1.1 431 "), "{}", answers[0]);
-    assert_eq!(net.calls.closed, [VISITOR]);
+    assert_eq!(net.calls.closed, [CLIENT]);
 }
 
 #[test]
-fn a_visitor_that_ends_its_side_gets_its_answers() {
+fn half_closed_client_gets_its_responses() {
     let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
-    let mut net = Net::new("");
-    net.web.input(&mut net.calls, VISITOR, request);
-    net.web.finished(&mut net.calls, VISITOR);
+    let mut net = TestService::new("");
+    net.web.input(&mut net.calls, CLIENT, request);
+    net.web.finished(&mut net.calls, CLIENT);
     assert!(net.calls.closed.is_empty());
-    // Closed only once the response is acknowledged.
-    net.web.sent(&mut net.calls, VISITOR);
-    assert_eq!(net.calls.closed, [VISITOR]);
-    let mut net = Net::new("");
-    net.web.finished(&mut net.calls, VISITOR);
-    assert_eq!(net.calls.closed, [VISITOR]);
+    // The connection is closed after the response is acknowledged.
+    net.web.sent(&mut net.calls, CLIENT);
+    assert_eq!(net.calls.closed, [CLIENT]);
+    let mut net = TestService::new("");
+    net.web.finished(&mut net.calls, CLIENT);
+    assert_eq!(net.calls.closed, [CLIENT]);
 }
 
 #[test]
-fn a_head_that_does_not_end_is_ended() {
-    let mut net = Net::new("");
-    net.web.input(&mut net.calls, VISITOR, b"GET / HT");
+fn incomplete_head_times_out_with_408() {
+    let mut net = TestService::new("");
+    net.web.input(&mut net.calls, CLIENT, b"GET / HT");
     let next_us = net.web.tick(&mut net.calls);
     assert!(next_us.is_some_and(|us| us <= 11_000_000));
     net.web.set_now(CurrentTime {
@@ -440,33 +446,30 @@ fn a_head_that_does_not_end_is_ended() {
         unix_s: 784_111_810,
     });
     net.web.tick(&mut net.calls);
-    let sent = net.calls.sent.remove(&VISITOR.index).expect("an answer");
+    let sent = net.calls.sent.remove(&CLIENT.index).expect("an answer");
     assert!(sent.starts_with(b"HTTP/1.1 408 "));
-    assert_eq!(net.calls.closed, [VISITOR]);
+    assert_eq!(net.calls.closed, [CLIENT]);
 }
 
 #[test]
-fn without_memory_the_connection_goes() {
-    let mut net = Net::new("");
+fn connection_is_reset_without_a_free_buffer() {
+    let mut net = TestService::new("");
     net.calls.is_full = true;
-    net.web.input(
-        &mut net.calls,
-        VISITOR,
-        b"GET / HTTP/1.1\r\nHost: a\r\n\r\n",
-    );
-    assert_eq!(net.calls.aborted, [VISITOR]);
+    net.web
+        .input(&mut net.calls, CLIENT, b"GET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    assert_eq!(net.calls.aborted, [CLIENT]);
 }
 
 #[test]
-fn the_trusted_see_counters_and_log() {
-    let mut net = Net::new("");
-    net.ask("GET /", "User-Agent: tests\r\n");
-    let answer = net.ask("GET /.lowroad/status", "");
+fn trusted_client_can_read_counters_and_log() {
+    let mut net = TestService::new("");
+    net.send_request("GET /", "User-Agent: tests\r\n");
+    let answer = net.send_request("GET /.lowroad/status", "");
     assert!(body(&answer).contains("http_requests"), "{answer}");
     assert!(body(&answer).contains("net_frames"), "{answer}");
-    let answer = net.ask("GET /.lowroad/status.json", "");
+    let answer = net.send_request("GET /.lowroad/status.json", "");
     assert!(body(&answer).starts_with("{\"uptime_s\":1,"), "{answer}");
-    let answer = net.ask("GET /.lowroad/log", "");
+    let answer = net.send_request("GET /.lowroad/log", "");
     assert!(
         body(&answer).contains("\"GET / HTTP/1.1\" 200 8 \"-\" \"tests\""),
         "{answer}"

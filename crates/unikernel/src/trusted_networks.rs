@@ -1,22 +1,22 @@
-//! Client addresses that may read the counters and the log.
+//! The client addresses that may read the counters and the log.
 
 use alloc::format;
 use alloc::string::String;
 use alloc::vec::Vec;
 use core::net::Ipv4Addr;
 
-/// Networks, each as its first address and its mask.
+/// Networks, as pairs of network address and mask.
 #[derive(Default)]
 pub struct TrustedNetworks(Vec<(u32, u32)>);
 
 impl TrustedNetworks {
-    /// Parses networks and addresses like `192.0.2.0/24` and `198.51.100.7`.
+    /// Parses networks and addresses, for example `192.0.2.0/24` and `198.51.100.7`.
     ///
     /// # Errors
-    /// A text for the operator.
+    /// If a network is invalid: a text for the operator.
     pub fn parse<'t>(networks: impl Iterator<Item = &'t str>) -> Result<TrustedNetworks, String> {
         networks
-            .map(network)
+            .map(parse_network)
             .collect::<Result<_, _>>()
             .map(TrustedNetworks)
     }
@@ -33,7 +33,7 @@ impl TrustedNetworks {
     }
 }
 
-fn network(part: &str) -> Result<(u32, u32), String> {
+fn parse_network(part: &str) -> Result<(u32, u32), String> {
     let invalid = || format!("`{part}` is not a network: write 192.0.2.0/24 or 192.0.2.7");
     let (address, prefix_len) = part.split_once('/').unwrap_or((part, "32"));
     let address: Ipv4Addr = address.parse().map_err(|_| invalid())?;
@@ -55,7 +55,7 @@ mod tests {
     }
 
     #[test]
-    fn networks_and_addresses() {
+    fn networks_and_single_addresses_are_matched() {
         let trusted = parse(&["192.0.2.0/24", "198.51.100.7"]).expect("networks");
         for (address, is_in) in [
             ("192.0.2.255", true),

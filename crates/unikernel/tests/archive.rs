@@ -1,4 +1,4 @@
-//! Built archives are read back; damaged ones are refused, or read without a panic.
+//! Archives are read back after they were built; damaged ones are rejected, or read without a panic.
 
 use std::collections::BTreeMap;
 
@@ -9,10 +9,10 @@ use lowroad_unikernel::archive::{
 };
 use lowroad_wire::checksum::InternetChecksum;
 
-/// Random numbers from a seed (SplitMix64).
-struct Draws(u64);
+/// A random number generator with a seed (SplitMix64).
+struct RandomNumbers(u64);
 
-impl Draws {
+impl RandomNumbers {
     fn below(&mut self, limit: usize) -> usize {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut word = self.0;
@@ -38,33 +38,33 @@ fn variant(encoding: ContentCoding, body: Vec<u8>) -> NewVariant {
     }
 }
 
-fn opened(bytes: &[u8]) -> Result<SiteArchive, OpenError> {
+fn open(bytes: &[u8]) -> Result<SiteArchive, OpenError> {
     SiteArchive::open(bytes.to_vec().leak())
 }
 
-/// A site of random files, each with its bodies.
+/// A site of random files, each with its content codings and bodies.
 type Site = BTreeMap<Vec<u8>, Vec<(ContentCoding, Vec<u8>)>>;
 
-fn drawn(draws: &mut Draws) -> Site {
+fn random_site(random: &mut RandomNumbers) -> Site {
     let encodings = [
         ContentCoding::Identity,
         ContentCoding::Brotli,
         ContentCoding::Gzip,
     ];
-    let files = (0..draws.below(40)).map(|_| {
-        let path_len = draws.below(30);
-        let path = [b"/".to_vec(), draws.bytes(path_len)].concat();
-        let own = &encodings[..=draws.below(3)];
+    let files = (0..random.below(40)).map(|_| {
+        let path_len = random.below(30);
+        let path = [b"/".to_vec(), random.bytes(path_len)].concat();
+        let own = &encodings[..=random.below(3)];
         let bodies = own.iter().map(|encoding| {
-            let len = draws.below(4000);
-            (*encoding, draws.bytes(len))
+            let len = random.below(4000);
+            (*encoding, random.bytes(len))
         });
         (path, bodies.collect())
     });
     files.collect()
 }
 
-fn built(site: &Site) -> Vec<u8> {
+fn build(site: &Site) -> Vec<u8> {
     let mut builder = ArchiveBuilder::new();
     for (path, bodies) in site {
         let variants = bodies
@@ -79,11 +79,11 @@ fn built(site: &Site) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_built_is_read_back() {
+fn built_archive_is_read_back() {
     for seed in 0..200 {
-        let mut site = drawn(&mut Draws(seed));
+        let mut site = random_site(&mut RandomNumbers(seed));
         site.remove(&b"/down"[..]);
-        let archive = opened(&built(&site)).expect("sound");
+        let archive = open(&build(&site)).expect("sound");
         assert_eq!(archive.entries().count(), site.len() + 1, "seed {seed}");
         for (path, bodies) in &site {
             let Some(ArchiveEntry::File(file)) = archive.find(path) else {
@@ -105,7 +105,7 @@ fn what_is_built_is_read_back() {
 }
 
 #[test]
-fn a_response_is_what_the_server_sends() {
+fn stored_response_has_complete_head_and_checksums() {
     let body: Vec<u8> = (0..3001u32).map(|at| at as u8).collect();
     let mut builder = ArchiveBuilder::new();
     let paths = [&b"/a/"[..], b"/a/index.html"];
@@ -114,17 +114,17 @@ fn a_response_is_what_the_server_sends() {
         variant(ContentCoding::Zstd, vec![]),
     ];
     builder.file(&paths, variants).expect("free");
-    let archive = opened(&builder.finish().expect("short")).expect("sound");
+    let archive = open(&builder.finish().expect("short")).expect("sound");
     let Some(ArchiveEntry::File(file)) = archive.find(b"/a/") else {
         panic!("a file");
     };
     let one = &file.variants()[0];
-    let wanted = "HTTP/1.1 200 OK\r\nDate: \0\r\nETag: \"1-2\"\r\nVary: Accept-Encoding\r\n\
+    let expected = "HTTP/1.1 200 OK\r\nDate: \0\r\nETag: \"1-2\"\r\nVary: Accept-Encoding\r\n\
         Content-Type: text/css\r\nAccept-Ranges: bytes\r\nContent-Length: 3001\r\n\r\n";
-    let wanted = wanted.replace('\0', &"\0".repeat(29));
-    assert_eq!(one.head(), wanted.as_bytes());
+    let expected = expected.replace('\0', &"\0".repeat(29));
+    assert_eq!(one.head(), expected.as_bytes());
     assert_eq!(one.response[DATE_AT..DATE_AT + 29], [0; 29]);
-    assert_eq!(one.response, [wanted.as_bytes(), &body].concat());
+    assert_eq!(one.response, [expected.as_bytes(), &body].concat());
     assert_eq!(
         one.shared_fields,
         b"ETag: \"1-2\"\r\nVary: Accept-Encoding\r\n"
@@ -138,7 +138,7 @@ fn a_response_is_what_the_server_sends() {
         .map(|part| !InternetChecksum::default().bytes(part).checksum())
         .collect();
     assert_eq!((one.sums, one.sums.len()), (&sums[..], 3));
-    // A missing content coding falls back to identity.
+    // If a content coding is missing, identity is used.
     assert!(
         file.encodings.contains(ContentCoding::Zstd)
             && !file.encodings.contains(ContentCoding::Gzip)
@@ -154,7 +154,7 @@ fn a_response_is_what_the_server_sends() {
 }
 
 #[test]
-fn other_entries_and_settings() {
+fn redirects_pages_error_pages_and_settings_are_read_back() {
     let mut builder = ArchiveBuilder::new();
     builder.redirect(b"/a b", "/a%20b/").expect("free");
     builder.forbidden(b"/a b/").expect("free");
@@ -167,7 +167,7 @@ fn other_entries_and_settings() {
     builder.part("a/_part.lrp", "part").expect("free");
     assert_eq!(
         builder.part("a/_part.lrp", "other"),
-        Err(BuildError::Twice("a/_part.lrp".into()))
+        Err(BuildError::Duplicate("a/_part.lrp".into()))
     );
     builder.part("a/_part.lrp", "part").expect("the same");
     builder.error_page(404, "text/html", b"old");
@@ -176,7 +176,7 @@ fn other_entries_and_settings() {
     for (key, value) in [("from", "10.0.0.0/8"), ("name", "n"), ("from", "::1/128")] {
         builder.setting(key, value);
     }
-    let archive = opened(&builder.finish().expect("short")).expect("sound");
+    let archive = open(&builder.finish().expect("short")).expect("sound");
     assert!(matches!(
         archive.find(b"/a b"),
         Some(ArchiveEntry::Redirect {
@@ -205,23 +205,23 @@ fn other_entries_and_settings() {
 }
 
 #[test]
-fn an_empty_site_is_one() {
-    let archive = opened(&ArchiveBuilder::new().finish().expect("short")).expect("sound");
+fn empty_site_can_be_opened() {
+    let archive = open(&ArchiveBuilder::new().finish().expect("short")).expect("sound");
     assert!(archive.find(b"/").is_none() && archive.find(b"").is_none());
 }
 
 #[test]
-fn what_is_wrong_is_not_built() {
+fn invalid_files_are_rejected_by_builder() {
     let one = || vec![variant(ContentCoding::Identity, vec![])];
     let mut builder = ArchiveBuilder::new();
     builder.file(&[b"/a"], one()).expect("free");
     assert_eq!(
         builder.file(&[b"/a"], one()),
-        Err(BuildError::Twice("/a".into()))
+        Err(BuildError::Duplicate("/a".into()))
     );
     assert_eq!(
         builder.file(&[b"a"], one()),
-        Err(BuildError::NotAPath("a".into()))
+        Err(BuildError::InvalidPath("a".into()))
     );
     for wrong in [
         vec![],
@@ -234,7 +234,7 @@ fn what_is_wrong_is_not_built() {
             .collect();
         let refused = builder.file(&[b"/b"], wrong);
         assert!(
-            matches!(refused, Err(BuildError::Encodings(_))),
+            matches!(refused, Err(BuildError::InvalidEncodings(_))),
             "{refused:?}"
         );
     }
@@ -261,24 +261,24 @@ fn read_all(archive: SiteArchive) -> usize {
 }
 
 #[test]
-fn a_cut_archive_is_refused() {
-    let bytes = built(&drawn(&mut Draws(3)));
+fn truncated_archive_is_rejected() {
+    let bytes = build(&random_site(&mut RandomNumbers(3)));
     for len in (0..200).chain(bytes.len() - 200..bytes.len()) {
-        let refused = opened(&bytes[..len]).err();
+        let refused = open(&bytes[..len]).err();
         assert!(refused.is_some(), "{len} of {} bytes", bytes.len());
     }
     let longer = [&bytes[..], &[0]].concat();
-    assert_eq!(opened(&longer).err(), Some(OpenError::Length));
+    assert_eq!(open(&longer).err(), Some(OpenError::Length));
     let mut other = bytes;
     other[7] += 1;
-    assert_eq!(opened(&other).err(), Some(OpenError::NotAnArchive));
+    assert_eq!(open(&other).err(), Some(OpenError::NotAnArchive));
 }
 
 #[test]
-fn a_changed_archive_does_no_harm() {
+fn modified_archive_is_rejected_or_read_without_panic() {
     let mut refused = 0;
     for seed in 0..30_000 {
-        let mut draws = Draws(seed);
+        let mut random = RandomNumbers(seed);
         let site: Site = [
             (
                 b"/".to_vec(),
@@ -293,21 +293,21 @@ fn a_changed_archive_does_no_harm() {
             ),
         ]
         .into();
-        let mut bytes = built(&site);
-        // The tables are at the end; changes in the bodies are of no interest.
-        for _ in 0..=draws.below(3) {
-            let from_end = draws.below(400.min(bytes.len()));
-            let at = match draws.below(4) {
-                0 => 12 + draws.below(60),
+        let mut bytes = build(&site);
+        // The tables are at the end of the archive; changes of bodies would not be noticed.
+        for _ in 0..=random.below(3) {
+            let from_end = random.below(400.min(bytes.len()));
+            let at = match random.below(4) {
+                0 => 12 + random.below(60),
                 _ => bytes.len() - 1 - from_end,
             };
-            bytes[at] = match draws.below(3) {
+            bytes[at] = match random.below(3) {
                 0 => 0xff,
-                1 => bytes[at] ^ 1 << draws.below(8),
-                _ => draws.below(256) as u8,
+                1 => bytes[at] ^ 1 << random.below(8),
+                _ => random.below(256) as u8,
             };
         }
-        match opened(&bytes) {
+        match open(&bytes) {
             Ok(archive) => _ = read_all(archive),
             Err(_) => refused += 1,
         }

@@ -2,10 +2,10 @@
 
 use crate::width::folded;
 
-/// The number of bytes that are added at once.
+/// The number of bytes per step of the vectorized sum.
 const BLOCK: usize = 32;
 
-/// A partial sum. Parts may be added in any order; each begins at an even offset.
+/// A partial sum. Parts of the data may be added in any order, if each begins at an even offset.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InternetChecksum(u64);
 
@@ -17,8 +17,8 @@ impl InternetChecksum {
         self.blocks(long).short(bytes)
     }
 
-    /// Adds 32-bit words in native byte order: swapping bytes only swaps those of the folded sum (RFC 1071 §2 B), and
-    /// 2^16 is congruent to 1, so halves can be added.
+    /// Adds 32-bit words in native byte order. The byte order only swaps the bytes of the folded sum (RFC 1071 §2 B),
+    /// and 2^16 is congruent to 1, so the halves of a sum can be added.
     fn blocks(self, blocks: &[[u8; BLOCK]]) -> InternetChecksum {
         if blocks.is_empty() {
             return self;
@@ -33,7 +33,7 @@ impl InternetChecksum {
         // The end-around carries are added once, at the end (RFC 1071 §2).
         let add_halves = |sum: u64| (sum >> 32) + (sum & 0xffff_ffff);
         let sum = lanes.iter().map(|lane| add_halves(*lane)).sum();
-        // Back to network byte order, for sums of both kinds to be added.
+        // Converted to network byte order, so that the result can be added to the sum of `short`.
         let folded = folded(add_halves(sum));
         InternetChecksum(self.0 + u64::from(u16::from_be_bytes(folded.to_ne_bytes())))
     }
@@ -55,7 +55,7 @@ impl InternetChecksum {
         InternetChecksum(self.0 + u64::from(word))
     }
 
-    /// The checksum for the header. Over data that includes its checksum, the result is 0 if the checksum is right.
+    /// The checksum for the header. Over data that includes its checksum, the result is 0 if the checksum is correct.
     #[must_use]
     pub fn checksum(self) -> u16 {
         !folded(self.0)
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_example_of_the_rfc() {
+    fn example_of_rfc_1071() {
         // RFC 1071 §3.
         let bytes = [0x00, 0x01, 0xf2, 0x03, 0xf4, 0xf5, 0xf6, 0xf7];
         assert_eq!(
@@ -77,7 +77,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_and_an_odd_byte_is_high() {
+    fn sum_of_parts_equals_the_whole_with_an_odd_last_byte() {
         let whole = InternetChecksum::default().bytes(&[1, 2, 3, 4, 5]);
         let parts = InternetChecksum::default()
             .bytes(&[5])
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn long_ones_are_the_sum_of_their_words() {
+    fn vectorized_sum_equals_the_sum_of_words() {
         // The vectorized sum must equal the plain one for all lengths of the remainder.
         let bytes: [u8; 2000] = core::array::from_fn(|i| (i * i / 7) as u8);
         for len in 0..bytes.len() {
@@ -97,7 +97,7 @@ mod tests {
             );
             assert_eq!(fast.checksum(), slow.checksum(), "{len}");
         }
-        // 0xffff and 0 are both zero in ones' complement; the result must be the same as that of single words.
+        // 0xffff and 0 are both zero in ones' complement; the vectorized sum must give the same one as the plain sum.
         let ones = [0xff; 2000];
         assert_eq!(InternetChecksum::default().bytes(&ones).checksum(), 0);
         assert_eq!(
@@ -107,7 +107,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_checksum_makes_zero() {
+    fn sum_over_data_with_its_checksum_is_zero() {
         let sum = InternetChecksum::default().bytes(&[0xff, 0xff, 0xff, 0xfe, 7, 9]);
         assert_eq!(sum.word(sum.checksum()).checksum(), 0);
     }

@@ -1,6 +1,6 @@
-//! SYN cookies (RFC 4987 §3.6): the initial sequence number is 32 bits of a keyed hash of the connection, which cannot
-//! be guessed. Three of the bits also encode the class of the SYN's options. Of the 2^32 numbers, eight are cookies of
-//! a minute.
+//! SYN cookies (RFC 4987 §3.6): the initial sequence number is 32 bits of a keyed hash of the connection, which can't
+//! be guessed. Three of the bits also encode the class of the SYN's options, so eight of the 2^32 numbers are valid
+//! cookies for a connection and a minute.
 
 use core::net::IpAddr;
 
@@ -8,13 +8,13 @@ use crate::frame::FourTuple;
 use crate::options::{MSS_DEFAULT, TcpOptions};
 use crate::width::{index, upper};
 
-/// A cookie encodes the options rounded down to a class that the client certainly supports.
+/// A cookie encodes a class of options, rounded down so that the client supports them.
 const MSS_LARGE: u16 = 1360;
 const MSS_MIN_V6: u16 = 1220;
-/// The class changes the bits from this one on.
+/// The class is XORed into the bits from this one on.
 const CLASS_SHIFT: u32 = 29;
 
-/// The initial sequence number for a SYN with the number `client_isn`.
+/// The initial sequence number for a SYN with the sequence number `client_isn`.
 #[must_use]
 pub fn make(
     key: [u64; 2],
@@ -26,7 +26,7 @@ pub fn make(
     hash(key, tuple, client_isn, minute) ^ class_of(tcp_options) << CLASS_SHIFT
 }
 
-/// The options encoded in a cookie; `None` if it was not made for this connection and minute.
+/// The options encoded in a cookie; `None` if the cookie is not valid for this connection and minute.
 #[must_use]
 pub fn check(
     key: [u64; 2],
@@ -35,14 +35,14 @@ pub fn check(
     minute: u64,
     cookie: u32,
 ) -> Option<TcpOptions> {
-    // The XOR leaves the class, if all other bits equal those of the hash.
+    // XOR with the hash yields the class, if the cookie is valid.
     let class = hash(key, tuple, client_isn, minute) ^ cookie;
     // The lower 29 bits must equal those of the hash.
     let is_cookie = class << (32 - CLASS_SHIFT) == 0;
     is_cookie.then(|| read_class(class >> CLASS_SHIFT, tuple))
 }
 
-/// Encodes options. Most clients offer a scale of 6 to 8, and SACK.
+/// The class of options. Most clients offer a window scale of 6 to 8, and SACK.
 fn class_of(tcp_options: &TcpOptions) -> u32 {
     let windows = match tcp_options.scale {
         None => 0,
@@ -137,7 +137,7 @@ mod tests {
     };
 
     #[test]
-    fn the_hash_is_that_of_the_paper() {
+    fn sip_hash_matches_the_reference_vectors() {
         // Vectors of the reference implementation for 0 and 8 bytes.
         assert_eq!(sip_hash(KEY, &[]), 0x726f_db47_dd0e_0e31);
         assert_eq!(
@@ -147,16 +147,16 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_says_what_was_said_or_less() {
+    fn cookie_decodes_to_the_options_rounded_down() {
         for mss in [536, 537, 1219, 1220, 1359, 1360, 1460, 9000] {
             for scale in [None, Some(0), Some(5), Some(6), Some(7), Some(14)] {
                 for sack in [false, true] {
-                    let can = TcpOptions { mss, scale, sack };
-                    let cookie = make(KEY, &TUPLE, 7, 3, &can);
-                    let says = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
+                    let client_options = TcpOptions { mss, scale, sack };
+                    let cookie = make(KEY, &TUPLE, 7, 3, &client_options);
+                    let decoded = check(KEY, &TUPLE, 7, 3, cookie).expect("right");
                     // The cookie must preserve whether windows are scaled.
-                    assert_eq!(says.scale.is_some(), scale.is_some());
-                    assert!(says.scale <= scale && says.sack <= sack && says.mss <= mss);
+                    assert_eq!(decoded.scale.is_some(), scale.is_some());
+                    assert!(decoded.scale <= scale && decoded.sack <= sack && decoded.mss <= mss);
                     assert!(check(KEY, &TUPLE, 8, 3, cookie).is_none());
                     assert!(check(KEY, &TUPLE, 7, 4, cookie).is_none());
                     assert!(check(KEY, &TUPLE, 7, 3, cookie ^ 1).is_none());
@@ -166,27 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn eight_numbers_are_cookies_of_a_minute() {
-        // The chance of a guess is 8 in 2^32.
-        let can = TcpOptions {
+    fn eight_numbers_are_valid_cookies_per_minute() {
+        // A guess succeeds with a probability of 8 in 2^32.
+        let client_options = TcpOptions {
             mss: 1460,
             scale: Some(7),
             sack: true,
         };
-        let cookie = make(KEY, &TUPLE, 7, 3, &can);
-        // Numbers that differ in the class bits only are valid, all others are not.
-        let right = |number: u32| check(KEY, &TUPLE, 7, 3, number).is_some();
-        assert!((0..8).all(|class| right(cookie ^ class << 29)));
-        assert!(!(0..29).any(|bit| right(cookie ^ 1 << bit)));
-        // The lower MSS class of IPv6 is the one that every path carries.
-        let small = TcpOptions { mss: 1200, ..can };
+        let cookie = make(KEY, &TUPLE, 7, 3, &client_options);
+        // Numbers that differ only in the class bits are valid, all others are not.
+        let is_valid = |number: u32| check(KEY, &TUPLE, 7, 3, number).is_some();
+        assert!((0..8).all(|class| is_valid(cookie ^ class << 29)));
+        assert!(!(0..29).any(|bit| is_valid(cookie ^ 1 << bit)));
+        // The lower MSS class of IPv6 fits the minimum MTU.
+        let small = TcpOptions {
+            mss: 1200,
+            ..client_options
+        };
         let v6 = FourTuple {
             local: IpAddr::V6(core::net::Ipv6Addr::LOCALHOST),
             ..TUPLE
         };
         let cookie = make(KEY, &v6, 7, 3, &small);
         assert_eq!(
-            check(KEY, &v6, 7, 3, cookie).map(|says| says.mss),
+            check(KEY, &v6, 7, 3, cookie).map(|decoded| decoded.mss),
             Some(1220)
         );
     }

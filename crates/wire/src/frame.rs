@@ -1,5 +1,5 @@
-//! Parses Ethernet frames to TCP segments. Only plain frames are accepted: no VLAN tags, no fragments, no IP options or
-//! extension headers.
+//! Parses Ethernet frames into TCP segments. Only plain frames are accepted: no VLAN tags, no fragments, no IP options
+//! or extension headers.
 
 use alloc::vec::Vec;
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
@@ -39,11 +39,11 @@ pub const PROTOCOL_TCP: u8 = 6;
 pub struct FourTuple {
     /// The client's address.
     pub client: IpAddr,
-    /// The address of this machine.
+    /// The address of this host.
     pub local: IpAddr,
     /// The client's port.
     pub client_port: u16,
-    /// The port of this machine.
+    /// The port of this host.
     pub local_port: u16,
 }
 
@@ -52,9 +52,9 @@ pub struct FourTuple {
 pub struct SegmentView<'f> {
     /// The connection.
     pub tuple: FourTuple,
-    /// The client's MAC.
+    /// The client's MAC address.
     pub client_mac: [u8; 6],
-    /// The MAC address of this machine.
+    /// The MAC address of this host.
     pub local_mac: [u8; 6],
     /// The sequence number of the first byte.
     pub seq: u32,
@@ -77,9 +77,9 @@ pub struct SegmentView<'f> {
 /// Why a frame is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameRejection {
-    /// Not TCP over IP.
+    /// The frame is not TCP over IP.
     Other,
-    /// A fragment, IP options, or inconsistent lengths.
+    /// The packet is a fragment, has IP options, or has inconsistent lengths.
     NotPlain,
 }
 
@@ -87,7 +87,7 @@ impl<'f> SegmentView<'f> {
     /// Parses Ethernet, IP and TCP.
     ///
     /// # Errors
-    /// `FrameRejection`: the frame need not be malformed; the kernel handles it.
+    /// `FrameRejection`: the kernel has to handle the frame, which need not be malformed.
     pub fn parse(frame: &'f [u8]) -> Result<SegmentView<'f>, FrameRejection> {
         let (ethernet, packet) = frame
             .split_first_chunk::<ETHERNET_LEN>()
@@ -126,16 +126,16 @@ impl<'f> SegmentView<'f> {
         })
     }
 
-    /// Whether the checksum of the IPv4 header is right. IPv6 headers have none.
+    /// Whether the checksum of the IPv4 header is correct. IPv6 headers have none.
     #[must_use]
-    pub fn has_right_header_sum(&self) -> bool {
+    pub fn has_valid_header_checksum(&self) -> bool {
         let header = &self.heads[ETHERNET_LEN..];
         !self.tuple.local.is_ipv4() || InternetChecksum::default().bytes(header).checksum() == 0
     }
 
-    /// Whether the TCP checksum is right.
+    /// Whether the TCP checksum is correct.
     #[must_use]
-    pub fn has_right_sum(&self) -> bool {
+    pub fn has_valid_checksum(&self) -> bool {
         u16::try_from(self.tcp.len())
             .is_ok_and(|len| pseudo_header(&self.tuple, len).bytes(self.tcp).checksum() == 0)
     }
@@ -153,13 +153,13 @@ impl<'f> SegmentView<'f> {
         self.seq.wrapping_add(len_of(self.payload))
     }
 
-    /// Whether of SYN, ACK and RST exactly ACK is set, as in all segments of an established connection.
+    /// Whether ACK is set, but not SYN or RST, as in all segments of an established connection except resets.
     #[must_use]
     pub fn is_plain_ack(&self) -> bool {
         self.flags & (SYN | ACK | RST) == ACK
     }
 
-    /// A frame with another segment of the same client: ports, window and timestamps are kept.
+    /// Builds a frame with another segment of the same client: ports, window and timestamps are the same.
     pub fn build_frame(&self, seq: u32, flags: u8, payload: &[u8]) -> Vec<u8> {
         let options = TcpTimestamps::read(self.options).map(TcpTimestamps::write);
         let options = options.as_ref().map_or([].as_slice(), |option| option);
@@ -190,7 +190,7 @@ impl<'f> SegmentView<'f> {
         frame
     }
 
-    /// The segment with the first `len` bytes of its data only.
+    /// The segment with only the first `len` bytes of its data.
     #[must_use]
     pub fn truncated(mut self, len: usize) -> SegmentView<'f> {
         self.payload = self.payload.get(..len).unwrap_or(self.payload);
@@ -198,7 +198,7 @@ impl<'f> SegmentView<'f> {
     }
 }
 
-/// A length in sequence numbers.
+/// The length of bytes in sequence numbers.
 pub fn len_of(bytes: &[u8]) -> u32 {
     sequence(bytes.len())
 }
@@ -225,9 +225,9 @@ fn ipv4(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
     if head[9] != PROTOCOL_TCP {
         return Err(FrameRejection::Other);
     }
-    // More fragments, or an offset; the bit "don't fragment" is allowed.
+    // "More fragments" or a fragment offset; "don't fragment" is allowed.
     let is_fragment = head[6] & 0x3f != 0 || head[7] != 0;
-    // Short frames are padded after the packet, so the IP length counts.
+    // Short frames are padded after the packet, so the length in the IP header is used.
     let len = usize::from(u16::from_be_bytes([head[2], head[3]]));
     let tcp = packet.get(IPV4_LEN..len).ok_or(FrameRejection::NotPlain)?;
     // 0x45: version 4, a header of five words, so no options.
@@ -256,7 +256,7 @@ fn ipv6(packet: &[u8]) -> Result<PacketParts<'_>, FrameRejection> {
         return Err(FrameRejection::Other);
     }
     let len = usize::from(u16::from_be_bytes([head[4], head[5]]));
-    // Short frames are padded after the packet, so the IPv6 length counts.
+    // Short frames are padded after the packet, so the length in the IPv6 header is used.
     let tcp = rest.get(..len).ok_or(FrameRejection::NotPlain)?;
     Ok((IpAddr::V6(client), IpAddr::V6(local), tcp))
 }

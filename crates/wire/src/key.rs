@@ -1,16 +1,16 @@
 //! Keys of published responses: their encoding, and the mapping of requests to keys (`request`). The constants are
-//! those of `crates/softirq/bpf/ebpf_header.h`, by which the eBPF programs build the same keys.
+//! those of `crates/softirq/bpf/shared.h`, so the eBPF programs build the same keys.
 //!
 //! ```text
 //! class  port (BE)  address   0x01 target   0x02 Host   0x03 Accept-Encoding   …
 //! u8     u16        16 bytes  value bytes, 0x20 to 0x7e, up to the next byte below 0x20
 //! ```
 //!
-//! Port and address are the destination of the client's connection, IPv4 as `::ffff:a.b.c.d`, since a server may answer
-//! differently on each.
+//! Port and address are the destination of the client's connection (IPv4 as `::ffff:a.b.c.d`), since the responses of a
+//! server may depend on them.
 //!
-//! The pieces are in the order of the request, target first. Values are literal: a different spelling or order is a
-//! different key.
+//! The target is the first piece; the others are in the order of the request's fields. Values are literal: a request
+//! with a different spelling or order has a different key.
 
 mod request;
 
@@ -39,7 +39,7 @@ const ACCEPT_ENCODING: u8 = ebpf_header::KEY_ACCEPT_ENCODING as u8;
 const IF_NONE_MATCH: u8 = ebpf_header::KEY_IF_NONE_MATCH as u8;
 const IF_MODIFIED_SINCE: u8 = ebpf_header::KEY_IF_MODIFIED_SINCE as u8;
 
-/// The treatment of the request's connection, as far as the bytes of the response depend on it.
+/// Properties of the request's connection on which the bytes of the response depend.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct ConnectionClass(u8);
 
@@ -78,15 +78,15 @@ impl ConnectionClass {
 /// The decoded parts of a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct KeyParts<'k> {
-    /// The treatment of the connection.
+    /// The properties of the connection.
     pub class: ConnectionClass,
     /// The destination address.
     pub address: IpAddr,
     /// The destination port.
     pub port: u16,
-    /// The request target; begins with `/`.
+    /// The request target, which begins with `/`.
     pub target: &'k [u8],
-    /// The value of Host; may be empty.
+    /// The value of Host, which may be empty.
     pub host: &'k [u8],
     /// The value of Accept-Encoding.
     pub accept_encoding: Option<&'k [u8]>,
@@ -108,12 +108,12 @@ impl KeyParts<'_> {
     }
 }
 
-/// A validated key. A clone shares the bytes.
+/// A validated key. Clones share the bytes.
 #[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct RequestKey(Arc<[u8]>);
 
 impl RequestKey {
-    /// Validates bytes as a key; `None` if they are not one.
+    /// Validates bytes as a key; `None` if they are not a valid key.
     pub fn read(bytes: &[u8]) -> Option<RequestKey> {
         RequestKey::parse(bytes).map(|_| RequestKey(bytes.into()))
     }
@@ -132,11 +132,11 @@ impl RequestKey {
             let Some(value) = value else { continue };
             key.add(id, value).ok()?;
         }
-        // `add` checks each piece; this checks the whole.
+        // `add` has checked each piece; this validates the complete key.
         RequestKey::read(&key.bytes)
     }
 
-    /// Decodes a key; `None` if the bytes are not one.
+    /// Decodes a key; `None` if the bytes are not a valid key.
     pub fn parse(bytes: &[u8]) -> Option<KeyParts<'_>> {
         let (&[class, port_high, port_low, ..], pieces) = bytes.split_first_chunk::<START_LEN>()?;
         let address: [u8; 16] = *bytes[ADDRESS_AT..].first_chunk()?;
@@ -149,7 +149,7 @@ impl RequestKey {
         while let Some(id) = rest.first() {
             let slot = values.get_mut(usize::from(*id))?;
             let (value, after) = take_piece(rest, *id)?;
-            // A repeated piece: the programs never build such a key.
+            // A repeated piece is invalid: the eBPF programs never build such a key.
             if slot.replace(value).is_some() {
                 return None;
             }
@@ -188,7 +188,7 @@ impl RequestKey {
         &self.0
     }
 
-    /// The URL, for people.
+    /// The URL, for messages.
     #[must_use]
     pub fn url(&self) -> String {
         let parts = self.parts();
@@ -196,7 +196,7 @@ impl RequestKey {
         format!("http://{}{}", text(parts.host), text(parts.target))
     }
 
-    /// Whether both keys are of the same request, perhaps to different addresses.
+    /// Whether both keys belong to the same request, possibly to different addresses.
     pub fn is_same_request(&self, other: &RequestKey) -> bool {
         self.0[..ADDRESS_AT] == other.0[..ADDRESS_AT] && self.0[START_LEN..] == other.0[START_LEN..]
     }
@@ -211,7 +211,7 @@ impl KeyBuilder {
     /// Starts a key with class, port and address.
     fn new(class: ConnectionClass, local: SocketAddr) -> KeyBuilder {
         let address = match local.ip() {
-            // One form for both families, as in the eBPF programs.
+            // Both families use the same form, as in the eBPF programs.
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
             IpAddr::V6(v6) => v6,
         };
@@ -224,7 +224,7 @@ impl KeyBuilder {
 
     /// Adds a piece.
     fn add(&mut self, id: u8, value: &[u8]) -> Result<(), SegmentReason> {
-        // A byte below 0x20 would begin another piece: a client could forge one.
+        // A byte below 0x20 would begin another piece, so a client could forge one.
         if value.iter().any(|byte| !(0x20..0x7f).contains(byte)) {
             return Err(SegmentReason::UpSyntax);
         }
@@ -248,7 +248,7 @@ fn take_piece(bytes: &[u8], id: u8) -> Option<(&[u8], &[u8])> {
     let rest = bytes.strip_prefix(&[id])?;
     let len = rest.iter().position(|b| *b < 0x20).unwrap_or(rest.len());
     let (value, after) = rest.split_at(len);
-    // Bytes that `KeyBuilder::add` refuses, so that each key has one form.
+    // The same restrictions as in `KeyBuilder::add`.
     let literal = value.iter().all(|b| (0x20..0x7f).contains(b));
     let is_trimmed = !value.starts_with(b" ") && !value.ends_with(b" ");
     (literal && is_trimmed).then_some((value, after))
@@ -260,7 +260,7 @@ mod tests {
     use alloc::string::ToString;
     use core::net::Ipv4Addr;
 
-    /// A candidate for a key of this class at port 80 of 192.0.2.1.
+    /// The bytes of a key, possibly an invalid one, of this class for port 80 of 192.0.2.1.
     fn at_80(class: u8, pieces: &[u8]) -> Vec<u8> {
         let mut bytes =
             KeyBuilder::new(ConnectionClass(class), SocketAddr::new(PARTS.address, 80)).bytes;
@@ -280,7 +280,7 @@ mod tests {
     };
 
     #[test]
-    fn what_is_built_is_read() {
+    fn built_key_is_decoded_to_its_parts() {
         let key = RequestKey::build(&PARTS).expect("a key");
         assert_eq!(key.parts(), PARTS);
         assert_eq!(
@@ -295,7 +295,7 @@ mod tests {
     }
 
     #[test]
-    fn the_order_of_fields_is_free_and_makes_another_key() {
+    fn order_of_fields_is_part_of_the_key() {
         // Keys are literal: the pieces keep the order of the request.
         let one = RequestKey::read(&at_80(0, b"\x01/\x02h\x03gzip")).expect("a key");
         let other = RequestKey::read(&at_80(0, b"\x01/\x03gzip\x02h")).expect("a key");
@@ -304,7 +304,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses_make_other_keys_of_the_same_request() {
+    fn keys_for_other_addresses_are_of_the_same_request() {
         let at =
             |address: IpAddr| RequestKey::build(&KeyParts { address, ..PARTS }).expect("a key");
         let v6: IpAddr = "2001:db8::1".parse().expect("an address");
@@ -320,14 +320,14 @@ mod tests {
     }
 
     #[test]
-    fn empty_values_are_values() {
+    fn empty_values_are_valid() {
         let key = RequestKey::read(&at_80(3, b"\x01/\x02\x03")).expect("a key");
         assert_eq!(key.parts().host, b"");
         assert_eq!(key.parts().accept_encoding, Some(b"".as_slice()));
     }
 
     #[test]
-    fn what_is_no_key_is_not_read() {
+    fn invalid_keys_are_rejected() {
         let cases: [(u8, &[u8]); 14] = [
             (0, b""),
             (0, b"\x01/"),
@@ -343,7 +343,7 @@ mod tests {
             // An unknown piece.
             (0, b"\x01/\x02h\x06x"),
             (0, b"\x01/\x02h\x00"),
-            // Values have no outer spaces.
+            // A value with a leading or trailing space.
             (0, b"\x01/\x02 h"),
             (0, b"\x01/\x02h "),
             (0, b"\x01/\x02h\x7f"),
@@ -359,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn the_longest_key_is_a_key_and_a_longer_one_is_not() {
+    fn key_longer_than_key_len_max_is_rejected() {
         let mut bytes = at_80(0, b"\x01/\x02h\x03");
         bytes.resize(KEY_LEN_MAX, b'a');
         assert!(RequestKey::read(&bytes).is_some());
@@ -368,8 +368,8 @@ mod tests {
     }
 
     #[test]
-    fn a_value_with_foreign_bytes_is_not_built() {
-        // The first target would forge an Accept-Encoding piece.
+    fn build_rejects_invalid_bytes_in_values() {
+        // The first target contains a forged Accept-Encoding piece.
         for target in [
             b"/\x03gzip".as_slice(),
             b"/\r\n",
@@ -388,8 +388,8 @@ mod tests {
     }
 
     #[test]
-    fn any_bytes_can_be_read_without_harm() {
-        // Random changes of a valid key: no panic, and consistent parts.
+    fn random_changes_cause_no_panic_and_no_inconsistent_parts() {
+        // Random changes of a valid key cause no panic and no inconsistent parts.
         let mut state = 88_172_645_463_325_252_u64;
         for _ in 0..20_000 {
             let mut bytes = RequestKey::build(&PARTS)

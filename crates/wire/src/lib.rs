@@ -1,5 +1,5 @@
-//! TCP over IPv4 and IPv6: frames, checksums, TCP options, SYN cookies, and the cache keys of HTTP requests at the
-//! softirq level ([`key`]). The crate `wire_model` implements the level's rules in Rust.
+//! TCP over IPv4 and IPv6 for the fast path: frames, checksums, TCP options, SYN cookies, and the cache keys of HTTP
+//! requests ([`key`]). The crate `wire_model` implements the rules of the fast path in Rust.
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -5,12 +5,12 @@ use alloc::vec::Vec;
 use crate::ebpf_header;
 use crate::width::index;
 
-/// The MSS that every host supports (RFC 9293 §3.7.1).
+/// The default MSS, which every host supports (RFC 9293 §3.7.1).
 pub const MSS_DEFAULT: u16 = 536;
 /// The window scale that this side offers.
 pub const WINDOW_SCALE: u8 = 7;
 const SCALE_MAX: u8 = 14;
-/// The most options that are read; clients send fewer.
+/// Maximum number of options that are parsed; clients send fewer.
 const OPTIONS_MAX: usize = 12;
 
 const END: u8 = 0;
@@ -22,23 +22,23 @@ const TIMESTAMPS: u8 = 8;
 
 /// The length of the timestamps option with its padding.
 pub const TIMESTAMPS_LEN: usize = index(ebpf_header::TIMESTAMPS_LEN);
-/// The timestamps option up to the first timestamp, in the layout of all stacks (RFC 7323 appendix A).
+/// The timestamps option up to the first timestamp, in the usual layout (RFC 7323 appendix A).
 const TIMESTAMPS_BEGIN: [u8; 4] = [NOP, NOP, TIMESTAMPS, 10];
 
 /// The timestamps of a segment (RFC 7323 §3.2).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TcpTimestamps {
-    /// The clock of the sender.
+    /// TSval: the sender's clock.
     pub value: u32,
-    /// The receiver's clock as last received by the sender.
+    /// TSecr: the last TSval that the sender has received.
     pub echo: u32,
 }
 
 impl TcpTimestamps {
-    /// Parses the timestamps in a segment's options, if they have the layout of all stacks.
+    /// Parses the timestamps in a segment's options, if they have the usual layout.
     #[must_use]
     pub fn read(options: &[u8]) -> Option<TcpTimestamps> {
-        // Only the layout of RFC 7323 appendix A, which all common systems send.
+        // All common systems send the layout of RFC 7323 appendix A.
         let rest = options.strip_prefix(&TIMESTAMPS_BEGIN)?;
         let (value, rest) = rest.split_first_chunk()?;
         let (echo, _) = rest.split_first_chunk()?;
@@ -64,7 +64,7 @@ impl TcpTimestamps {
 pub struct TcpOptions {
     /// The maximum segment size of the client.
     pub mss: u16,
-    /// The shift count of its window, if window scaling was negotiated.
+    /// The shift count of the client's window, if window scaling was negotiated.
     pub scale: Option<u8>,
     /// Selective acknowledgements are permitted.
     pub sack: bool,
@@ -100,8 +100,8 @@ impl TcpOptions {
         (tcp_options, end.is_some())
     }
 
-    /// Removes the options that do not fit into a SYN-ACK with options no longer than those of the SYN: an option
-    /// without an answer is not negotiated.
+    /// Removes the options that do not fit into a SYN-ACK whose options are no longer than those of the SYN. An option
+    /// that the SYN-ACK does not contain is not negotiated.
     #[must_use]
     pub fn limited_to(mut self, options_len: usize) -> TcpOptions {
         if options_len < 8 {
@@ -144,7 +144,7 @@ impl TcpOptions {
             return words.concat();
         }
         match options_len {
-            // There is not even room for the MSS.
+            // Not even the MSS fits.
             0..4 => words.clear(),
             4..8 => {}
             8..12 => words.push(if self.scale.is_some() { scale } else { sack }),
@@ -173,7 +173,7 @@ fn for_each_option(mut options: &[u8], mut visit: impl FnMut(u8, &[u8])) -> Opti
             [] | [END, ..] => break,
             [NOP, rest @ ..] => options = rest,
             [_] => return None,
-            // A length below 2 fails in `get(2..)`, so each round makes progress.
+            // A length below 2 fails in `get(2..)`, so each iteration makes progress.
             [kind, len, ..] => {
                 let (option, rest) = options.split_at_checked(usize::from(*len))?;
                 visit(*kind, option.get(2..)?);
@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn options_are_read() {
+    fn syn_options_are_parsed() {
         let plain = TcpOptions {
             mss: 536,
             scale: None,
@@ -225,7 +225,7 @@ mod tests {
                 }),
             ),
             (&[2], None),
-            // A length of 0 would never end.
+            // A length of 0 must not cause an endless loop.
             (&[2, 0], None),
             (&[2, 1], None),
             (&[2, 4, 5], None),
@@ -236,8 +236,8 @@ mod tests {
     }
 
     #[test]
-    fn a_malformed_option_ends_the_list() {
-        // Linux ignores the rest of the options, too, instead of the SYN.
+    fn malformed_option_ends_the_list_of_options() {
+        // Linux, too, ignores the rest of the options instead of the SYN.
         let cases: [(&[u8], u16, bool); 7] = [
             (&[2, 4, 5, 0xb4, 4, 1], 1460, false),
             (&[2, 4, 5, 0xb4, 4, 0, 4, 2], 1460, false),
@@ -249,13 +249,13 @@ mod tests {
             (&[4, 3, 0, 2, 4, 5, 0xb4], 1460, false),
         ];
         for (bytes, mss, sack) in cases {
-            let can = TcpOptions::read_well_formed(bytes);
-            assert_eq!((can.mss, can.sack), (mss, sack), "{bytes:?}");
+            let parsed = TcpOptions::read_well_formed(bytes);
+            assert_eq!((parsed.mss, parsed.sack), (mss, sack), "{bytes:?}");
         }
     }
 
     #[test]
-    fn timestamps_are_read_as_they_are_written() {
+    fn timestamps_round_trip() {
         let timestamps = TcpTimestamps {
             value: 0x0102_0304,
             echo: 5,
@@ -271,8 +271,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_agreed_is_said() {
-        // An option without an answer in the SYN-ACK is not negotiated, so both results have to agree.
+    fn syn_ack_contains_exactly_the_negotiated_options() {
+        // An option that the SYN-ACK does not contain is not negotiated, so both results have to agree.
         for len in (0..=40).step_by(4) {
             for (scale, sack) in [
                 (None, false),
@@ -280,28 +280,28 @@ mod tests {
                 (Some(3), false),
                 (Some(3), true),
             ] {
-                let agreed = TcpOptions {
+                let negotiated_options = TcpOptions {
                     mss: 536,
                     scale,
                     sack,
                 }
                 .limited_to(len);
-                let said = agreed.answer(1460, len, None);
-                assert!(said.len() <= len && said.len().is_multiple_of(4));
-                let read = TcpOptions::read(&said).expect("well-formed");
+                let syn_ack = negotiated_options.answer(1460, len, None);
+                assert!(syn_ack.len() <= len && syn_ack.len().is_multiple_of(4));
+                let read = TcpOptions::read(&syn_ack).expect("well-formed");
                 assert_eq!(
                     (read.scale.is_some(), read.sack),
-                    (agreed.scale.is_some(), agreed.sack)
+                    (negotiated_options.scale.is_some(), negotiated_options.sack)
                 );
                 assert_eq!(read.mss, if len == 0 { 536 } else { 1460 });
                 let timestamps = TcpTimestamps { value: 7, echo: 9 };
-                let said = agreed.answer(1460, len, Some(timestamps));
-                assert!(said.len() <= len && said.len().is_multiple_of(4));
-                assert_eq!(timestamp(&said), (len >= 20).then_some(7));
-                let read = TcpOptions::read(&said).expect("well-formed");
+                let syn_ack = negotiated_options.answer(1460, len, Some(timestamps));
+                assert!(syn_ack.len() <= len && syn_ack.len().is_multiple_of(4));
+                assert_eq!(timestamp(&syn_ack), (len >= 20).then_some(7));
+                let read = TcpOptions::read(&syn_ack).expect("well-formed");
                 assert_eq!(
                     (read.scale.is_some(), read.sack),
-                    (agreed.scale.is_some(), agreed.sack)
+                    (negotiated_options.scale.is_some(), negotiated_options.sack)
                 );
             }
         }

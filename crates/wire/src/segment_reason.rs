@@ -1,8 +1,8 @@
-//! The reasons for the treatment of segments, with the names of the counters in `lowroad-softirq`.
+//! The reasons for verdicts on segments, with the names of their counters in `lowroad-softirq`.
 
 macro_rules! reasons {
     ($($name:ident $text:literal $what:literal),* $(,)?) => {
-        /// Why a segment was treated as it was.
+        /// The reason for the verdict on a segment.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
         pub enum SegmentReason { $(#[doc = $what] $name),* }
 

@@ -1,6 +1,7 @@
-//! Infallible conversions between number widths: frames and maps have 8 to 64 bits, memory is counted in `usize`.
+//! Infallible conversions between integer widths: fields of frames and maps have 8 to 64 bits, lengths in memory are
+//! `usize`.
 
-// The conversions below are lossless because of this.
+// This makes the conversions below lossless.
 const _: () = assert!(usize::BITS == u64::BITS);
 
 /// A 32-bit number as an index or a length in memory.
@@ -54,19 +55,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn halves_make_the_word() {
+    fn upper_and_lower_are_the_halves_of_a_word() {
         let word = 0x0123_4567_89ab_cdef;
         assert_eq!([upper(word), lower(word)], [0x0123_4567, 0x89ab_cdef]);
         assert_eq!(long_index(word) >> 32, index(upper(word)));
     }
 
     #[test]
-    fn sequence_numbers_go_round() {
+    fn sequence_wraps_at_32_bits() {
         assert_eq!(sequence((1 << 32) + 7), 7);
     }
 
     #[test]
-    fn carries_come_round() {
+    fn folded_adds_carries() {
         assert_eq!(
             [folded(0x1_ffff), folded(0xffff), folded(u64::MAX)],
             [1, 0xffff, 0xffff]

@@ -1,4 +1,5 @@
-//! Looks up the answer to a request in a segment. `responder` decides whether to answer.
+//! Answers: a published response, cut into segments for a client. Looks up the answer to a request; `responder` decides
+//! whether to send it.
 
 use alloc::vec::Vec;
 use core::net::SocketAddr;
@@ -15,9 +16,9 @@ use lowroad_wire::segment_context::{AdmissionTime, LevelMode, SegmentContext, St
 use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::width::{index, lower, sequence};
 
-/// The most response bytes in one Ethernet segment with timestamps.
+/// Maximum number of response bytes in a segment with timestamps, with the usual MTU of Ethernet.
 const RESPONSE_LEN_MAX: usize = index(ebpf_header::RESPONSE_MAX);
-/// The same for IPv6, sized for the minimum MTU: routers do not fragment (RFC 8200 §5).
+/// The same for IPv6, with the minimum MTU, as routers do not fragment (RFC 8200 §5).
 const RESPONSE_LEN_MAX_V6: usize = index(ebpf_header::RESPONSE_MAX_V6);
 /// The length of the IP and TCP headers.
 const HEADS_LEN: usize = 40;
@@ -28,25 +29,25 @@ pub(crate) struct FlightAnswer {
     pub(crate) bytes: Vec<u8>,
     /// The publication.
     pub(crate) id: u32,
-    /// Whether FIN is sent with it.
+    /// Whether FIN is sent with the answer.
     pub(crate) closes: bool,
-    /// The bytes of each segment except the last.
+    /// The number of bytes in each segment except the last.
     pub(crate) segment_len: usize,
 }
 
 impl FlightAnswer {
-    /// The sequence numbers that it occupies.
+    /// The number of sequence numbers that the answer occupies.
     pub(crate) fn len(&self) -> u32 {
         len_of(&self.bytes) + u32::from(self.closes)
     }
 
-    /// The number of its segments.
+    /// The number of segments.
     pub(crate) fn parts(&self) -> usize {
         self.bytes.len().div_ceil(self.segment_len).max(1)
     }
 }
 
-/// Whether requests of this client may be answered now.
+/// Checks whether requests of this client may be answered now.
 pub(crate) fn check_answerable(
     context: &impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -59,7 +60,7 @@ pub(crate) fn check_answerable(
         Err(SegmentReason::UpFlags)
     } else if context.is_denied(segment.tuple.client) {
         Err(SegmentReason::UpDenied)
-    } else if !context.is_admitted(&segment.tuple, AdmissionTime::Ever) {
+    } else if !context.is_admitted(&segment.tuple, AdmissionTime::SinceRulesChanged) {
         Err(SegmentReason::UpUnadmitted)
     } else {
         Ok(())
@@ -78,7 +79,7 @@ pub(crate) fn choose(
     let stored = context
         .response(reading.key.as_bytes())
         .ok_or(SegmentReason::UpMiss)?;
-    // `response` returns stale responses, too.
+    // `SegmentContext::response` returns stale responses, too.
     if stored.expires_ns <= now_ns {
         return Err(SegmentReason::UpExpired);
     }
@@ -94,11 +95,11 @@ pub(crate) fn choose(
     };
     let segment_len = path.segment_len_for(len, reading.is_head, parts_max);
     let segment_len = segment_len.ok_or(SegmentReason::UpLarge)?;
-    // An answer cannot wait for the window: there is no timer and no queue.
+    // An answer can't wait for the window to open, as there is no timer and no queue.
     if !has_window(segment, connection, len) {
         return Err(SegmentReason::UpWindow);
     }
-    let bytes = filled_in(&stored, len, &context.date(), now_ns);
+    let bytes = with_current_fields(&stored, len, &context.date(), now_ns);
     Ok(FlightAnswer {
         bytes,
         id: stored.id,
@@ -107,7 +108,7 @@ pub(crate) fn choose(
     })
 }
 
-/// The segment size for a client.
+/// The properties of the path to a client, which determine the segment size.
 struct SegmentPath {
     is_v6: bool,
     mtu: usize,
@@ -130,19 +131,19 @@ impl SegmentPath {
         }
     }
 
-    /// The most TCP options and data of a segment, by the client's MSS and the MTU.
+    /// Maximum length of TCP options and data in a segment, by the client's MSS and the MTU.
     fn segment_len_max(&self) -> usize {
         let heads = if self.is_v6 { HEADS_LEN_V6 } else { HEADS_LEN };
         self.mtu.saturating_sub(heads).min(self.mss)
     }
 
-    /// The most data of a segment.
+    /// Maximum length of data in a segment.
     fn room(&self) -> usize {
         self.segment_len_max().saturating_sub(self.options_len)
     }
 
-    /// The data of each segment of a longer answer. All paths smaller than the usual one share one size, so that the
-    /// checksums of the segments can be computed in advance.
+    /// The length of data in each segment of a longer answer. All paths with less than the usual MTU or MSS use the
+    /// same size, so that the checksums of the segments can be computed in advance.
     fn segment_len(&self) -> usize {
         match !self.is_v6 && self.segment_len_max() >= RESPONSE_LEN_MAX + TIMESTAMPS_LEN {
             true => RESPONSE_LEN_MAX,
@@ -150,7 +151,8 @@ impl SegmentPath {
         }
     }
 
-    /// The size of the pieces of an answer: its length, if it fits into one segment. `None` if it is too long.
+    /// The length of an answer's segments: the answer's length, if it fits into one segment. `None` if the answer is
+    /// too long.
     fn segment_len_for(&self, len: usize, is_head: bool, parts_max: u32) -> Option<usize> {
         let limit = match self.is_v6 {
             true => RESPONSE_LEN_MAX_V6,
@@ -166,7 +168,7 @@ impl SegmentPath {
     }
 }
 
-/// The segmentation of the answer in flight, with several segments.
+/// The segmentation of the answer in flight, which has several segments.
 pub(crate) fn flight_of(
     context: &impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -178,8 +180,8 @@ pub(crate) fn flight_of(
     FlightPlan { len, segment_len }
 }
 
-/// An answer of several segments, to be sent again. No window check: the client must not shrink its window.
-pub(crate) fn repeat_flight(
+/// An answer of several segments, to be retransmitted. The window is not checked, as the client must not shrink it.
+pub(crate) fn retransmit_flight(
     context: &impl SegmentContext,
     connection: &ModelConnection,
     in_flight: &InFlightAnswer,
@@ -187,16 +189,16 @@ pub(crate) fn repeat_flight(
 ) -> Option<FlightAnswer> {
     let stored = context.publication(in_flight.id)?;
     Some(FlightAnswer {
-        bytes: filled_in(&stored, in_flight.len, &context.date(), context.now_ns()),
+        bytes: with_current_fields(&stored, in_flight.len, &context.date(), context.now_ns()),
         id: in_flight.id,
         closes: connection.state == ConnectionState::Closing,
         segment_len: index(flight.segment_len),
     })
 }
 
-/// The answer in flight, to be sent again with the current date: fresh or not, as long as it exists. The part that the
-/// client has needs no window.
-pub(crate) fn repeat_answer(
+/// The answer in flight, to be retransmitted with the current date: fresh or not, as long as its publication exists.
+/// The part that the client has acknowledged needs no window.
+pub(crate) fn retransmit_answer(
     context: &impl SegmentContext,
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
@@ -210,7 +212,7 @@ pub(crate) fn repeat_answer(
         return Err(SegmentReason::UpWindow);
     }
     Ok(FlightAnswer {
-        bytes: filled_in(&stored, in_flight.len, &context.date(), context.now_ns()),
+        bytes: with_current_fields(&stored, in_flight.len, &context.date(), context.now_ns()),
         id: in_flight.id,
         closes: connection.state == ConnectionState::Closing,
         segment_len: in_flight.len.max(1),
@@ -219,16 +221,21 @@ pub(crate) fn repeat_answer(
 
 /// Whether `len` bytes and a FIN fit into the client's window.
 fn has_window(segment: &SegmentView<'_>, connection: &ModelConnection, len: usize) -> bool {
-    // Greater, not equal: FIN takes a number, too.
+    // Greater, not equal, as FIN occupies a sequence number, too.
     usize::from(segment.window) << connection.tcp_options.scale.unwrap_or(0) > len
 }
 
 const DIGITS: [u8; 10] = *b"0123456789";
 
-/// The first bytes of a response, with the current Date and Age.
-fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64) -> Vec<u8> {
+/// The first `len` bytes of a response, with the current Date and Age.
+fn with_current_fields(
+    stored: &StoredAnswer<'_>,
+    len: usize,
+    date: &[u8; 29],
+    now_ns: u64,
+) -> Vec<u8> {
     let mut bytes = stored.bytes.get(..len).unwrap_or(stored.bytes).to_vec();
-    // The clock may be slightly behind the one of `born_ns`, hence the signed difference. Births before the clock's
+    // The clock may be slightly behind that of `generated_ns`, hence the signed difference. Times before the clock's
     // start are large numbers, for which the subtraction wraps.
     let age_s = now_ns
         .wrapping_sub(stored.generated_ns)
@@ -254,7 +261,7 @@ fn filled_in(stored: &StoredAnswer<'_>, len: usize, date: &[u8; 29], now_ns: u64
     bytes
 }
 
-/// Writes one segment of an answer; `numbers.seq` is the number of the answer's first byte.
+/// Writes one segment of an answer; `numbers.seq` is the sequence number of the answer's first byte.
 pub(crate) fn write_part(
     context: &impl SegmentContext,
     answer: &FlightAnswer,

@@ -1,39 +1,40 @@
 //! Buffered segments: data that a client sends before it has acknowledged the answer, namely its next requests or its
-//! FIN. They stay unacknowledged until the client has acknowledged the answer. So they are processed without waiting
-//! for the client's timer, which still runs as long as any part may be lost.
+//! FIN. The buffer is processed when the client acknowledges the answer, without waiting for a retransmission. Until
+//! then its data is not acknowledged, so that the client's retransmission timer runs as long as any part of the answer
+//! may be lost.
 
 use alloc::vec::Vec;
 
 use crate::connection::{BufferedSegment, ModelConnection, ModelTable, WINDOW};
 use lowroad_wire::frame::{ACK, FIN, PSH, SegmentView, len_of};
 
-/// The most bytes buffered for a connection.
-const HELD_LEN_MAX: usize = 1400;
-/// Shorter data cannot be a request.
-const HELD_LEN_MIN: usize = 8;
-/// Clients may split segments when they retransmit, but into no smaller ones (Linux: `tcp_min_snd_mss`).
-pub(crate) const REPEAT_LEN_MIN: usize = 48;
+/// Maximum number of bytes buffered for a connection.
+const BUFFERED_LEN_MAX: usize = 1400;
+/// Shorter data can't be a request.
+const BUFFERED_LEN_MIN: usize = 8;
+/// Minimum length of a segment into which a client may split data when it retransmits (Linux: `tcp_min_snd_mss`).
+pub(crate) const RETRANSMIT_LEN_MIN: usize = 48;
 
 /// The result of processing a segment beyond `rcv_nxt`.
-pub(crate) enum AheadKind {
-    /// It is not related to the buffer.
-    NotOurs,
-    /// It continues the buffer, and was added.
-    Held,
-    /// It acknowledges the answer: the buffer can be processed.
-    Taken(BufferedInput),
+pub(crate) enum EarlySegment {
+    /// The segment is not related to the buffer.
+    Unrelated,
+    /// The segment continues the buffer, and was added.
+    Buffered,
+    /// The segment acknowledges the answer: the buffer can be processed.
+    Ready(BufferedInput),
 }
 
-/// The buffered data as one segment that arrives now.
+/// The buffered data, as a segment that is processed as if it arrived now.
 pub(crate) struct BufferedInput {
-    /// The frame of that segment.
+    /// The frame of the segment.
     pub(crate) frame: Vec<u8>,
-    /// It arrived in several segments, of which the first alone would not be recognized as a retransmission of the
-    /// request.
+    /// The data arrived in several segments. If the client retransmitted only the first, that would not be recognized
+    /// as the request.
     pub(crate) is_segmented: bool,
 }
 
-/// Buffers the segment from its byte `skip` on, if that is at `rcv_nxt` or continues the buffer.
+/// Buffers the segment's data from the byte `skip` on, if this byte is at `rcv_nxt` or continues the buffer.
 pub(crate) fn append(
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
@@ -43,7 +44,7 @@ pub(crate) fn append(
     let Some(payload) = segment.payload.get(skip..) else {
         return false;
     };
-    // The number of the first byte after the skipped ones.
+    // The sequence number of the first byte after the skipped ones.
     let seq = segment.end().wrapping_sub(len_of(payload));
     let existing = table
         .take_buffered(&segment.tuple)
@@ -60,8 +61,8 @@ pub(crate) fn append(
     };
     let is_contiguous =
         buffered.seq.wrapping_add(len_of(&buffered.bytes)) == seq && !buffered.has_fin;
-    // Only contiguous data, so that it can be passed on as one segment.
-    let fits = is_contiguous && buffered.bytes.len() + payload.len() <= HELD_LEN_MAX;
+    // Only contiguous data is buffered, so that it can be processed as one segment.
+    let fits = is_contiguous && buffered.bytes.len() + payload.len() <= BUFFERED_LEN_MAX;
     if fits {
         if buffered.bytes.is_empty() {
             buffered.first_len = payload.len();
@@ -78,25 +79,25 @@ pub(crate) fn on_early_segment(
     table: &mut impl ModelTable,
     segment: &SegmentView<'_>,
     connection: &mut ModelConnection,
-) -> AheadKind {
+) -> EarlySegment {
     let has_data_or_fin = !segment.payload.is_empty() || segment.flags & FIN != 0;
     let is_in_window = segment.seq.wrapping_sub(connection.rcv_nxt) <= u32::from(WINDOW);
     let is_acceptable = connection.acknowledged_part(segment.ack) <= connection.in_flight_len();
     if !is_in_window || !is_acceptable || has_data_or_fin && !append(table, segment, connection, 0)
     {
-        return AheadKind::NotOurs;
+        return EarlySegment::Unrelated;
     }
     let fallback = if has_data_or_fin {
-        AheadKind::Held
+        EarlySegment::Buffered
     } else {
-        AheadKind::NotOurs
+        EarlySegment::Unrelated
     };
     // The answer is not acknowledged completely yet.
     if segment.ack != connection.snd_nxt {
         return fallback;
     }
     connection.in_flight = None;
-    take_ready(table, segment, connection).map_or(fallback, AheadKind::Taken)
+    take_ready(table, segment, connection).map_or(fallback, EarlySegment::Ready)
 }
 
 fn take_ready(
@@ -107,7 +108,7 @@ fn take_ready(
     let buffered = table.take_buffered(&segment.tuple)?;
     let is_next = buffered.seq == connection.rcv_nxt;
     let is_fin = buffered.bytes.is_empty() && buffered.has_fin;
-    if !is_next || !is_fin && buffered.bytes.len() < HELD_LEN_MIN {
+    if !is_next || !is_fin && buffered.bytes.len() < BUFFERED_LEN_MIN {
         table.set_buffered(&segment.tuple, buffered);
         return None;
     }
@@ -115,6 +116,6 @@ fn take_ready(
     let fin = if buffered.has_fin { FIN } else { 0 };
     Some(BufferedInput {
         frame: segment.build_frame(buffered.seq, ACK | psh | fin, &buffered.bytes),
-        is_segmented: buffered.first_len < buffered.bytes.len().min(REPEAT_LEN_MIN),
+        is_segmented: buffered.first_len < buffered.bytes.len().min(RETRANSMIT_LEN_MIN),
     })
 }

@@ -9,26 +9,28 @@ use lowroad_wire::options::{TIMESTAMPS_LEN, TcpOptions, TcpTimestamps, WINDOW_SC
 use lowroad_wire::segment_context::SegmentContext;
 use lowroad_wire::width::{lower, sequence};
 
-/// The advertised window: the default of a new socket in Linux.
+/// The advertised window, equal to that of a new socket in Linux.
 pub const WINDOW: u16 = 64_240;
 
 /// The state of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectionState {
-    /// Requests are answered here.
+    /// Established: requests are answered here.
     Open,
     /// This side has sent FIN.
     Closing,
-    /// Both sides have sent FIN; kept to acknowledge a repeated FIN of the client.
+    /// Both sides have sent FIN. The entry is kept to acknowledge a retransmitted FIN of the client.
     Done,
-    /// Only the handshake is remembered, which must not open the connection again.
-    Over,
-    /// In migration: the segment at `rcv_nxt` was passed to a listener, perhaps more than once.
-    Handed,
-    /// The kernel has the connection.
+    /// The connection has ended. Only its handshake is remembered, a late copy of which must not open the connection
+    /// again.
+    Ended,
+    /// In migration to the kernel: the segment at `rcv_nxt` was passed to a listener, possibly more than once.
+    Migrating,
+    /// The kernel owns the connection.
     Kernel,
-    /// The kernel may have it: its SYN was passed on, to see whether the server admits its client.
-    Asked,
+    /// The SYN was passed to the kernel, to find out whether the server admits the client; the kernel may own the
+    /// connection.
+    AwaitingAdmission,
 }
 
 /// The answer in flight: the data before `snd_nxt` that the client has not acknowledged.
@@ -36,10 +38,10 @@ pub enum ConnectionState {
 pub struct InFlightAnswer {
     /// The publication of the response.
     pub id: u32,
-    /// Its length in bytes, without FIN.
+    /// The length in bytes, without FIN.
     pub len: usize,
-    /// The bytes of the request that only the answer acknowledges: all, or the last one if the answer has several
-    /// segments.
+    /// The number of bytes of the request that stay unacknowledged while the answer is in flight: all, or only the last
+    /// byte if the answer has several segments.
     pub request_len: usize,
 }
 
@@ -52,30 +54,31 @@ pub struct ModelConnection {
     pub rcv_nxt: u32,
     /// The next sequence number of this side.
     pub snd_nxt: u32,
-    /// The options that were negotiated.
+    /// The negotiated options.
     pub tcp_options: TcpOptions,
-    /// With timestamps: the offset of this side's timestamps from the clock, in milliseconds.
+    /// If timestamps are used, the offset of this side's timestamps from the clock, in milliseconds.
     pub clock_offset: Option<u32>,
     /// The answer in flight.
     pub in_flight: Option<InFlightAnswer>,
-    /// How often the answer was sent again after the acknowledgement of a part.
+    /// How often the answer was retransmitted after an acknowledgement of a part.
     pub part_repeats: u8,
     /// The loss recovery of an answer with several segments.
     pub recovery: RecoveryState,
-    /// Bits of the initial sequence number, so that a late copy of the handshake does not open the connection again.
+    /// Bits of the initial sequence number, by which a late copy of the handshake is recognized.
     pub handshake: u16,
-    /// Since when there is no listener for a connection in migration.
+    /// The time since which there is no listener for a connection in migration.
     pub no_listener_since_ns: Option<u64>,
 }
 
 impl ModelConnection {
-    /// Whether only the client can end the connection.
+    /// Whether the connection is established or half-closed by this side, so that only the client can end it.
     pub(crate) fn is_live(&self) -> bool {
         matches!(self.state, ConnectionState::Open | ConnectionState::Closing)
     }
 
-    /// The numbers and flags of an acknowledgement without data. While an answer is in flight, its request is
-    /// acknowledged by the answer only: otherwise the client would not retransmit the request if the answer was lost.
+    /// The sequence number, acknowledgement number and flags of an acknowledgement without data. It does not
+    /// acknowledge the request of an answer in flight: otherwise the client would not retransmit the request if the
+    /// answer was lost.
     pub(crate) fn acknowledged(&self) -> (u32, u32, u8) {
         let Some(in_flight) = self.in_flight else {
             return (self.snd_nxt, self.rcv_nxt, ACK);
@@ -89,12 +92,13 @@ impl ModelConnection {
         )
     }
 
-    /// The part of the answer in flight that this number acknowledges, with FIN. An older number gives a large result.
+    /// The length of the answer in flight, with FIN, that this number acknowledges. An older number gives a large
+    /// result.
     pub(crate) fn acknowledged_part(&self, ack: u32) -> u32 {
         ack.wrapping_sub(self.acknowledged().0)
     }
 
-    /// The sequence numbers of the answer in flight.
+    /// The number of sequence numbers that the answer in flight occupies.
     pub(crate) fn in_flight_len(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.acknowledged().0)
     }
@@ -105,18 +109,18 @@ impl ModelConnection {
             .is_some_and(|in_flight| in_flight.request_len == WITHHELD)
     }
 
-    /// Whether this number acknowledges a flight or a part of it, or is its start.
+    /// Whether this number is within a flight, including its start and end.
     pub(crate) fn is_flight_ack(&self, ack: u32) -> bool {
         self.is_flight() && self.acknowledged_part(ack) <= self.in_flight_len()
     }
 
-    /// A marker for a connection of the kernel.
+    /// An entry for a connection that the kernel owns.
     #[must_use]
     pub fn kernel_owned() -> ModelConnection {
         ModelConnection::marker(ConnectionState::Kernel)
     }
 
-    /// A connection with a state only.
+    /// An entry that has only a state.
     pub(crate) fn marker(state: ConnectionState) -> ModelConnection {
         ModelConnection {
             state,
@@ -136,7 +140,7 @@ impl ModelConnection {
         }
     }
 
-    /// The options of a segment that answers this one.
+    /// The options of a reply to this segment.
     pub(crate) fn reply_options(
         &self,
         context: &impl SegmentContext,
@@ -151,7 +155,7 @@ impl ModelConnection {
         timestamps.map_or(Vec::new(), |timestamps| timestamps.write().to_vec())
     }
 
-    /// The length of these options.
+    /// The length of the options of replies.
     pub(crate) fn reply_options_len(&self) -> usize {
         self.clock_offset.map_or(0, |_| TIMESTAMPS_LEN)
     }
@@ -177,7 +181,7 @@ pub(crate) fn now_ms(context: &impl SegmentContext) -> u32 {
     lower(context.now_ns() / 1_000_000)
 }
 
-/// A SYN that was answered.
+/// A half-open connection: a SYN that was answered.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PendingHandshake {
     /// The client's initial sequence number.
@@ -186,11 +190,11 @@ pub struct PendingHandshake {
     pub isn: u32,
     /// The options of the SYN.
     pub tcp_options: TcpOptions,
-    /// The time of its arrival.
+    /// The time at which the SYN arrived.
     pub at_ns: u64,
 }
 
-/// Data that a client sent before it acknowledged the answer.
+/// Buffered data of a client, see `buffered`.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BufferedSegment {
     /// The sequence number of the first byte.
@@ -203,8 +207,8 @@ pub struct BufferedSegment {
     pub has_fin: bool,
 }
 
-/// The connection table. It may lose any entry at any time; connections that are over it keeps for some seconds if it
-/// can, because the client may not have received the FIN.
+/// The connection table. Any entry may be lost at any time. If possible, connections that have ended are kept for some
+/// seconds, as the client may not have received the FIN.
 pub trait ModelTable {
     /// The connection of a client.
     fn get(&mut self, tuple: &FourTuple) -> Option<&mut ModelConnection>;
@@ -212,34 +216,34 @@ pub trait ModelTable {
     fn insert(&mut self, tuple: &FourTuple, connection: ModelConnection) -> bool;
     /// Removes a connection.
     fn remove(&mut self, tuple: &FourTuple);
-    /// Remembers a SYN that was answered. Losing it in a flood is harmless: the cookie encodes nearly the same.
+    /// Stores a SYN that was answered. Losing the entry in a flood is harmless, as the cookie encodes nearly the same.
     fn remember(&mut self, tuple: &FourTuple, handshake: PendingHandshake);
-    /// The remembered SYN.
+    /// The stored SYN of a client.
     fn recall(&self, tuple: &FourTuple) -> Option<PendingHandshake>;
-    /// Removes a remembered SYN.
+    /// Removes a stored SYN.
     fn forget(&mut self, tuple: &FourTuple);
     /// Buffers early data, and replaces the buffer of this connection.
     fn set_buffered(&mut self, tuple: &FourTuple, buffered: BufferedSegment);
     /// Removes the buffer, if it still exists.
     fn take_buffered(&mut self, tuple: &FourTuple) -> Option<BufferedSegment>;
     /// Whether a SYN of this tuple may be among those displaced in the last seconds. Each displaced SYN permits one
-    /// connection by its cookie; a call that returns true uses one up.
+    /// connection to be opened by a cookie, and a call that returns true consumes one such permit.
     fn consume_forgotten(&mut self, tuple: &FourTuple, now_ns: u64) -> bool;
 }
 
-/// A table of a fixed size, for tests and small machines. If it is full, connections that are over make room.
+/// A table of limited size, for tests and small systems. If it is full, connections that have ended are removed.
 #[derive(Clone, Debug, Default)]
 pub struct BoundedTable {
     capacity: usize,
     connections: BTreeMap<FourTuple, ModelConnection>,
     half_open: BTreeMap<FourTuple, PendingHandshake>,
     buffered: BTreeMap<FourTuple, BufferedSegment>,
-    /// The number of displaced SYNs, and the time of the last displacement.
+    /// The number of displaced SYNs.
     forgotten: usize,
     forgotten_ns: u64,
 }
 
-/// Clients retransmit after 1 s and 3 s.
+/// How long a displaced SYN counts: clients retransmit after 1 s and 3 s.
 const FORGOTTEN_LIFE_NS: u64 = 8_000_000_000;
 
 impl BoundedTable {
@@ -252,7 +256,7 @@ impl BoundedTable {
         }
     }
 
-    /// Displaces all remembered SYNs, as a flood does.
+    /// Displaces all stored SYNs, like a flood.
     pub fn displace_half_open(&mut self, now_ns: u64) {
         let count = self.half_open.len();
         self.half_open.clear();
@@ -277,9 +281,9 @@ impl BoundedTable {
                 !matches!(
                     connection.state,
                     ConnectionState::Done
-                        | ConnectionState::Over
+                        | ConnectionState::Ended
                         | ConnectionState::Kernel
-                        | ConnectionState::Asked
+                        | ConnectionState::AwaitingAdmission
                 )
             };
             self.connections.retain(should_retain);
@@ -308,7 +312,7 @@ impl ModelTable for BoundedTable {
     fn remember(&mut self, tuple: &FourTuple, handshake: PendingHandshake) {
         let is_full = self.half_open.len() >= self.capacity;
         if is_full && !self.half_open.contains_key(tuple) {
-            // Any entry may be displaced, since the cookie stands in for it.
+            // Any entry may be displaced, as the cookie replaces it.
             self.half_open.pop_first();
             self.count_forgotten(1, handshake.at_ns);
         }
@@ -335,7 +339,7 @@ impl ModelTable for BoundedTable {
     }
 
     fn consume_forgotten(&mut self, _: &FourTuple, now_ns: u64) -> bool {
-        // Each displaced SYN permits one connection by its cookie.
+        // Each displaced SYN permits one connection to be opened by a cookie.
         let is_available = self.forgotten > 0 && self.has_recent_forgotten(now_ns);
         self.forgotten -= usize::from(is_available);
         is_available

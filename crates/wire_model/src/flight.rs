@@ -1,8 +1,9 @@
-//! Loss recovery for an answer of several segments, the flight: evaluates segments of a client that lacks parts of it
-//! (RFC 5681 §3.2, RFC 5827, RFC 6582). Works with numbers only, without frames, responses or the table.
+//! Loss recovery for a flight, which is an answer of several segments (here: parts). Decides which parts are
+//! retransmitted when a segment shows that the client lacks some (RFC 5681 §3.2, RFC 5827, RFC 6582). The functions
+//! work on numbers only, without frames, responses or the table.
 //!
-//! All segments of the answer acknowledge the request except its last byte. So the client's retransmission timer runs
-//! until it has acknowledged the whole answer, and this side needs none.
+//! All parts acknowledge the request except its last byte. So the client's retransmission timer runs until it has
+//! received the whole answer, and this side needs no timer.
 
 use lowroad_wire::ebpf_header;
 use lowroad_wire::segment_reason::SegmentReason;
@@ -10,15 +11,16 @@ use lowroad_wire::segment_reason::SegmentReason;
 #[cfg(test)]
 mod tests;
 
-/// The most segments of a flight: the initial window of RFC 6928.
+/// Maximum number of parts of a flight: the initial window of RFC 6928.
 pub const PARTS_MAX: u32 = ebpf_header::PARTS_MAX;
-/// The bytes of a request that are not acknowledged during a flight. Every request is longer.
+/// The number of bytes of a request that are not acknowledged during a flight. Every request is longer.
 pub(crate) const WITHHELD: usize = 1;
-/// How often an answer is sent again without progress, on input that costs less than its request.
-pub(crate) const AGAIN_MAX: u8 = 7;
-/// The largest distance before the end of the request at which a segment can still belong to it.
+/// Maximum number of retransmissions without progress, as input that triggers one may cost the client less than a
+/// request.
+pub(crate) const RETRANSMITS_MAX: u8 = 7;
+/// Maximum distance between a segment's start and the end of the request, if the segment belongs to the request.
 pub(crate) const BEHIND_MAX: i32 = 1500;
-/// The parts sent again at a time after the client's timer has fired: enough for an immediate acknowledgement.
+/// The number of parts retransmitted after the client's timer has fired: sufficient for an immediate acknowledgement.
 const TIMER_PARTS: u32 = 2;
 
 /// The segmentation of an answer.
@@ -26,19 +28,19 @@ const TIMER_PARTS: u32 = 2;
 pub(crate) struct FlightPlan {
     /// The length in bytes, without FIN.
     pub(crate) len: u32,
-    /// The bytes of each part except the last.
+    /// The number of bytes in each part except the last.
     pub(crate) segment_len: u32,
 }
 
 /// The phase of recovery.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum RecoveryPhase {
-    /// No part was sent again.
+    /// No part was retransmitted.
     #[default]
     None,
     /// Fast retransmit: the client sent duplicate acknowledgements.
     Fast,
-    /// The client's timer has fired.
+    /// The client's retransmission timer has fired.
     Timer,
 }
 
@@ -49,41 +51,41 @@ pub struct RecoveryState {
     acked: u32,
     duplicates: u8,
     phase: RecoveryPhase,
-    /// The client's window at that time.
+    /// The client's window, as of the last progress or window update.
     window: u16,
-    /// How often parts were sent again since the last progress.
+    /// How often parts were retransmitted since the last progress.
     repeats: u8,
 }
 
 /// The acknowledgement information of a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct AckInfo {
-    /// The bytes of the answer that it acknowledges.
+    /// The number of bytes of the answer that the segment acknowledges.
     pub(crate) part: u32,
-    /// The distance of its start before the end of the request.
+    /// The distance from the segment's start to the end of the request.
     pub(crate) distance: i32,
-    /// The length of its data.
+    /// The length of the segment's data.
     pub(crate) len: i32,
-    /// Whether it has FIN.
+    /// Whether the segment has FIN.
     pub(crate) has_fin: bool,
     /// The window field.
     pub(crate) window: u16,
-    /// Whether it has TCP options besides timestamps.
+    /// Whether the segment has TCP options other than timestamps (such as SACK).
     pub(crate) has_options: bool,
 }
 
-/// The next action.
+/// The action after a segment.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FlightAction {
-    /// Send parts again.
-    Again {
+    /// Retransmit parts.
+    Retransmit {
         /// The first part.
         first: u32,
         /// The number of parts.
         count: u32,
     },
-    /// Reset the connection: the answer was sent again often enough.
-    Enough,
+    /// Reset the connection, after too many retransmissions.
+    Reset,
     /// Send an acknowledgement without data.
     Acknowledge(SegmentReason),
     /// Do nothing.
@@ -95,20 +97,20 @@ impl FlightPlan {
         self.len.div_ceil(self.segment_len)
     }
 
-    /// The part in which this byte is.
+    /// The number of the part that contains this byte.
     fn part_at(self, acked: u32) -> u32 {
         acked / self.segment_len
     }
 
-    /// Sends up to `count` parts from this byte on; the last part if only the FIN is missing.
+    /// Retransmits up to `count` parts, starting with that of this byte; the last part if only the FIN is missing.
     fn repeat(self, acked: u32, count: u32) -> FlightAction {
         let first = self.part_at(acked).min(self.parts() - 1);
         let count = count.min(self.parts() - first);
-        FlightAction::Again { first, count }
+        FlightAction::Retransmit { first, count }
     }
 
-    /// The number of duplicate acknowledgements by which a part counts as lost. With few parts outstanding there
-    /// cannot be three (early retransmit, RFC 5827).
+    /// The number of duplicate acknowledgements after which a part counts as lost: three, or fewer if few parts are
+    /// outstanding (early retransmit, RFC 5827).
     fn duplicates_of_loss(self, acked: u32) -> u32 {
         let outstanding = self.parts().saturating_sub(self.part_at(acked));
         outstanding.saturating_sub(1).clamp(1, 3)
@@ -116,19 +118,19 @@ impl FlightPlan {
 }
 
 impl AckInfo {
-    /// Whether it belongs to the time of this request.
+    /// Whether the segment is near the end of the request; otherwise it is too old or beyond the window.
     pub(crate) fn is_near(&self, window: u16) -> bool {
         (-i32::from(window)..=BEHIND_MAX).contains(&self.distance)
     }
 
-    /// The offset from which on its data goes beyond the request, if it does; that data is buffered.
+    /// The offset of the segment's data that is beyond the request, if there is any; that data is buffered.
     pub(crate) fn excess_offset(&self) -> Option<usize> {
         let has_excess = self.len + i32::from(self.has_fin) > self.distance;
         let has_content = self.len > 0 || self.has_fin;
         (has_content && has_excess).then(|| usize::try_from(self.distance).unwrap_or(0))
     }
 
-    /// Whether it is a retransmission by the client's timer: it has the withheld byte.
+    /// Whether the segment is a retransmission by the client's timer: it contains the withheld byte.
     fn is_repeat(&self) -> bool {
         1 <= self.distance && self.distance <= self.len
     }
@@ -138,14 +140,14 @@ impl AckInfo {
     }
 }
 
-/// The action for a segment of a client that lacks parts of the flight.
+/// Decides the action for a segment of a client that lacks parts of the flight.
 pub(crate) fn on_segment(
     flight: FlightPlan,
     recovery: &mut RecoveryState,
     ack_info: &AckInfo,
 ) -> FlightAction {
     if ack_info.is_bare() {
-        on_acknowledged(flight, recovery, ack_info)
+        on_bare_ack(flight, recovery, ack_info)
     } else if ack_info.is_repeat() {
         on_timer(flight, recovery, ack_info.part)
     } else if ack_info.len == 0 {
@@ -162,16 +164,16 @@ fn on_timer(flight: FlightPlan, recovery: &mut RecoveryState, part: u32) -> Flig
         recovery.repeats = 0;
     }
     if !allow_repeat(recovery) {
-        return FlightAction::Enough;
+        return FlightAction::Reset;
     }
-    // An acknowledgement that moves back and forth is no progress.
+    // The maximum, as acknowledgements that alternate are no progress.
     recovery.acked = recovery.acked.max(part);
     recovery.duplicates = 0;
     recovery.phase = RecoveryPhase::Timer;
     flight.repeat(part, TIMER_PARTS)
 }
 
-fn on_acknowledged(
+fn on_bare_ack(
     flight: FlightPlan,
     recovery: &mut RecoveryState,
     ack_info: &AckInfo,
@@ -187,9 +189,9 @@ fn on_acknowledged(
     }
 }
 
-/// The number of parts to send after progress. An acknowledgement does not cover the parts after a lost one, so in
-/// recovery the next possibly missing one is sent (RFC 6582). Progress within a part triggers no sending, since each
-/// byte could otherwise be acknowledged separately to multiply the traffic.
+/// The number of parts to retransmit after progress. In recovery, a partial acknowledgement means that the next part is
+/// lost, too (RFC 6582). Progress within a part triggers no retransmission: otherwise a client could multiply the
+/// traffic by acknowledging each byte separately (ACK division).
 fn on_progress(flight: FlightPlan, recovery: &mut RecoveryState, ack_info: &AckInfo) -> u32 {
     let is_new_part = flight.part_at(ack_info.part) > flight.part_at(recovery.acked);
     recovery.acked = ack_info.part;
@@ -206,7 +208,8 @@ fn on_progress(flight: FlightPlan, recovery: &mut RecoveryState, ack_info: &AckI
     }
 }
 
-/// Handles a repeated acknowledgement. Without SACK, a window update looks the same except for its window.
+/// Handles an acknowledgement without progress. Without SACK, only a changed window distinguishes a window update from
+/// a duplicate.
 fn on_duplicate(
     flight: FlightPlan,
     recovery: &mut RecoveryState,
@@ -219,20 +222,20 @@ fn on_duplicate(
     }
     recovery.duplicates = recovery.duplicates.saturating_add(1);
     let is_loss = u32::from(recovery.duplicates) == flight.duplicates_of_loss(ack_info.part);
-    // One retransmission for each loss; in recovery, progress triggers the next.
+    // One retransmission per loss; in recovery, progress triggers the next.
     if recovery.phase != RecoveryPhase::None || !is_loss {
         return no_action;
     }
     if !allow_repeat(recovery) {
-        return FlightAction::Enough;
+        return FlightAction::Reset;
     }
     recovery.phase = RecoveryPhase::Fast;
     flight.repeat(ack_info.part, 1)
 }
 
-/// Whether parts may be sent again without progress; counts the attempt.
+/// Whether parts may be retransmitted without progress; counts the retransmission.
 fn allow_repeat(recovery: &mut RecoveryState) -> bool {
-    let is_allowed = recovery.repeats < AGAIN_MAX;
+    let is_allowed = recovery.repeats < RETRANSMITS_MAX;
     recovery.repeats += u8::from(is_allowed);
     is_allowed
 }

@@ -1,5 +1,5 @@
-//! The TCP handshake. A flood of SYNs cannot fill any state: the SYN's options are encoded in the initial sequence
-//! number, a cookie that the client returns.
+//! The TCP handshake, with SYN cookies: the SYN's options are encoded in the initial sequence number, which the client
+//! acknowledges. So a flood of SYNs can't exhaust any state.
 
 use alloc::vec::Vec;
 use core::net::IpAddr;
@@ -18,13 +18,13 @@ use lowroad_wire::segment_context::{
 use lowroad_wire::segment_reason::SegmentReason;
 
 const MINUTE_NS: u64 = 60_000_000_000;
-/// How long cookies of the previous minute are accepted.
+/// How long cookies of the previous minute are accepted after its end.
 const COOKIE_LIFE_NS: u64 = 10_000_000_000;
-/// How long a remembered SYN is not displaced by another of the same tuple; the same time as in Linux.
+/// How long a stored SYN is not replaced by another one of the same tuple; the same time as in Linux.
 const HALF_OPEN_LIFE_NS: u64 = 63_000_000_000;
-/// The smallest MSS that is served: with a smaller one, answers need too many segments to be worthwhile.
+/// Clients with a smaller MSS are not served here, as answers would need too many segments.
 const MSS_MIN_V4: u16 = 536;
-/// Every IPv6 path carries 1280 bytes.
+/// The minimum MTU of IPv6 (1280 bytes) less the headers.
 const MSS_MIN_V6: u16 = 1220;
 
 /// Answers a SYN, or returns the reason to pass it to the kernel.
@@ -33,25 +33,29 @@ pub(crate) fn on_syn(
     table: &mut impl ModelTable,
     syn: &SegmentView<'_>,
 ) -> Result<(SegmentReason, Vec<u8>), SegmentReason> {
-    let tcp_options = acceptable(context, table, syn)?;
-    // A live connection can be ended by its client only (RFC 5961 §4).
+    let tcp_options = check_syn(context, table, syn)?;
+    // A SYN must not end a live connection (RFC 5961 §4).
     let old = table.get(&syn.tuple).copied();
     if old.is_some_and(|old| old.is_live()) {
         return Err(SegmentReason::TcpChallenge);
     }
-    // A new connection replaces the kernel's old one on these ports.
-    if old.is_some_and(|old| matches!(old.state, ConnectionState::Kernel | ConnectionState::Asked))
-    {
+    // The new connection replaces the kernel's old one with the same tuple.
+    if old.is_some_and(|old| {
+        matches!(
+            old.state,
+            ConnectionState::Kernel | ConnectionState::AwaitingAdmission
+        )
+    }) {
         table.remove(&syn.tuple);
     }
-    // A forged SYN would otherwise displace the handshake of the client.
+    // A forged SYN must not displace the handshake of the real client.
     if let Some(pending) = find_conflicting_syn(table, syn, context.now_ns()) {
         return Ok((SegmentReason::TcpChallenge, challenge(&pending, syn)));
     }
     let isn = remember(context, table, syn, tcp_options);
-    // 1500 bytes of Ethernet without the IP and TCP headers.
+    // The MTU of Ethernet, 1500 bytes, less the IP and TCP headers.
     let local_mss = if is_v6(syn) { 1440 } else { 1460 };
-    // Random per connection, so that timestamps do not reveal the uptime of this machine.
+    // Random per connection, so that timestamps do not reveal the uptime of this host.
     let timestamps = options::timestamp(syn.options).map(|echo| TcpTimestamps {
         value: context.random(),
         echo,
@@ -67,7 +71,7 @@ pub(crate) fn on_syn(
     Ok((SegmentReason::TcpSyn, reply.write(syn)))
 }
 
-/// Remembers the SYN, and returns the initial sequence number for it.
+/// Stores the SYN, and returns the initial sequence number for it.
 fn remember(
     context: &impl SegmentContext,
     table: &mut impl ModelTable,
@@ -97,7 +101,7 @@ fn remember(
     isn
 }
 
-/// Another recent SYN of the same tuple that is remembered.
+/// A stored recent SYN of the same tuple with another sequence number.
 fn find_conflicting_syn(
     table: &impl ModelTable,
     syn: &SegmentView<'_>,
@@ -109,7 +113,7 @@ fn find_conflicting_syn(
     table.recall(&syn.tuple).filter(is_conflicting)
 }
 
-/// A challenge ACK: a client without this handshake resets it.
+/// A challenge ACK: a client that did not begin the stored handshake answers with a reset.
 fn challenge(pending: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
     let reply = ModelReply {
         seq: pending.isn.wrapping_add(1),
@@ -122,14 +126,14 @@ fn challenge(pending: &PendingHandshake, syn: &SegmentView<'_>) -> Vec<u8> {
     reply.write(syn)
 }
 
-fn acceptable(
+fn check_syn(
     context: &mut impl SegmentContext,
     table: &impl ModelTable,
     syn: &SegmentView<'_>,
 ) -> Result<TcpOptions, SegmentReason> {
     let is_serving =
         context.mode() == LevelMode::Serve && context.is_daemon_alive() && context.has_responses();
-    // One side answers a whole handshake.
+    // A retransmitted SYN is answered even then: the fast path or the kernel handles a whole handshake.
     if !is_serving && repeated(table, syn).is_none() {
         return Err(SegmentReason::PassSynOff);
     }
@@ -146,12 +150,12 @@ fn acceptable(
     if syn.is_to_group() || !context.is_local(&syn.tuple) {
         return Err(SegmentReason::PassSynForeign);
     }
-    let is_unadmitted =
-        !context.is_admitted(&syn.tuple, AdmissionTime::OfLate) && repeated(table, syn).is_none();
+    let is_unadmitted = !context.is_admitted(&syn.tuple, AdmissionTime::LastMinute)
+        && repeated(table, syn).is_none();
     match context.socket(&syn.tuple) {
         SocketState::Listener if is_unadmitted => return Err(SegmentReason::PassUnadmitted),
         SocketState::Listener => {}
-        // For a client that is not admitted, only the kernel may end an old connection.
+        // If the client is not admitted, only the kernel may end its old connection.
         SocketState::TimeWait(old)
             if !is_unadmitted && is_reopening(syn, &old) && context.end_time_wait(&syn.tuple) =>
         {
@@ -163,38 +167,38 @@ fn acceptable(
     Ok(tcp_options.limited_to(syn.options.len()))
 }
 
-/// Whether a SYN may open a new connection in place of one in TIME_WAIT (RFC 9293 §3.10.7.4, RFC 6191): its number
-/// exceeds all of the old one, and so does its timestamp, if the old connection had timestamps. A newer timestamp
-/// alone is not enough here, since this level does not drop segments for old timestamps (no PAWS).
+/// Whether a SYN may open a new connection in place of one in TIME_WAIT (RFC 9293 §3.10.7.4, RFC 6191): its sequence
+/// number is beyond those of the old connection, and so is its timestamp if the old connection used timestamps. A newer
+/// timestamp alone is not sufficient, as the fast path does not drop segments with old timestamps (no PAWS).
 fn is_reopening(syn: &SegmentView<'_>, old: &TimeWait) -> bool {
     let is_after = |new: u32, old: u32| new.wrapping_sub(old).cast_signed() > 0;
     let times = old.ts_recent.zip(options::timestamp(syn.options));
     is_after(syn.seq, old.rcv_nxt) && times.is_none_or(|(recent, new)| !is_after(recent, new))
 }
 
-/// The remembered answer to this SYN, if the client has not continued since.
+/// The stored answer to this SYN, if the SYN is a retransmission.
 fn repeated(table: &impl ModelTable, syn: &SegmentView<'_>) -> Option<PendingHandshake> {
     let pending = table.recall(&syn.tuple)?;
     (pending.client_isn == syn.seq).then_some(pending)
 }
 
-/// The relation of a segment to the remembered handshake of its tuple.
+/// The relation of a segment to the stored handshake of its tuple.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeRelation {
-    /// No handshake is remembered.
+    /// No handshake is stored.
     None,
-    /// It completes the handshake: the connection is open.
+    /// The segment completes the handshake: the connection is open.
     Completes,
-    /// It arrived before the segment that completes the handshake.
+    /// The segment arrived before the one that completes the handshake.
     Overtakes,
-    /// It resets the handshake.
+    /// The segment resets the handshake.
     Resets,
-    /// It acknowledges a wrong number.
+    /// The segment acknowledges a wrong number.
     Misses,
 }
 
-/// Determines the relation. Only the segment right after the SYN completes a handshake: with a reordered one, the
-/// middle of a request would be parsed as its start.
+/// Determines the relation. Only the segment that directly follows the SYN completes a handshake: after a reordered
+/// one, the middle of a request would be parsed as its start.
 pub(crate) fn determine_relation(
     context: &impl SegmentContext,
     table: &mut impl ModelTable,
@@ -204,7 +208,7 @@ pub(crate) fn determine_relation(
         return HandshakeRelation::None;
     };
     let is_next = segment.seq == pending.client_isn.wrapping_add(1);
-    // RFC 5961 §3.2: accepted at the exact number only.
+    // RFC 5961 §3.2: a reset is accepted only with the exact sequence number.
     if segment.flags & RST != 0 && is_next {
         table.forget(&segment.tuple);
         return HandshakeRelation::Resets;
@@ -232,8 +236,8 @@ fn open(
     segment: &SegmentView<'_>,
     tcp_options: TcpOptions,
 ) -> bool {
-    // Clients send timestamps from here on only if the SYN-ACK had them. The clock continues from the SYN-ACK's
-    // timestamp, which the client echoes.
+    // Clients send timestamps only if the SYN-ACK had them. The clock continues from the SYN-ACK's timestamp, which the
+    // client echoes.
     let clock_offset = TcpTimestamps::read(segment.options)
         .map(|timestamps| timestamps.echo.wrapping_sub(now_ms(context)));
     let connection = ModelConnection {
@@ -251,18 +255,18 @@ fn open(
     table.insert(&segment.tuple, connection)
 }
 
-/// Opens a connection with a forgotten SYN by its cookie, or returns the reason not to. A connection that is over is
-/// not opened again.
+/// Opens a connection whose SYN was displaced, if its cookie is valid; otherwise returns the reason. A connection that
+/// has ended is not opened again.
 pub(crate) fn open_by_cookie(
     context: &impl SegmentContext,
     table: &mut impl ModelTable,
-    wrong_cookies: &mut CookieDoubt,
+    wrong_cookies: &mut WrongCookieLimit,
     segment: &SegmentView<'_>,
 ) -> Result<(), SegmentReason> {
     let now_ns = context.now_ns();
     let old = table.get(&segment.tuple).copied();
     let is_old = old.is_some_and(|old| old.handshake == handshake_of(segment));
-    // Without a displaced SYN, a segment with a valid cookie is a late copy or a guess.
+    // If no SYN was displaced, a segment with a valid cookie is a late copy or a guess.
     if is_old || !table.consume_forgotten(&segment.tuple, now_ns) {
         return Err(SegmentReason::PassUnknown);
     }
@@ -279,9 +283,10 @@ pub(crate) fn open_by_cookie(
     }
 }
 
-/// Counts wrong cookies. So many within a second are an attack: for the rest of it no connection is opened by a cookie.
+/// Counts wrong cookies per second. After [`WRONG_COOKIES_MAX`], an attack is assumed, and no connection is opened by a
+/// cookie for the rest of the second.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CookieDoubt {
+pub(crate) struct WrongCookieLimit {
     second: u64,
     count: u32,
 }
@@ -289,7 +294,7 @@ pub(crate) struct CookieDoubt {
 const WRONG_COOKIES_MAX: u32 = 4096;
 const SECOND_NS: u64 = 1_000_000_000;
 
-impl CookieDoubt {
+impl WrongCookieLimit {
     fn is_limit_reached(&self, now_ns: u64) -> bool {
         self.count >= WRONG_COOKIES_MAX && self.second == now_ns / SECOND_NS
     }
@@ -297,20 +302,20 @@ impl CookieDoubt {
     fn count(&mut self, now_ns: u64) {
         let second = now_ns / SECOND_NS;
         if self.second != second {
-            *self = CookieDoubt { second, count: 0 };
+            *self = WrongCookieLimit { second, count: 0 };
         }
         self.count += 1;
     }
 }
 
-/// Whether the segment is a late copy of one after the handshake of this connection: it must not open it again.
+/// Whether the segment is a late copy of this connection's handshake, which must not open the connection again.
 pub(crate) fn is_handshake_copy(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     connection.state != ConnectionState::Done
         && connection.handshake == handshake_of(segment)
         && connection.rcv_nxt.wrapping_sub(segment.seq) <= 0xffff
 }
 
-/// Whether the segment is so far from the window that it cannot be of the known connection.
+/// Whether the segment is so far from the window that it can't belong to the known connection.
 pub(crate) fn is_far_from_window(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     let distance = segment.seq.wrapping_sub(connection.rcv_nxt);
     distance.wrapping_add(0x1_0000) > 0x2_0000 && segment.flags & FIN == 0
@@ -322,7 +327,7 @@ fn handshake_of(segment: &SegmentView<'_>) -> u16 {
     u16::from_be_bytes([high, low])
 }
 
-/// The options in a cookie that is still valid: of this minute, or of the previous one shortly after it.
+/// The options in a cookie, if it is valid: of this minute or, shortly after its end, of the previous one.
 fn options_from_cookie(
     context: &impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -349,16 +354,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn too_many_wrong_cookies_end_belief_for_a_second() {
-        // Guessing 8 in 2^32 numbers at this rate takes more than a day.
-        let mut doubts = CookieDoubt::default();
+    fn cookies_are_rejected_for_a_second_after_too_many_wrong_ones() {
+        // At this rate, guessing one of 8 in 2^32 numbers takes more than a day.
+        let mut wrong_cookies = WrongCookieLimit::default();
         for _ in 0..WRONG_COOKIES_MAX {
-            assert!(!doubts.is_limit_reached(5 * SECOND_NS + 7));
-            doubts.count(5 * SECOND_NS);
+            assert!(!wrong_cookies.is_limit_reached(5 * SECOND_NS + 7));
+            wrong_cookies.count(5 * SECOND_NS);
         }
-        assert!(doubts.is_limit_reached(6 * SECOND_NS - 1));
-        assert!(!doubts.is_limit_reached(6 * SECOND_NS));
-        doubts.count(6 * SECOND_NS);
-        assert!(!doubts.is_limit_reached(6 * SECOND_NS));
+        assert!(wrong_cookies.is_limit_reached(6 * SECOND_NS - 1));
+        assert!(!wrong_cookies.is_limit_reached(6 * SECOND_NS));
+        wrong_cookies.count(6 * SECOND_NS);
+        assert!(!wrong_cookies.is_limit_reached(6 * SECOND_NS));
     }
 }

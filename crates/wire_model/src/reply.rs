@@ -6,11 +6,11 @@ use core::net::IpAddr;
 use lowroad_wire::checksum::InternetChecksum;
 use lowroad_wire::frame::{PROTOCOL_TCP, SegmentView, TCP_LEN, pseudo_header};
 
-/// Shorter frames are padded, since not all drivers do it.
+/// Shorter frames are padded, since not all drivers pad them.
 const FRAME_LEN_MIN: usize = 60;
 const HOP_LIMIT: u8 = 64;
 
-/// A segment that answers another.
+/// A segment that is sent in reply to another.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ModelReply<'r> {
     /// The sequence number of the first byte.
@@ -31,7 +31,7 @@ impl ModelReply<'_> {
     /// Writes the frame.
     ///
     /// # Panics
-    /// If options or payload exceed a packet.
+    /// Options or payload exceed the length of a packet.
     #[must_use]
     pub fn write(&self, to: &SegmentView<'_>) -> Vec<u8> {
         let tcp_len = TCP_LEN + self.options.len() + self.payload.len();
@@ -63,8 +63,8 @@ impl ModelReply<'_> {
                 let ip_at = frame.len() + 2;
                 frame.extend([0x08, 0x00, 0x45, 0]);
                 frame.extend((tcp_len + 20).to_be_bytes());
-                // Routers may fragment the packet, because ICMP messages about its size are not processed here; so it
-                // needs an identification.
+                // Routers may fragment the packet, as ICMP messages about path MTU are not processed here; so it needs
+                // an identification.
                 frame.extend(((self.seq ^ self.seq >> 16) & 0xffff).to_be_bytes()[2..].iter());
                 frame.extend([0, 0, HOP_LIMIT, PROTOCOL_TCP, 0, 0]);
                 frame.extend(local.octets());
@@ -99,8 +99,8 @@ mod tests {
     use core::net::{Ipv4Addr, Ipv6Addr};
     use lowroad_wire::frame::{ACK, FourTuple, PSH};
 
-    fn asked(client: IpAddr, local: IpAddr) -> SegmentView<'static> {
-        // The shortest frame that `parse` accepts; the addresses are replaced below.
+    fn request_segment(client: IpAddr, local: IpAddr) -> SegmentView<'static> {
+        // The shortest frame that `parse` accepts; its addresses are replaced below.
         let bytes: &'static [u8] = &[];
         let mut frame = alloc::vec![0u8; 54];
         frame[12] = 8;
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn written_reply_is_parsed_again() {
         let v4 = (
             IpAddr::V4(Ipv4Addr::new(10, 0, 0, 1)),
             IpAddr::V4(Ipv4Addr::new(10, 0, 0, 2)),
@@ -139,9 +139,9 @@ mod tests {
                 options: &[1; 4],
                 payload: b"odd",
             };
-            let frame = reply.write(&asked(client, local));
+            let frame = reply.write(&request_segment(client, local));
             let read = SegmentView::parse(&frame).expect("a segment");
-            assert!(read.has_right_sum() && !read.is_to_group());
+            assert!(read.has_valid_checksum() && !read.is_to_group());
             assert_eq!(
                 (read.seq, read.ack, read.flags, read.window),
                 (7, 9, ACK | PSH, 100)

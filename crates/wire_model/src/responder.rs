@@ -1,9 +1,9 @@
-//! Processes a segment by the state of its connection: RFC 9293 §3.10.7 for a server with at most one answer in
-//! flight. The table is the only state. `unknown_connection` opens connections; `connection_segment` and `requests`
-//! process segments of open ones.
+//! Processes segments by the state of their connections: RFC 9293 §3.10.7 for a server with at most one answer in
+//! flight per connection. The connection table is the only state. `unknown_connection` opens connections;
+//! `connection_segment` and `requests` process segments of open ones.
 
 use crate::connection::{ConnectionState, ModelConnection, ModelTable};
-use crate::handshake::{self, CookieDoubt};
+use crate::handshake::{self, WrongCookieLimit};
 use crate::verdict::{SegmentVerdict, acknowledge, count_verdict, reply_verdict};
 use lowroad_wire::frame::{ACK, FrameRejection, RST, SYN, SegmentView};
 use lowroad_wire::segment_context::{LevelMode, SegmentContext, SocketState};
@@ -13,20 +13,20 @@ mod connection_segment;
 mod requests;
 mod unknown_connection;
 
-/// A server without a listener for this long is considered gone.
+/// If a server has had no listener for this long, it is assumed to have ended.
 const LISTENER_WAIT_NS: u64 = 4_000_000_000;
 
-/// The rules with their connection table.
+/// The fast path's rules, with a connection table.
 #[derive(Clone, Debug)]
 pub struct ModelResponder<T> {
     table: T,
-    wrong_cookies: CookieDoubt,
+    wrong_cookies: WrongCookieLimit,
 }
 
 impl<T: ModelTable> ModelResponder<T> {
     /// A responder with an empty or prepared table.
     pub fn new(table: T) -> ModelResponder<T> {
-        let wrong_cookies = CookieDoubt::default();
+        let wrong_cookies = WrongCookieLimit::default();
         ModelResponder {
             table,
             wrong_cookies,
@@ -45,7 +45,7 @@ impl<T: ModelTable> ModelResponder<T> {
         }
         let verdict = match SegmentView::parse(frame) {
             Ok(segment) if context.is_served(segment.tuple.local_port) => {
-                match segment.has_right_header_sum() {
+                match segment.has_valid_header_checksum() {
                     true => return self.segment(context, &segment),
                     // RFC 1122 §3.2.1.2: such a packet is not answered; the kernel drops it.
                     false => SegmentVerdict::Pass(SegmentReason::DropSum),
@@ -64,24 +64,24 @@ impl<T: ModelTable> ModelResponder<T> {
         segment: &SegmentView<'_>,
     ) -> SegmentVerdict {
         let entry = self.table.get(&segment.tuple).copied();
-        // Only the handshake of such a connection is still of use, see `handshake`.
-        let entry = entry.filter(|entry| entry.state != ConnectionState::Over);
+        // For ended connections only the stored handshake matters, see `handshake`.
+        let entry = entry.filter(|entry| entry.state != ConnectionState::Ended);
         let is_syn = segment.flags & (SYN | ACK) == SYN;
         let is_kernel_owned = entry.is_some_and(|entry| {
             matches!(
                 entry.state,
-                ConnectionState::Kernel | ConnectionState::Asked
+                ConnectionState::Kernel | ConnectionState::AwaitingAdmission
             )
         });
-        // A SYN may begin a new connection on the same ports.
+        // A SYN may begin a new connection with the same tuple.
         if is_kernel_owned && !is_syn {
-            if entry.is_some_and(|entry| entry.state == ConnectionState::Asked) {
+            if entry.is_some_and(|entry| entry.state == ConnectionState::AwaitingAdmission) {
                 self.on_pending_admission(context, segment);
             }
             return count_verdict(context, SegmentVerdict::Pass(SegmentReason::PassKernel));
         }
-        if !segment.has_right_sum() {
-            // The kernel checks segments of other connections itself.
+        if !segment.has_valid_checksum() {
+            // The kernel verifies segments of other connections itself.
             return count_verdict(
                 context,
                 match entry {
@@ -102,7 +102,7 @@ impl<T: ModelTable> ModelResponder<T> {
             .map(|connection| connection.state)
         {
             None => SegmentVerdict::Drop(SegmentReason::PassUnknown),
-            Some(ConnectionState::Handed) => self.on_migrating(context, segment),
+            Some(ConnectionState::Migrating) => self.on_migrating(context, segment),
             Some(_) => self.on_connection_segment(context, segment),
         }
     }
@@ -117,9 +117,8 @@ impl<T: ModelTable> ModelResponder<T> {
             Ok((reason, frame)) => return reply_verdict(context, reason, frame),
             Err(reason) => reason,
         };
-        // The kernel will answer the SYN: an old connection left here under the client's port would capture the
-        // segments that follow. A live connection can be ended by its client only (RFC 5961 §4), hence the challenge
-        // ACK.
+        // The kernel will answer the SYN: an old connection with the same tuple that remains in the table would capture
+        // the segments that follow. A live connection is not removed but sends a challenge ACK (RFC 5961 §4).
         let is_refused = !matches!(
             reason,
             SegmentReason::PassSynForeign | SegmentReason::PassSynSocket
@@ -132,25 +131,27 @@ impl<T: ModelTable> ModelResponder<T> {
             _ => {}
         }
         if reason == SegmentReason::PassUnadmitted {
-            // Without room for the marker, the client is not admitted by this connection.
+            // If the table has no room for the marker, the client is not admitted by this connection.
             let marker = ModelConnection {
-                rcv_nxt: context.rules(),
-                ..ModelConnection::marker(ConnectionState::Asked)
+                rcv_nxt: context.rules_version(),
+                ..ModelConnection::marker(ConnectionState::AwaitingAdmission)
             };
             let _ = self.table.insert(&syn.tuple, marker);
         }
         count_verdict(context, SegmentVerdict::Pass(reason))
     }
 
-    /// A connection with a SYN that was passed to the kernel: once its handshake is complete, its address is verified,
-    /// and the client is admitted; unless the access rules have changed since the SYN.
+    /// Handles a segment of a connection whose SYN was passed to the kernel. Once the kernel has completed the
+    /// handshake, the client's address is verified, and the client is admitted, unless the access rules have changed
+    /// since the SYN.
     fn on_pending_admission(
         &mut self,
         context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
     ) {
         let entry = self.table.get(&segment.tuple);
-        let has_current_rules = entry.is_some_and(|marker| marker.rcv_nxt == context.rules());
+        let has_current_rules =
+            entry.is_some_and(|marker| marker.rcv_nxt == context.rules_version());
         if !has_current_rules || context.socket(&segment.tuple) != SocketState::Connection {
             return;
         }
@@ -161,8 +162,9 @@ impl<T: ModelTable> ModelResponder<T> {
         }
     }
 
-    /// A connection in migration. The listener may not have accepted it yet: then only the segment that it begins with
-    /// may pass, since the kernel takes the numbers of any segment for those of the first.
+    /// Handles a segment of a connection in migration. Until the listener has a socket for the connection, only the
+    /// segment at `rcv_nxt` may pass, as the kernel derives the socket's sequence numbers from the first segment that
+    /// it gets.
     fn on_migrating(
         &mut self,
         context: &mut impl SegmentContext,
@@ -171,9 +173,9 @@ impl<T: ModelTable> ModelResponder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_next = segment.seq == connection.rcv_nxt;
         if segment.flags & RST != 0 {
-            // If the kernel has the connection, it handles the reset; else the connection is over.
+            // If the kernel has the connection, it handles the reset; otherwise the connection has ended.
             if is_next {
-                connection.state = ConnectionState::Over;
+                connection.state = ConnectionState::Ended;
             }
             return count_verdict(context, SegmentVerdict::Pass(SegmentReason::TcpReset));
         }
@@ -187,14 +189,14 @@ impl<T: ModelTable> ModelResponder<T> {
                 connection.state = ConnectionState::Kernel;
                 SegmentVerdict::Pass(SegmentReason::TcpKept)
             }
-            // The old connection would answer the segment; once it is gone, the client's retransmission reaches the
-            // listener.
+            // The connection in TIME_WAIT would answer the segment. After it is ended, the client's retransmission
+            // reaches the listener.
             SocketState::TimeWait(_) => {
                 context.end_time_wait(&segment.tuple);
                 SegmentVerdict::Drop(SegmentReason::DropTimeWait)
             }
             SocketState::Listener if is_next && segment.ack == connection.snd_nxt => {
-                SegmentVerdict::Up(SegmentReason::TcpHanded)
+                SegmentVerdict::Migrate(SegmentReason::TcpHanded)
             }
             SocketState::Listener => SegmentVerdict::Drop(SegmentReason::DropEarly),
         };
@@ -202,12 +204,12 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 }
 
-/// Handles a missing listener, as during a restart of the server: the client retransmits its segment, to the new
-/// listener.
+/// Handles a missing listener, for example during a restart of the server: the segment is dropped, and the client's
+/// retransmission reaches the new listener.
 fn wait_for_listener(connection: &mut ModelConnection, now_ns: u64) -> SegmentVerdict {
     let since_ns = *connection.no_listener_since_ns.get_or_insert(now_ns);
     match now_ns.saturating_sub(since_ns) < LISTENER_WAIT_NS {
         true => SegmentVerdict::Drop(SegmentReason::DropNoListener),
-        false => SegmentVerdict::Up(SegmentReason::TcpNoListener),
+        false => SegmentVerdict::Migrate(SegmentReason::TcpNoListener),
     }
 }

@@ -1,4 +1,4 @@
-//! The verdict about a frame, and the segments without data that answer one.
+//! The verdict on a frame, and replies without data.
 
 use alloc::vec::Vec;
 
@@ -8,7 +8,7 @@ use lowroad_wire::frame::{ACK, FIN, SegmentView};
 use lowroad_wire::segment_context::SegmentContext;
 use lowroad_wire::segment_reason::SegmentReason;
 
-/// The verdict about a frame.
+/// The verdict on a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SegmentVerdict {
     /// Reply with this frame.
@@ -16,17 +16,18 @@ pub enum SegmentVerdict {
     /// Reply with these frames, in order.
     Flight(Vec<Vec<u8>>),
     /// Migrate the connection to the kernel, with this segment as the first.
-    Up(SegmentReason),
-    /// Migrate the connection with this frame as the first segment: it has the data that was buffered.
-    UpInstead(SegmentReason, Vec<u8>),
+    Migrate(SegmentReason),
+    /// Migrate the connection, with this frame as the first segment, which contains the buffered data.
+    MigrateWith(SegmentReason, Vec<u8>),
     /// Drop the frame.
     Drop(SegmentReason),
     /// Pass the frame to the kernel unchanged.
     Pass(SegmentReason),
 }
 
-/// An acknowledgement without data. It does not acknowledge a request with an answer in flight. A client with a part
-/// of a flight would reject a lower sequence number, so its own acknowledgement number is used.
+/// Replies with an acknowledgement without data, which does not acknowledge the request of an answer in flight. A
+/// client that has received part of a flight would reject a lower sequence number, so its own acknowledgement number is
+/// used.
 pub(crate) fn acknowledge(
     context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -41,7 +42,7 @@ pub(crate) fn acknowledge(
     send_empty(context, segment, connection, reason, numbers, flags)
 }
 
-/// Sends FIN, for the first time or again.
+/// Replies with FIN, for the first time or again.
 pub(crate) fn finish(
     context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -69,7 +70,7 @@ pub(crate) struct SegmentNumbers {
     pub ack: u32,
 }
 
-/// Sends a segment without data.
+/// Replies with a segment without data.
 pub(crate) fn send_empty(
     context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,
@@ -99,7 +100,7 @@ pub(crate) fn reply_verdict(
     SegmentVerdict::Reply(frame)
 }
 
-/// Sends one or several segments with data.
+/// Replies with one or several segments with data.
 pub(crate) fn send_frames(
     context: &mut impl SegmentContext,
     reason: SegmentReason,
@@ -116,7 +117,7 @@ pub(crate) fn count_verdict(
     context: &mut impl SegmentContext,
     verdict: SegmentVerdict,
 ) -> SegmentVerdict {
-    if let SegmentVerdict::Up(reason)
+    if let SegmentVerdict::Migrate(reason)
     | SegmentVerdict::Drop(reason)
     | SegmentVerdict::Pass(reason) = verdict
     {

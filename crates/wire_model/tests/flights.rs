@@ -1,5 +1,5 @@
-//! Answers of several segments to a plain client, over links that lose, delay and duplicate: each answer arrives
-//! complete, and its request is acknowledged at the end. A failure prints its seed.
+//! Answers of several segments to a simulated client, over links that lose, delay and duplicate segments: each answer
+//! arrives complete, and its request is acknowledged at the end. A failure prints its seed.
 
 mod sim;
 
@@ -7,11 +7,11 @@ use sim::client::{Client, Habits};
 use sim::world::{REQUEST, REQUEST_CLOSE, Values};
 use sim::{Course, Link, Run};
 
-/// The bytes of an answer in a segment.
-const CUT: usize = 1448;
-const TEN_PARTS: usize = 10 * CUT - 100;
+/// The number of bytes of an answer in a segment.
+const SEGMENT_LEN: usize = 1448;
+const TEN_PARTS: usize = 10 * SEGMENT_LEN - 100;
 
-/// One connection: a number of requests for a response of a given length.
+/// A connection with a number of requests for a response of a given length.
 #[derive(Clone, Copy, Debug)]
 struct Case {
     len: usize,
@@ -20,7 +20,7 @@ struct Case {
     habits: Habits,
 }
 
-const ONE: Case = Case {
+const DEFAULT_CASE: Case = Case {
     len: TEN_PARTS,
     requests: 1,
     closes: false,
@@ -32,7 +32,7 @@ const ONE: Case = Case {
     },
 };
 
-fn take(case: Case, link: Link) -> Result<Course, String> {
+fn run_case(case: Case, link: Link) -> Result<Course, String> {
     let world = Values::new(case.len);
     let last = if case.closes { REQUEST_CLOSE } else { REQUEST };
     let mut data = REQUEST.repeat(case.requests - 1);
@@ -51,30 +51,41 @@ fn take(case: Case, link: Link) -> Result<Course, String> {
 }
 
 #[test]
-fn on_a_good_link_it_comes_at_once() {
+fn answer_takes_one_round_trip_on_a_good_link() {
     // One round trip for the handshake and one for the answer.
-    for len in [CUT + 1, 2 * CUT, 2 * CUT + 1, 3 * CUT, TEN_PARTS, 10 * CUT] {
+    for len in [
+        SEGMENT_LEN + 1,
+        2 * SEGMENT_LEN,
+        2 * SEGMENT_LEN + 1,
+        3 * SEGMENT_LEN,
+        TEN_PARTS,
+        10 * SEGMENT_LEN,
+    ] {
         for closes in [false, true] {
-            let case = Case { len, closes, ..ONE };
-            let course = take(case, Link::good(1)).expect("all of it");
-            assert_eq!(course.sent, len.div_ceil(CUT), "{case:?}");
+            let case = Case {
+                len,
+                closes,
+                ..DEFAULT_CASE
+            };
+            let course = run_case(case, Link::good(1)).expect("all of it");
+            assert_eq!(course.sent, len.div_ceil(SEGMENT_LEN), "{case:?}");
             assert!(course.took_ms <= 100, "{case:?}: {course:?}");
         }
     }
 }
 
 #[test]
-fn every_loss_of_one_or_two_is_made_good() {
+fn answer_recovers_from_one_or_two_lost_server_segments() {
     for has_sack in [false, true] {
         for closes in [false, true] {
             let habits = Habits {
                 has_sack,
-                ..ONE.habits
+                ..DEFAULT_CASE.habits
             };
             let case = Case {
                 closes,
                 habits,
-                ..ONE
+                ..DEFAULT_CASE
             };
             // Retransmissions may be lost, too.
             for one in 0..12 {
@@ -83,7 +94,7 @@ fn every_loss_of_one_or_two_is_made_good() {
                         lost: vec![one, other],
                         ..Link::good(1)
                     };
-                    let course = take(case, link)
+                    let course = run_case(case, link)
                         .unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
                     assert!(course.took_ms < 2000, "{one} and {other}: {course:?}");
                     assert!(course.sent <= 20, "{one} and {other}: {course:?}");
@@ -94,55 +105,58 @@ fn every_loss_of_one_or_two_is_made_good() {
 }
 
 #[test]
-fn all_but_the_first_and_everything_may_be_lost() {
-    // Then only the client's timer can recover.
+fn answer_recovers_from_the_loss_of_nearly_all_parts() {
+    // Then only the client's timer can start the recovery.
     for first in [0, 1] {
         let link = Link {
             lost: (first..10).collect(),
             ..Link::good(1)
         };
-        let course = take(ONE, link).expect("all of it");
+        let course = run_case(DEFAULT_CASE, link).expect("all of it");
         assert!(course.took_ms < 1000 && course.sent <= 30, "{course:?}");
     }
 }
 
 #[test]
-fn a_client_may_end_before_it_has_the_answer() {
-    // Such a FIN is buffered until the answer is acknowledged.
+fn client_may_half_close_before_it_has_the_answer() {
+    // The FIN is buffered until the answer is acknowledged.
     let habits = Habits {
         ends_early: true,
-        ..ONE.habits
+        ..DEFAULT_CASE.habits
     };
     for closes in [false, true] {
         let case = Case {
             habits,
             closes,
-            ..ONE
+            ..DEFAULT_CASE
         };
-        let course = take(case, Link::good(1)).expect("all of it");
+        let course = run_case(case, Link::good(1)).expect("all of it");
         assert!(course.sent == 10 && course.took_ms < 100, "{course:?}");
     }
 }
 
 #[test]
-fn every_loss_of_one_or_two_of_the_client_is_made_good() {
+fn answer_recovers_from_one_or_two_lost_client_segments() {
     for closes in [false, true] {
-        let case = Case { closes, ..ONE };
+        let case = Case {
+            closes,
+            ..DEFAULT_CASE
+        };
         for one in 0..12 {
             for other in one..12 {
                 let link = Link {
                     lost_of_client: vec![one, other],
                     ..Link::good(1)
                 };
-                let course =
-                    take(case, link).unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
+                let course = run_case(case, link)
+                    .unwrap_or_else(|fault| panic!("{one} and {other}: {fault}"));
                 assert!(course.took_ms < 3000, "{one} and {other}: {course:?}");
             }
         }
     }
 }
 
-fn link_of(seed: u64) -> Link {
+fn random_link(seed: u64) -> Link {
     let mut link = Link::good(seed);
     link.loses = 1 + link.draws.word() % 30;
     link.delays = link.draws.word() % 40;
@@ -151,13 +165,13 @@ fn link_of(seed: u64) -> Link {
 }
 
 #[test]
-fn any_link_brings_it_whole() {
-    // A reset is acceptable on a very bad link, wrong bytes never are.
+fn answers_are_complete_over_random_links() {
+    // On a very bad link a reset is acceptable, but wrong bytes never are.
     let lens = [1500, 2921, 5000, TEN_PARTS];
     let mut resets = 0;
     let seeds = 600;
     for seed in 0..seeds {
-        let mut link = link_of(seed);
+        let mut link = random_link(seed);
         let mut draw = |below: u64| usize::try_from(link.draws.word() % below).expect("few");
         let case = Case {
             len: lens[draw(4)],
@@ -170,11 +184,11 @@ fn any_link_brings_it_whole() {
                 ends_early: draw(4) == 0,
             },
         };
-        let goes_up = case.requests > 2 || case.requests > 1 && case.habits.ends_early;
-        match take(case, link) {
+        let is_migrated = case.requests > 2 || case.requests > 1 && case.habits.ends_early;
+        match run_case(case, link) {
             Ok(_) => {}
-            // Two requests in one buffer are migrated, and so is one with FIN.
-            Err(fault) if fault.contains("Up") && goes_up => {}
+            // Two buffered requests are migrated, and so is a request with FIN.
+            Err(fault) if fault.contains("Up") && is_migrated => {}
             // After seven timeouts without progress the connection is reset.
             Err(fault) if fault.contains("reset") => resets += 1,
             Err(fault) => panic!("seed {seed}: {fault}"),

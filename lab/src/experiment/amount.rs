@@ -1,40 +1,41 @@
-//! The number of requests behind a counted figure: enough for reproducible figures, and no more, since an emulated
+//! The number of requests behind a counted figure: enough for reproducible figures and no more, since an emulated
 //! machine executes only about 10^8 instructions a second. No I/O.
 
 use super::bench::MeasurementJob;
 
-/// Instructions of a figure, if all requests are for one file.
-const WORK: f64 = 5e7;
-/// Maximum number of requests of such a figure.
-const MOST: f64 = 4000.0;
-/// Maximum number of requests before it.
+/// Target number of instructions of a figure, if all requests are for one file.
+const INSTRUCTIONS_OF_ONE_FILE: f64 = 5e7;
+/// Maximum number of requests for one file behind a figure.
+const REQUESTS_OF_ONE_FILE_MAX: f64 = 4000.0;
+/// Maximum number of warm-up requests for one file.
 const WARMUP_OF_ONE_FILE: u64 = 300;
-/// Requests of a figure of a mix: equal for all servers, so that all get the same part of it.
-const OF_A_MIX: u64 = 320;
+/// Number of requests of a mix behind a figure. It is the same for all servers, so that all get the same part of the
+/// mix.
+const REQUESTS_OF_MIX: u64 = 320;
 /// Maximum number of instructions of a mix; slower servers get fewer requests.
-const MIX_WORK: f64 = 1.28e8;
-/// A mix runs this many times before it is counted: by then a server has done its one-time work.
-const MIXES_BEFORE: u64 = 2;
+const INSTRUCTIONS_OF_MIX_MAX: f64 = 1.28e8;
+/// Number of times that the counted requests of a mix are sent as warm-up, so that the server's one-time work is done.
+const WARMUP_MIXES: u64 = 2;
 
-/// Counted requests at a rate.
-const OF_A_RATE: f64 = 300.0;
-/// Counted requests at each rate of a search.
-const OF_A_SEARCH: f64 = 600.0;
-/// Version of the order in which connections are dealt, to be increased with it.
+/// Number of counted requests at an offered rate.
+const REQUESTS_AT_RATE: f64 = 300.0;
+/// Number of counted requests at each rate of a capacity search.
+const REQUESTS_AT_SEARCHED_RATE: f64 = 600.0;
+/// Version of the order in which connections are dealt to clients; increase it if that order changes.
 const ORDER_VERSION: f64 = 3.0;
 /// The constants that results depend on: stored results with other values are not continued.
 pub const AMOUNTS: [f64; 8] = [
-    WORK,
-    MOST,
-    OF_A_MIX as f64,
-    MIX_WORK,
-    MIXES_BEFORE as f64,
-    OF_A_RATE,
-    OF_A_SEARCH,
+    INSTRUCTIONS_OF_ONE_FILE,
+    REQUESTS_OF_ONE_FILE_MAX,
+    REQUESTS_OF_MIX as f64,
+    INSTRUCTIONS_OF_MIX_MAX,
+    WARMUP_MIXES as f64,
+    REQUESTS_AT_RATE,
+    REQUESTS_AT_SEARCHED_RATE,
     ORDER_VERSION,
 ];
 
-/// The inputs of the amounts.
+/// The parameters of a job that determine its number of requests.
 #[derive(Clone, Copy, Debug)]
 pub struct AmountInput {
     connections: u64,
@@ -42,7 +43,7 @@ pub struct AmountInput {
     is_of_one_file: bool,
     /// Minimum number of requests of a figure.
     requests_min: u64,
-    /// Minimum number of requests before these.
+    /// Minimum number of warm-up requests.
     warmup: Option<u64>,
 }
 
@@ -62,18 +63,19 @@ impl AmountInput {
         20
     }
 
-    /// Requests before a figure, if one costs `instructions_per_request` instructions. For a mix, they include all requests of the figure.
+    /// Number of warm-up requests, if a request costs `instructions_per_request` instructions. For a mix, they include
+    /// all requests of the figure.
     pub fn warmup(self, instructions_per_request: f64) -> u64 {
         let usual = match self.is_of_one_file {
             true => requests_of_file(instructions_per_request).clamp(1, WARMUP_OF_ONE_FILE),
             false => self
                 .requests_min
-                .max(MIXES_BEFORE * requests_of_mix(instructions_per_request)),
+                .max(WARMUP_MIXES * requests_of_mix(instructions_per_request)),
         };
         usual.max(self.warmup.unwrap_or(0))
     }
 
-    /// Requests of a figure, if one costs `instructions_per_request` instructions.
+    /// Number of counted requests, if a request costs `instructions_per_request` instructions.
     pub fn requests(self, instructions_per_request: f64) -> u64 {
         let requests = match self.is_of_one_file {
             true => requests_of_file(instructions_per_request),
@@ -82,7 +84,8 @@ impl AmountInput {
         requests.max(self.requests_min)
     }
 
-    /// Minimum number of connections for `requests` requests: all clients are active while a third of them is answered.
+    /// Minimum number of connections to open for `requests` requests: 1.5 times the clients, so that all clients are
+    /// active for a while. For a trial, one for each request.
     pub fn connections(self, requests: u64) -> u64 {
         match requests <= self.trial() {
             true => requests,
@@ -92,11 +95,12 @@ impl AmountInput {
 }
 
 fn requests_of_mix(instructions_per_request: f64) -> u64 {
-    OF_A_MIX.min((MIX_WORK / instructions_per_request.max(1.0)) as u64)
+    REQUESTS_OF_MIX.min((INSTRUCTIONS_OF_MIX_MAX / instructions_per_request.max(1.0)) as u64)
 }
 
 fn requests_of_file(instructions_per_request: f64) -> u64 {
-    (WORK / instructions_per_request.max(1.0)).min(MOST) as u64
+    (INSTRUCTIONS_OF_ONE_FILE / instructions_per_request.max(1.0)).min(REQUESTS_OF_ONE_FILE_MAX)
+        as u64
 }
 
 /// The duration of a run in seconds of the guest's time.
@@ -108,11 +112,15 @@ pub struct RunSeconds {
     pub counted_s: f64,
 }
 
-/// The duration of a run at a rate, at most `limits`. A search counts more requests, since few of
-/// them decide.
+/// The duration of a run at an offered rate, at most `limits`. A search counts more requests, because its verdict rests
+/// on the few that are late or lost.
 pub fn run_seconds(rate_per_s: f64, limits: RunSeconds, searches: bool) -> RunSeconds {
     const BEFORE: f64 = 100.0;
-    let instructions_max = if searches { OF_A_SEARCH } else { OF_A_RATE };
+    let instructions_max = if searches {
+        REQUESTS_AT_SEARCHED_RATE
+    } else {
+        REQUESTS_AT_RATE
+    };
     let as_long = |requests: f64| requests / rate_per_s.max(1.0);
     RunSeconds {
         before_s: limits.before_s.min(as_long(BEFORE)),
@@ -134,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn one_file_is_asked_for_as_often_as_takes_the_work() {
+    fn requests_for_one_file_are_limited_by_instructions() {
         let wanted = wanted(16, true);
         assert_eq!(
             (wanted.requests(50_000.0), wanted.requests(1e6)),
@@ -144,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn of_a_mix_all_servers_get_the_same() {
+    fn requests_of_a_mix_are_equal_for_all_but_slow_servers() {
         for each in [20_000.0, 250_000.0] {
             assert_eq!(wanted(100, false).requests(each), 320);
             assert_eq!(wanted(100, false).warmup(each), 640);
@@ -161,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn fast_rates_are_counted_for_a_shorter_time() {
+    fn high_rates_are_counted_for_a_shorter_time() {
         let seconds = |before_s, counted_s| RunSeconds {
             before_s,
             counted_s,

@@ -42,7 +42,7 @@ pub enum AxisParameter {
     None,
     /// Simulated clients.
     Connections,
-    /// The offered rate of an open loop; with `static_rate` the dynamic part of it.
+    /// The offered rate of an open loop; if `static_rate` is set, the dynamic part of the rate.
     Rate,
     /// The static part of the offered rate.
     StaticRate,

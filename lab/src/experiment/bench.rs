@@ -1,5 +1,5 @@
-//! The interface of the runner to its environment: file sets, servers, measurements. `real` and `counted` measure,
-//! `fake` computes; the runner does not distinguish them.
+//! The interface of the runner to its environment: file sets, servers and measurements. `real` and `counted` measure,
+//! `fake` computes figures; the runner does not distinguish them.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -24,7 +24,8 @@ pub struct MeasurementJob {
     pub workload: String,
     /// The workload's settings at this point.
     pub settings: BTreeMap<String, String>,
-    /// The settings without those that depend on a rate: a server that was warmed up for these is warm.
+    /// The settings without those that depend on a rate. A server that was warmed up with equal settings is warm for
+    /// the job.
     pub warm_settings: BTreeMap<String, String>,
     /// The workload's settings for the file set: those of the file, without the sweep.
     pub files_settings: BTreeMap<String, String>,
@@ -44,15 +45,15 @@ pub struct MeasurementJob {
     pub duration_s: f64,
     /// Maximum time for a connection to be established, and for the next bytes of a response.
     pub timeout_ms: u64,
-    /// Number of requests, where instructions are counted.
+    /// Minimum number of counted requests, where instructions are counted.
     pub requests: u64,
-    /// Minimum number of requests before these, if the experiment's file sets it.
+    /// Minimum number of warm-up requests, if the experiment's file sets it.
     pub warmup_requests: Option<u64>,
-    /// The MTU of the network, if not the default; only a guest's can be set.
+    /// The MTU of the network, if not the default; only the network of a guest can have one.
     pub mtu: Option<u32>,
-    /// Memory of a guest with its site on a disk.
+    /// Memory of the guest in MiB, if its site is on a disk.
     pub memory_mib: Option<u32>,
-    /// Request the phases of the server's database during the measurement.
+    /// Whether the phases of the database's queries are requested during the measurement.
     pub phases: bool,
     /// Seed of the traffic; equal for all servers of a repeat.
     pub seed: u64,
@@ -79,7 +80,7 @@ impl MeasurementJob {
         })
     }
 
-    /// The dataset of its pages.
+    /// The dataset of the workload's database pages.
     #[must_use]
     pub fn set(&self) -> &str {
         self.settings.get("set").map_or("small", String::as_str)
@@ -106,7 +107,7 @@ pub struct MeasurementResult {
     /// Instructions of the whole machine for one more request, if they were counted.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub instructions: Option<f64>,
-    /// The slope of each pair of runs of which the median was taken.
+    /// The slopes (instructions a request) of all pairs of runs; `instructions` is their median.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub slopes: Vec<f64>,
     /// Additional measures: names end in `_us` or `_share`.
@@ -153,8 +154,8 @@ pub trait TestBench {
     /// The server is unavailable, or does not answer.
     fn start(&mut self, job: &MeasurementJob) -> Result<Box<dyn PeerServer>, PeerFailure>;
 
-    /// Key of the server that a job needs: consecutive jobs with equal keys share a server.
-    fn server_key(&self, _job: &MeasurementJob) -> Option<String> {
+    /// Key of the guest that a job needs: consecutive jobs with equal keys share a server.
+    fn guest_key(&self, _job: &MeasurementJob) -> Option<String> {
         None
     }
 

@@ -1,37 +1,38 @@
 //! The search for a server's capacity: the highest offered rate that it sustains.
 //!
-//! A rate is sustained if at least 95 % of the requests are answered, fewer than 1 % fail, and 99 % are answered
-//! within the time that the experiment allows; without the time a slowly growing queue would pass. The rate doubles
-//! until it is not sustained, then the gap is halved. A known approximation is used as the start. Independent of
-//! servers: a probe is a function.
+//! A rate is sustained if at least 95 % of the requests are answered, fewer than 1 % fail, and 99 % are answered within
+//! the time that the experiment allows; without the time limit a slowly growing queue would pass. The rate doubles
+//! until it is not sustained; then bisection narrows the range. If an approximate capacity is known, the search starts
+//! there. Independent of servers: a probe is a function.
 
 use super::bench::MeasurementResult;
 use super::measure::errors_share;
 use super::schema::SearchConfig;
 
 /// Minimum share of answered requests.
-const ANSWERED_LEAST: f64 = 0.95;
-/// Requests that may be outstanding at the end: with few requests, a single one would decide.
-const UNDER_WAY: u64 = 2;
+const ANSWERED_MIN: f64 = 0.95;
+/// Requests that may be outstanding at the end. Without this allowance, a single one would decide if there are few.
+const OUTSTANDING_MAX: u64 = 2;
 /// The class of dynamic requests in paper `003`'s mix.
 const DYNAMIC: &str = "dynamic";
 /// Errors must stay below this share.
 const ERRORS_BELOW: f64 = 0.01;
-/// Final gap as a share of the capacity.
+/// Width of the range at which the search ends, as a share of the capacity.
 const RESOLUTION: f64 = 0.04;
-/// Slightly larger, so that rounding does not reopen the gap.
+/// Slightly larger, so that rounding errors do not continue the search.
 const GAP: f64 = RESOLUTION * 1.001;
-/// Factor of the rate while only one end of the gap is known.
-const FAR: f64 = 2.0;
+/// Factor of the rate while only one end of the range is known.
+const COARSE_FACTOR: f64 = 2.0;
 
-/// Whether a rate was sustained: 95 % of all requests were answered, and of the dynamic ones too if static ones are
-/// offered as well. Classes are drawn, so the actual requests of a class count, not the number that its rate implies.
+/// Whether a rate was sustained: 95 % of all requests were answered, and also 95 % of the dynamic ones if static ones
+/// are offered too. The class of each request is random, so the share is of the requests that were sent, not of the
+/// number that the rate implies.
 #[must_use]
 pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
     let outcome = &measured.outcome;
     let answered = |requests: u64, errors, unfinished: u64| {
-        let offered = requests + errors + unfinished.saturating_sub(UNDER_WAY);
-        requests as f64 >= ANSWERED_LEAST * offered as f64
+        let offered = requests + errors + unfinished.saturating_sub(OUTSTANDING_MAX);
+        requests as f64 >= ANSWERED_MIN * offered as f64
     };
     let dynamic = outcome.classes.iter().find(|class| class.name == DYNAMIC);
     answered(outcome.requests, outcome.errors, outcome.unfinished)
@@ -40,9 +41,9 @@ pub fn sustained(latency_max_ms: u64, measured: &MeasurementResult) -> bool {
         && outcome.latency_us.p99 <= latency_max_ms * 1000
 }
 
-/// Searches the highest sustained rate between `start` and `max`, or near an earlier result; `probe` measures at a
-/// rate. Returns the measurement at that rate with its `capacity_per_s`. If not even a 64th of `start` is sustained,
-/// the capacity is 0 and the measurement is that of the lowest rate tried.
+/// Searches the highest sustained rate between `start` and `max`, beginning at `hint` if there is an earlier result;
+/// `probe` measures at a rate. Returns the measurement at that rate with its `capacity_per_s`. If not even a 64th of
+/// `start` is sustained, the capacity is 0 and the measurement is that of the lowest rate tried.
 ///
 /// # Errors
 /// Those of `probe`.
@@ -56,15 +57,15 @@ pub fn search<E>(
         max,
         latency_max_ms,
     } = *limits;
-    // Below this the server is considered broken: 0 is reported.
+    // A server that does not sustain this rate is considered broken: its capacity is reported as 0.
     let rate_min = start / 64.0;
     let mut sustained_at: Option<(f64, MeasurementResult)> = None;
     let mut overloaded_at = None;
-    // An earlier result outside of the limits is no start.
+    // Ignores an earlier result outside of the limits.
     let hint = hint.filter(|rate| (rate_min..=max).contains(rate));
     let mut rate = hint.unwrap_or(start);
-    // If the capacity is unchanged, a rate just beyond the earlier result closes the gap at once.
-    let mut factor = hint.map_or(FAR, |_| 1.0 / (1.0 - RESOLUTION));
+    // If the capacity is unchanged, a second probe just above the earlier result ends the search.
+    let mut factor = hint.map_or(COARSE_FACTOR, |_| 1.0 / (1.0 - RESOLUTION));
     loop {
         let measured = probe(rate)?;
         // The caller discards interrupted measurements.
@@ -78,7 +79,7 @@ pub fn search<E>(
             }
             false => overloaded_at = Some(rate),
         }
-        // The next rate is never below the minimum, at which an unsustained rate ends the search.
+        // The rate never falls below the minimum; if the minimum is not sustained, the search ends.
         match next(
             sustained_at.as_ref().map(|(rate, _)| *rate),
             overloaded_at,
@@ -88,14 +89,14 @@ pub fn search<E>(
             Some(rate_next) => rate = rate_next.max(rate_min),
             None => break,
         }
-        // Only the first step is small: if the capacity has changed, it may be far away.
-        factor = FAR;
+        // Only the first step is small: the capacity may have changed a lot.
+        factor = COARSE_FACTOR;
     }
     let (rate, measured) = sustained_at.expect("a search ends with a good rate or returned before");
     Ok(at_capacity(rate, measured))
 }
 
-/// The next rate to try; `None` if the gap is small enough.
+/// The next rate to try; `None` if the range is narrow enough.
 fn next(
     sustained_rate: Option<f64>,
     overloaded_rate: Option<f64>,
@@ -148,7 +149,7 @@ mod tests {
     }
 
     #[test]
-    fn a_queue_that_grows_is_not_sustained() {
+    fn growing_latency_is_not_sustained() {
         let mut measured = server(1e6, &mut Vec::new(), 100.0).expect("no failure");
         measured.outcome.duration_s = 2.0;
         assert!(sustained(500, &measured));
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn dynamic_requests_are_judged_by_those_that_were_drawn() {
+    fn dynamic_share_is_judged_by_drawn_requests() {
         let class = |name: &str, requests, unfinished| OperationClass {
             name: name.to_owned(),
             requests,
@@ -209,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_found_before_is_looked_at_first() {
+    fn search_starts_near_the_earlier_result() {
         let (found, probes) = capacity(6000.0, 1000.0, 1e6);
         assert!(probes > 5);
         let again = |real| after(Some(found), real, 1000.0, 1e6);
@@ -230,13 +231,13 @@ mod tests {
     }
 
     #[test]
-    fn stops_at_the_highest_rate_and_at_nothing() {
+    fn search_stops_at_maximum_rate_and_at_zero_capacity() {
         assert_eq!(capacity(1e9, 1000.0, 5000.0).0, 5000.0);
         assert_eq!(capacity(0.0, 1000.0, 5000.0).0, 0.0);
     }
 
     #[test]
-    fn a_failing_probe_ends_it() {
+    fn failing_probe_ends_the_search() {
         let found = search(&limits(1.0, 2.0), None, &mut |_| Err("no"));
         assert_eq!(found, Err("no"));
     }

@@ -12,10 +12,10 @@ use super::bench::TestBench;
 use super::counted::CountingBench;
 use super::counting::{CountUnit, MeasurementModes};
 use super::fake::FakeBench;
-use super::plan::RunExtent;
+use super::plan::RunSelection;
 use super::progress::StderrProgress;
 use super::real::ClockBench;
-use super::runner::{self, RunEnd, RunSetting};
+use super::runner::{self, RunOutcome, RunSetting};
 use super::schema::ExperimentConfig;
 use super::several;
 use super::site::LabSites;
@@ -111,14 +111,14 @@ fn measure(args: &ExperimentArgs, experiments: &[ExperimentConfig]) -> anyhow::R
     for signal in [SIGINT, SIGTERM] {
         signal_hook::flag::register(signal, Arc::clone(&stop)).context("signals")?;
     }
-    let extent = RunExtent {
+    let selection = RunSelection {
         scale: args.scale,
         quick: args.quick,
         only: args.only.clone(),
     };
     let setting = RunSetting {
         results: &args.results,
-        extent: &extent,
+        selection: &selection,
         fresh: args.fresh,
         stop: &stop,
     };
@@ -183,17 +183,17 @@ enum ExperimentEnd {
 }
 
 /// Reports the end of an experiment.
-fn report_end(experiment: &ExperimentConfig, end: Result<RunEnd, String>) -> ExperimentEnd {
+fn report_end(experiment: &ExperimentConfig, end: Result<RunOutcome, String>) -> ExperimentEnd {
     match end {
-        Ok(RunEnd::Whole { broken: 0 }) => ExperimentEnd::Whole,
-        Ok(RunEnd::Whole { broken }) => {
+        Ok(RunOutcome::Complete { failed: 0 }) => ExperimentEnd::Whole,
+        Ok(RunOutcome::Complete { failed: broken }) => {
             eprintln!(
                 "{}: {broken} measurements failed; the same command retries them",
                 experiment.name
             );
             ExperimentEnd::Failed
         }
-        Ok(RunEnd::Stopped) => ExperimentEnd::Stopped,
+        Ok(RunOutcome::Stopped) => ExperimentEnd::Stopped,
         Err(problem) => {
             eprintln!("lowroad-lab: {problem}");
             ExperimentEnd::Failed

@@ -1,5 +1,5 @@
-//! The clients of a guest's server: a given number of requests, and the traffic behind a figure. Independent of the
-//! counting.
+//! The clients of a server in a guest: they send a given number of requests, or the traffic of a figure. Independent of
+//! how instructions are counted.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use super::amount::AmountInput;
 use super::bench::MeasurementJob;
 use super::guests::ReadyGuest;
 use super::warm::WarmUpRun;
-use crate::icount::dealt::{EVEN, EVEN_ONWARD, OrderCache, WorkloadConnections};
+use crate::icount::dealt::{ORDERED_COUNT, ORDERED_COUNT_ONWARD, OrderCache, WorkloadConnections};
 use crate::icount::drive::{DriveTarget, drive_with_load};
 use crate::icount::life::GuestLifeline;
 use crate::icount::{CompletedRun, PAIR, RunSlopes, slopes};
@@ -37,8 +37,8 @@ impl<'j> LoadClients<'j> {
     ) -> Result<LoadClients<'j>, String> {
         let address = ready.address;
         let in_order = match job.memory_mib {
-            None => EVEN,
-            Some(_) => EVEN_ONWARD,
+            None => ORDERED_COUNT,
+            Some(_) => ORDERED_COUNT_ONWARD,
         };
         let host = address.to_string();
         let traffic = orders.connections_in_order(&job.workload, &job.settings, &host, in_order)?;
@@ -51,8 +51,8 @@ impl<'j> LoadClients<'j> {
         })
     }
 
-    /// Sends at least `requests` requests: the same ones each time, except for a set larger than memory, where a
-    /// repeated part would already be cached.
+    /// Sends at least `requests` requests. Each call sends the same ones, except for a file set larger than memory,
+    /// where repeated files would already be cached.
     ///
     /// # Errors
     /// A request failed, or the guest ended.
@@ -84,7 +84,8 @@ impl<'j> LoadClients<'j> {
         )
     }
 
-    /// Measures a figure, if a request costs about `instructions_per_request` instructions; `total_before` is the instruction count now.
+    /// Measures a figure, if a request costs about `instructions_per_request` instructions; `total_before` is the
+    /// current instruction count.
     ///
     /// # Errors
     /// Those of `run`.

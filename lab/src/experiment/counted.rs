@@ -23,9 +23,10 @@ use crate::load::{ExternalClock, LoadResult, LoadRun, LoadSnapshot};
 use crate::peers::PeerFailure;
 use crate::workload::named;
 
-/// Connections of the warm-up before requests at fixed times.
+/// Number of connections in the warm-up of an open loop.
 const WARMING_CONNECTIONS: u32 = 8;
-/// Maximum virtual time until clients see a response where latency is not measured; an instruction is a nanosecond.
+/// Maximum virtual time until clients see a response, where latency is not measured; an instruction takes one
+/// nanosecond.
 const STEP_NS: u64 = 200_000;
 
 /// The bench.
@@ -34,7 +35,7 @@ pub struct CountingBench {
     /// The folder for profiles, if requested.
     profiles: Option<PathBuf>,
     orders: Rc<RefCell<OrderCache>>,
-    /// The last guest.
+    /// The guest of the latest job, which the next job may reuse.
     guest: Option<(GuestKey, Rc<RefCell<ReadyGuest>>)>,
 }
 
@@ -68,7 +69,7 @@ impl TestBench for CountingBench {
             // After a failure the server's state is uncertain, so the next job gets a new guest.
             *guest_key == key && !ready.has_failed && ready.guest.runs()
         };
-        // An unfit guest is dropped before the next one boots, since each takes a processor and memory.
+        // A guest that can't be reused is dropped before the next one boots, since each takes a processor and memory.
         let reused = self.guest.take().filter(fits);
         let (_, ready) = match reused {
             Some(reused) => self.guest.insert(reused),
@@ -90,7 +91,7 @@ impl TestBench for CountingBench {
         }))
     }
 
-    fn server_key(&self, job: &MeasurementJob) -> Option<String> {
+    fn guest_key(&self, job: &MeasurementJob) -> Option<String> {
         Some(format!("{:?}", self.guests.key(job)))
     }
 
@@ -148,7 +149,7 @@ impl CountedPeer {
             prepared.map_err(|error| ready.guest.failure(&error))?;
         }
         let result = measure_in_steps(job, ready, &clients);
-        // The stepped clock is dropped: the guest runs freely again, so its log can be read.
+        // `measure_in_steps` has dropped the stepped clock: the guest runs freely again, so its log can be read.
         let measured = result.map_err(|error| ready.guest.failure(&error))?;
         self.profile(job, ready, &clients)?;
         if forms::has_forms(job) {
@@ -188,7 +189,7 @@ impl CountedPeer {
             threads: 1,
             ..job.load(address)?
         };
-        // Warmed up in a closed loop and without steps, since its times are not measured.
+        // Warmed up in a closed loop and without stepping the guest, since the times of the warm-up are not measured.
         let warming = MeasurementJob {
             connections: WARMING_CONNECTIONS,
             ..job.clone()
@@ -197,7 +198,7 @@ impl CountedPeer {
         let ReadyGuest { guest, warmed, .. } = ready;
         let mut run = |requests| {
             let result = clients.run_requests(requests, None)?;
-            Ok(completed_run(guest.counted_at_rest(), result))
+            Ok(completed_run(guest.instructions_when_idle(), result))
         };
         let warm = warmed.warm(&warming, &mut run);
         warm.map_err(|error| guest.failure(&error))?;
@@ -222,19 +223,19 @@ impl CountedPeer {
     }
 }
 
-/// Counts in a stepped guest, so that the load of the host does not matter.
+/// Counts instructions while guest and clients run alternately, so that other load on the host makes no difference.
 fn measure_in_steps(
     job: &MeasurementJob,
     ready: &mut ReadyGuest,
     clients: &LoadClients<'_>,
 ) -> Result<MeasurementResult, String> {
     let ReadyGuest { guest, warmed, .. } = ready;
-    guest.counted_at_rest();
+    guest.instructions_when_idle();
     let time = Arc::new(guest.step_by(STEP_NS)?);
-    time.come_to_rest()?;
+    time.run_until_idle()?;
     let mut run = |requests| {
         let result = clients.run_requests(requests, Some(time.clone()))?;
-        time.come_to_rest()?;
+        time.run_until_idle()?;
         Ok(completed_run(guest.instructions(), result))
     };
     let instructions_per_request = warmed.warm(job, &mut run)?;
@@ -259,7 +260,7 @@ fn measure_in_steps(
 fn measured(slopes: &RunSlopes<LoadResult>) -> Result<MeasurementResult, String> {
     let instructions = slopes.median()?;
     let (short, long) = (&slopes.short, &slopes.long);
-    // Differences between the runs, so that the cost of opening connections cancels out.
+    // Only the difference between the two runs counts, so that the cost of opening connections cancels out.
     let requests = (long.requests - short.requests) as f64;
     let per_request =
         |counter: fn(&LoadResult) -> u64| (counter(long) - counter(short)) as f64 / requests;
@@ -306,7 +307,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_second_is_so_many_instructions() {
+    fn rates_per_second_are_computed_from_instructions() {
         let outcome = |requests, bytes| LoadResult {
             requests,
             bytes,

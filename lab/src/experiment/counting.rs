@@ -1,6 +1,6 @@
-//! Counting instead of timing: the variant of an experiment that runs in guests with an instruction counter. 10^9
-//! instructions of the whole machine stand for a second, so throughput has the same meaning as in measurements of time.
-//! No I/O.
+//! Counting instructions instead of measuring time: derives the variant of an experiment that runs in guests with an
+//! instruction counter. 10^9 instructions of the whole machine stand for a second, so throughput has the same meaning
+//! as in measurements of time. No I/O.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use super::units::FigureUnit;
 
 /// Instructions that stand for a second.
 pub const PER_SECOND: f64 = 1e9;
-/// Repeats by the same guest.
+/// Number of measurements of a point, by the same guest.
 const REPEATS: u32 = 2;
 
 /// The unit that stands for a second.
@@ -71,7 +71,7 @@ impl MeasurementModes {
     }
 }
 
-/// Deviations of an experiment when instructions are counted.
+/// The changes to an experiment when instructions are counted.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct CountSettings {
@@ -79,19 +79,19 @@ pub struct CountSettings {
     pub not: Option<String>,
     /// Minimum number of requests behind a figure.
     pub requests: u64,
-    /// Minimum number of requests before: caches fill, and an adaptive level finishes learning. Default: twice the
-    /// requests of a mix, or at most 300 of a single file.
+    /// Minimum number of warm-up requests, in which caches fill and an adaptive level finishes learning. Default: twice
+    /// the requests of a mix, or at most 300 of a single file.
     pub warmup: Option<u64>,
     /// Warm-up in seconds of the guest's time, where rates are offered.
     pub warmup_s: f64,
     /// Measured seconds of the guest's time.
     pub duration_s: f64,
-    /// The site is on a disk, and this is the guest's memory beside its programs. Servers then have the processes of
-    /// the experiment file, because a process that waits for a disk lets others run.
+    /// If set, the site is on a disk, and this is the guest's memory in addition to its programs. Servers then have the
+    /// number of processes that the experiment file sets, because other processes run while one waits for the disk.
     pub memory_mib: Option<u32>,
-    /// Simulated clients, if they are not swept.
+    /// Number of simulated clients, if it is not the swept parameter.
     pub connections: Option<u32>,
-    /// Fewer points than by the clock.
+    /// The points of the sweep, usually fewer than by the clock.
     pub values: Vec<AxisValue>,
     /// Additional settings of the workload.
     pub settings: BTreeMap<String, String>,
@@ -117,7 +117,7 @@ impl ExperimentConfig {
     /// The variant of the experiment for this unit.
     ///
     /// # Errors
-    /// The reason why it can't be measured so.
+    /// The reason why the experiment can't be measured in this unit.
     pub fn for_unit(&self, unit: CountUnit) -> Result<ExperimentConfig, String> {
         match unit {
             CountUnit::Clock if self.sweep.parameter == AxisParameter::Mtu => {
@@ -141,7 +141,7 @@ impl ExperimentConfig {
         }
         let mut experiment = self.clone();
         experiment.by = CountUnit::Instructions;
-        // Other results, so they go to another file.
+        // The results differ in kind, so they go to another file.
         experiment.name.push_str(SUFFIX);
         experiment.repeats = REPEATS;
         experiment.load.connections = counting.connections.unwrap_or(self.load.connections);
@@ -164,7 +164,7 @@ impl ExperimentConfig {
             .extend(counting.settings.clone());
         if !counting.values.is_empty() {
             experiment.sweep.values.clone_from(&counting.values);
-            // Given values replace relative ones, which would need the capacity first.
+            // `values` replaces rates relative to a capacity, which would have to be measured first.
             experiment.sweep.relative_to_capacity.clear();
         }
         // A guest has one processor. Servers with one process per connection get as many processes as clients.
@@ -215,7 +215,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
 "#;
 
     #[test]
-    fn what_is_counted_is_the_same_in_a_guest() {
+    fn instruction_variant_is_closed_loop_with_one_worker() {
         let experiment = ExperimentConfig::parse("one", FILE).expect("a good file");
         assert_eq!(
             experiment.measure.units(),
@@ -236,7 +236,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     }
 
     #[test]
-    fn where_a_disk_is_waited_for_the_processes_count() {
+    fn disk_bound_variant_keeps_worker_processes() {
         let small = FILE.replace("values = [8, 64],", "memory_mib = 128,");
         let experiment = ExperimentConfig::parse("one", &small).expect("a good file");
         let counted = experiment
@@ -247,7 +247,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     }
 
     #[test]
-    fn rates_are_offered_in_the_guests_time() {
+    fn open_loop_variant_keeps_its_pace() {
         let rates = FILE
             .replace("\"connections\"", "\"rate\"")
             .replace("closed", "connections");
@@ -260,7 +260,7 @@ draw = [{ figure = "figure 2", title = "t", measure = "requests_per_s" }]
     }
 
     #[test]
-    fn what_can_not_be_counted_says_so() {
+    fn uncountable_experiment_has_a_reason() {
         let said = FILE.replace("values = [8, 64],", "not = \"no\",");
         let experiment = ExperimentConfig::parse("one", &said).expect("a good file");
         assert_eq!(experiment.uncountable().as_deref(), Some("no"));

@@ -1,5 +1,6 @@
-//! The database of a guest: filled on the host once, copied into the guest and started there. It runs in the guest's
-//! virtual time, and its work is counted with the server's, as on a shared machine. Independent of servers.
+//! The database of a guest: created and filled once on the host, then copied into each guest and started there. It runs
+//! in the guest's virtual time, and its instructions are counted with the server's, as on a shared machine. Independent
+//! of servers.
 
 use std::fs::{self, File};
 use std::path::{Path, PathBuf};
@@ -8,15 +9,15 @@ use std::process::{Command, Stdio};
 use crate::icount::kernel::{CopiedPath, build_once, cache};
 use crate::peers::{PeerFailure, programs};
 
-/// Its address in the guest.
+/// The database's address in the guest.
 pub const ADDRESS: &str = "127.0.0.1:3306";
 const FOLDER: &str = "/db";
-/// Files that it reads apart from its data.
+/// Files that the database reads apart from its data.
 const SHARED: &[&str] = &["/usr/share/mysql/english", "/usr/share/mysql/charsets"];
-/// A small log, since the guest's disk is its memory. The value must be equal when it is filled and when it runs.
+/// A small log, since the guest's disk is its memory. The database must be filled and run with the same value.
 const LOG: &str = "--innodb-log-file-size=4M";
 
-/// A database with all rows.
+/// An installed database program with its filled data folder.
 pub struct SampleDatabase {
     program: PathBuf,
     data: PathBuf,
@@ -43,7 +44,7 @@ impl SampleDatabase {
         Ok(SampleDatabase { program, data })
     }
 
-    /// The files that a guest needs for it.
+    /// The files that a guest needs to run the database.
     pub fn copied(&self) -> impl Iterator<Item = CopiedPath> {
         let copied_path = |source: &Path, path: &str| CopiedPath {
             source: source.to_owned(),
@@ -60,7 +61,7 @@ impl SampleDatabase {
         own_files.into_iter().chain(shared)
     }
 
-    /// Shell code that starts it in the guest and waits for it.
+    /// Shell code that starts the database in the guest and waits until it accepts connections.
     pub fn command(&self) -> String {
         let program = self.program.display();
         // nosync: the data is in memory, so a flush would cost instructions and protect nothing.
@@ -93,7 +94,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
             .map_err(|error| format!("{}: {error}", statements.display()))?;
         let from = File::open(&statements);
         let from = from.map_err(|error| format!("{}: {error}", statements.display()))?;
-        // --bootstrap runs the statements without a socket, so no other instance is in the way.
+        // --bootstrap runs the statements without opening a socket, so it can't conflict with another instance.
         run(Command::new(program)
             .args(usual)
             .arg("--bootstrap")
@@ -105,7 +106,7 @@ fn filled(program: &Path, installer: &Path, schema: &Path) -> Result<PathBuf, St
 /// Returns the output of a command, if it succeeds.
 fn run(command: &mut Command) -> Result<String, String> {
     let name = command.get_program().to_string_lossy().into_owned();
-    // Bootstrap reads its statements from standard input; other commands must not read the lab's.
+    // --bootstrap reads its statements from standard input; other commands must not read the lab's.
     if command.get_args().all(|argument| argument != "--bootstrap") {
         command.stdin(Stdio::null());
     }

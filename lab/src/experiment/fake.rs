@@ -1,8 +1,8 @@
 //! A bench that computes figures from a seed: for tests, and to rehearse an experiment and its report in a second
-//! (`lowroad-lab run --rehearse`). Its figures are not measurements, and each record is marked so.
+//! (`lowroad-lab run --rehearse`). Its figures are not measurements, and each record has the flag `pretended`.
 //!
-//! The model: a server spends a fixed time on a request and a fixed time on a byte; each connection beyond a few
-//! hundred adds a small cost; an open loop queues near the capacity.
+//! The model: each request and each byte costs a fixed time; each connection beyond a few hundred adds a small cost; in
+//! an open loop, requests queue as the rate approaches the capacity.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -18,13 +18,13 @@ use crate::random::SplitMix;
 pub struct FakeBench {
     /// Seed of the noise.
     pub seed: u64,
-    /// Jobs that were started, for tests.
+    /// The jobs started so far, for tests.
     pub started: Vec<MeasurementJob>,
     /// Sets the stop flag after this many measurements, as Ctrl-C would.
     pub stop_after: Option<usize>,
-    /// A server that does not start.
+    /// The name of a server that fails to start.
     pub broken: Option<String>,
-    /// Servers have half the capacity at first.
+    /// Whether servers have half the capacity in the first repeat, as if they adapted to their traffic.
     pub is_learning: bool,
 }
 

@@ -1,13 +1,13 @@
-//! One request outside of a measurement: a page about the server's state.
+//! Fetches a page about the server's state, outside of the measured load.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::time::Duration;
 
 /// Maximum time for the next bytes of a response.
-const PATIENCE: Duration = Duration::from_secs(100);
+const READ_TIMEOUT: Duration = Duration::from_secs(100);
 /// Maximum length of a response.
-const ANSWER_BYTES: u64 = 64 << 20;
+const RESPONSE_LEN_MAX: u64 = 64 << 20;
 
 /// The body of the response to a GET.
 ///
@@ -26,11 +26,11 @@ pub fn get(address: SocketAddr, target: &str) -> Result<Vec<u8>, String> {
 }
 
 fn exchange(address: SocketAddr, target: &str) -> std::io::Result<Vec<u8>> {
-    let mut stream = TcpStream::connect_timeout(&address, PATIENCE)?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    let mut stream = TcpStream::connect_timeout(&address, READ_TIMEOUT)?;
+    stream.set_read_timeout(Some(READ_TIMEOUT))?;
     // HTTP/1.0: the body ends with the connection and is never chunked (RFC 9112 section 6.3).
     write!(stream, "GET {target} HTTP/1.0\r\nHost: {address}\r\n\r\n")?;
     let mut answer = Vec::new();
-    stream.take(ANSWER_BYTES).read_to_end(&mut answer)?;
+    stream.take(RESPONSE_LEN_MAX).read_to_end(&mut answer)?;
     Ok(answer)
 }

@@ -1,5 +1,5 @@
-//! SPECweb99-like dynamic runs: before a run the server creates new ads and empties its log of forms; after it the log
-//! must contain the clients' forms.
+//! SPECweb99-like dynamic runs: before a run, the server creates new ads and empties its log of POSTed forms; after the
+//! run, the log must contain the forms that the clients sent.
 
 use std::net::SocketAddr;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -12,13 +12,13 @@ use crate::workload::specweb99::{DEFAULT_CONNECTIONS, PostLog, fetch_target, res
 
 const SCRIPT: &str = "/specweb99.php";
 
-/// Whether a job has dynamic requests of the set.
+/// Whether a job has dynamic requests of SPECweb99.
 pub fn is_dynamic(job: &MeasurementJob) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
     job.workload == "specweb99" && share != Some("0")
 }
 
-/// Whether a job has pages from a database.
+/// Whether a job has pages generated from a database.
 pub fn has_pages(job: &MeasurementJob) -> bool {
     let share = job.settings.get("dynamic").map(String::as_str);
     job.workload == "bare" && !matches!(share, None | Some("0"))

@@ -1,4 +1,4 @@
-//! Creates guests: for each job its server with all it needs, in Linux or as a bare image. Independent of loads.
+//! Creates guests: each runs the server of a job, on Linux or as a bare image. Independent of the load.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,12 +21,12 @@ use crate::icount::table::OURS;
 use crate::load::RequestPace;
 use crate::peers::{PeerFailure, carried, fronts, programs, table};
 
-/// Memory of each guest; larger files get more.
+/// Memory of each guest, unless its files need more.
 const MEMORY_MIB: u32 = 512;
 const PORT: u16 = 80;
 /// The peer that is a bare image.
 const IMAGE: &str = "lowroad-bare";
-/// Maximum number of connections between a level and the server behind it.
+/// Maximum number of connections between a cache level (the fast path or Lowroad as a proxy) and the server behind it.
 const LEVEL_CONNECTIONS: u32 = 8;
 /// Maximum number of processes of a server with one process per connection.
 const PROCESSES_MAX: u32 = 64;
@@ -39,7 +39,7 @@ const FRONTS: &str = "/fronts";
 /// Creates guests.
 pub struct GuestFactory {
     sites: LabSites,
-    /// Whether instructions are counted by address, too.
+    /// Whether instructions are also counted by address, for a profile.
     has_profile: bool,
     /// Kernel and counting plugin, prepared on first use.
     kernel_and_plugin: Option<(GuestKernel, PathBuf)>,
@@ -50,7 +50,7 @@ pub struct GuestFactory {
 pub struct GuestKey {
     peer: String,
     settings: BTreeMap<String, String>,
-    /// The traffic of the experiment, if the server adapts to its traffic.
+    /// The file-set settings of the experiment, if the server adapts to its traffic.
     traffic: Option<BTreeMap<String, String>>,
     workers: u32,
     processes: u32,
@@ -71,18 +71,18 @@ pub struct ReadyGuest {
     pub version: String,
     /// The server's configuration.
     pub configuration: String,
-    /// The warm-up traffic of the server so far.
+    /// The warm-up traffic that the server has had so far.
     pub warmed: WarmUpTraffic,
-    /// A measurement failed: the server's state is uncertain.
+    /// Whether a measurement failed: the server's state is then uncertain.
     pub has_failed: bool,
     /// Files of the host and their paths in the guest.
     pub copied: Vec<CopiedPath>,
-    /// The boot image, which must exist until the guest ends.
+    /// The folder of the boot image, which must exist until the guest ends.
     _image: Option<ImageFolder>,
 }
 
 impl GuestFactory {
-    /// Creates a factory for these sites. `has_profile`: instructions are counted by address, too.
+    /// Creates a factory for these sites. If `has_profile` is set, instructions are also counted by address.
     pub fn new(sites: LabSites, has_profile: bool) -> GuestFactory {
         GuestFactory {
             sites,
@@ -326,13 +326,13 @@ fn network(job: &MeasurementJob) -> GuestNetwork {
     }
 }
 
-/// Whether times are measured, which then are the guest's.
+/// Whether the job measures times, which are then the guest's virtual times.
 pub fn is_timed(job: &MeasurementJob) -> bool {
     job.pace != RequestPace::Closed
 }
 
-/// The number of processes where each serves one connection: one for each client, and more for other connections,
-/// those of a level in front of the server and of idle workers.
+/// The number of processes of a server in which each process serves one connection: one for each client, and more for
+/// the connections of a level in front of the server and of idle workers.
 fn processes(job: &MeasurementJob) -> u32 {
     let clients = job.connections.clamp(1, PROCESSES_MAX);
     let helper_processes = match programs::needs_lowroad(&job.server.peer) {

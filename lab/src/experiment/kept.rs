@@ -1,4 +1,4 @@
-//! The results of an experiment while it is measured, by one or several threads. Independent of the bench.
+//! The store of an experiment's results while it is measured, by one or several threads. Independent of the bench.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -6,7 +6,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use super::agree;
 use super::bench::MeasurementResult;
 use super::machine::MachineInfo;
-use super::plan::{self, MeasurementStep, RunExtent};
+use super::plan::{self, MeasurementStep, RunSelection};
 use super::progress::ProgressSink;
 use super::results::{
     self, MeasurementRole, MissingReason, PointResult, ResultKey, ResultRecord, ResultWriter,
@@ -39,7 +39,7 @@ impl Default for PointAttempt {
     }
 }
 
-/// Stored results. New ones are appended to their file.
+/// The stored results of an experiment; new ones are appended to its file.
 pub struct ResultStore<'a> {
     experiment: &'a ExperimentConfig,
     fingerprint_scale: f64,
@@ -51,12 +51,12 @@ pub struct ResultStore<'a> {
 struct ResultStoreState {
     writer: ResultWriter,
     stored: StoredResults,
-    /// Servers that can't be started on this machine: they are recorded once.
+    /// Servers that can't be started on this machine; the failure of each is recorded once.
     unavailable: Vec<usize>,
 }
 
 impl<'a> ResultStore<'a> {
-    /// Reads the stored results. `is_simulated`: new results are computed, not measured.
+    /// Reads the stored results. If `is_simulated` is set, new results are computed, not measured.
     ///
     /// # Errors
     /// A text for the user: a file can't be read or written, or its results were measured under other conditions.
@@ -73,18 +73,19 @@ impl<'a> ResultStore<'a> {
             let renamed = renamed.display();
             progress.line(&format!("the previous measurements are now in {renamed}"));
         }
-        // After an old file was renamed, if requested.
+        // An old file was renamed before, if the user requested it.
         let stored = results::read(&path)?;
         for note in &stored.notes {
             progress.line(&format!("{}: {note}", path.display()));
         }
-        comparable(experiment, setting.extent, is_simulated, &stored)
+        comparable(experiment, setting.selection, is_simulated, &stored)
             .map_err(|problem| format!("{}: {problem}", path.display()))?;
-        // After the comparison: results of other conditions must not be truncated.
+        // Opened only after the comparison: opening truncates an incomplete line, and results of other conditions must
+        // stay unchanged.
         let writer = ResultWriter::open(&path, stored.complete_len)?;
         Ok(ResultStore {
             experiment,
-            fingerprint_scale: setting.extent.duration_scale(experiment),
+            fingerprint_scale: setting.selection.duration_scale(experiment),
             machine: MachineInfo::current(),
             is_simulated,
             inner: Mutex::new(ResultStoreState {
@@ -138,8 +139,8 @@ impl<'a> ResultStore<'a> {
         };
         let values: Option<Vec<f64>> = (0..=step.repeat).map(value).collect();
         let repeats_max = match self.experiment.is_open_loop() {
-            true => agree::TIMED_MOST,
-            false => agree::COUNTED_MOST,
+            true => agree::TIMED_REPEATS_MAX,
+            false => agree::COUNTED_REPEATS_MAX,
         };
         let is_needed = agree::needs_another(&values?, repeats_max);
         is_needed.then(|| MeasurementStep {
@@ -150,9 +151,9 @@ impl<'a> ResultStore<'a> {
 
     /// Number of missing measurements. If rates are relative to an unknown capacity, all of them are missing.
     #[must_use]
-    pub fn missing(&self, extent: &RunExtent) -> usize {
-        let points = plan::points(self.experiment, None, extent);
-        let steps = plan::steps(self.experiment, &points, extent);
+    pub fn missing(&self, selection: &RunSelection) -> usize {
+        let points = plan::points(self.experiment, None, selection);
+        let steps = plan::steps(self.experiment, &points, selection);
         steps.iter().filter(|step| !self.is_done(step)).count()
     }
 
@@ -188,7 +189,7 @@ impl<'a> ResultStore<'a> {
         if is_unavailable {
             inner.unavailable.push(server_index);
         }
-        // First the file: a record that could not be written must not count as done.
+        // The file first: a record that could not be written must not count as done.
         inner.writer.append(&record)?;
         inner.stored.records.insert(record.key(), record);
         Ok(())
@@ -202,11 +203,11 @@ impl<'a> ResultStore<'a> {
 /// Whether stored results were measured under the same conditions.
 fn comparable(
     experiment: &ExperimentConfig,
-    extent: &RunExtent,
+    selection: &RunSelection,
     is_simulated: bool,
     stored: &StoredResults,
 ) -> Result<(), String> {
-    let scale = extent.duration_scale(experiment);
+    let scale = selection.duration_scale(experiment);
     for record in stored.records.values() {
         let Some(server) = experiment.server(&record.server) else {
             continue;

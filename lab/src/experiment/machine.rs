@@ -60,7 +60,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn fields() {
+    fn colon_separated_fields_are_parsed() {
         assert_eq!(field("a: 1\nb\t: 2 kB\n", "b"), Some("2 kB".into()));
         assert_eq!(field("a: 1\n", "c"), None);
         assert!(MachineInfo::current().cores > 0);

@@ -132,7 +132,7 @@ impl OutcomeMeasure {
             Some(("extra", key)) => measured.extras.get(key).copied(),
             Some((times, statistic)) => {
                 let times = select_times(times, outcome)?;
-                // An empty distribution is all zeros, which would look like a measurement.
+                // The fields of an empty distribution are 0, which would look like a measurement.
                 (times.count > 0).then(|| select_statistic(statistic, times))
             }
         }
@@ -199,7 +199,7 @@ fn plain_value(name: &str, measured: &MeasurementResult) -> Option<f64> {
 #[must_use]
 pub fn errors_share(outcome: &LoadResult) -> f64 {
     let total = outcome.requests + outcome.errors;
-    // A run without any request must not look free of errors.
+    // A run without any request must not appear to be free of errors.
     if total == 0 {
         1.0
     } else {
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn names() {
+    fn measure_names_are_checked() {
         for name in [
             "requests_per_s",
             "connect_us.mean",
@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_measured_is_no_zero() {
+    fn missing_measures_have_no_value() {
         let measured = MeasurementResult::default();
         assert_eq!(
             measure("connect_us.mean").expect("known").value(&measured),

@@ -1,5 +1,5 @@
-//! Paper `003`, figures 15 and 16: the phases of a database query, reported by a page of the server (`phases.php`)
-//! that is requested periodically under load. Independent of the database.
+//! Paper `003`, figures 15 and 16: the phases of a database query. A page of the server (`phases.php`) reports them and
+//! is requested periodically under load. Independent of the database.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -11,17 +11,17 @@ use std::time::Duration;
 use super::fetch::get;
 use crate::load::ExternalClock;
 
-/// The page, by file name and text.
+/// File name and text of the page.
 pub const PAGE: (&str, &str) = ("phases.php", include_str!("phases.php"));
 
-/// Interval of the requests by the clock.
-const BETWEEN: Duration = Duration::from_millis(100);
-/// Interval in a guest's virtual time, where measurements are shorter.
-const BETWEEN_GUEST_NS: u64 = 25_000_000;
-/// Poll interval of the guest's clock.
-const LOOK: Duration = Duration::from_millis(1);
+/// Interval between requests by the clock.
+const INTERVAL: Duration = Duration::from_millis(100);
+/// Interval between requests in a guest's virtual time, where measurements are shorter.
+const INTERVAL_GUEST_NS: u64 = 25_000_000;
+/// Interval at which the guest's clock is polled.
+const POLL_INTERVAL: Duration = Duration::from_millis(1);
 
-/// The schedule of the requests.
+/// The schedule of the requests for the page.
 pub enum ProbeSchedule {
     /// Periodically by the clock.
     ByTheClock,
@@ -29,7 +29,7 @@ pub enum ProbeSchedule {
     ByTime(Weak<dyn ExternalClock>),
 }
 
-/// Requests phases periodically, until ended.
+/// Requests the page periodically, until ended.
 pub struct StatusProbe {
     end: Sender<()>,
     thread: JoinHandle<MeanTable>,
@@ -41,7 +41,7 @@ impl StatusProbe {
     pub fn start(address: SocketAddr, set: &str, schedule: ProbeSchedule) -> Self {
         let (end_sender, end_receiver) = channel::<()>();
         let set = set.to_owned();
-        // Only a timeout continues the wait: the sender sends nothing, and its drop ends the probe.
+        // The sender never sends. A timeout continues the loop; dropping the sender ends the probe.
         let wait_unless_ended =
             move |pause| end_receiver.recv_timeout(pause) == Err(RecvTimeoutError::Timeout);
         let thread = std::thread::spawn(move || {
@@ -60,28 +60,28 @@ impl StatusProbe {
     /// Ends the probe and returns the mean of each phase in microseconds; empty if the server has no such page.
     #[must_use]
     pub fn end(self) -> BTreeMap<String, f64> {
-        // Disconnects the channel, which ends the pause of the thread at once.
+        // Disconnects the channel, which ends the thread's pause immediately.
         drop(self.end);
         self.thread.join().map(MeanTable::means).unwrap_or_default()
     }
 }
 
 impl ProbeSchedule {
-    /// Waits until the next request is due; `wait_unless_ended` is called after each pause and ends the wait if false. Returns
-    /// whether the request is due.
+    /// Waits until the next request is due. Calls `wait_unless_ended` with each pause; if it returns false, the wait
+    /// ends. Returns whether the request is due.
     fn wait(&self, wait_unless_ended: &dyn Fn(Duration) -> bool) -> bool {
         let time = match self {
-            ProbeSchedule::ByTheClock => return wait_unless_ended(BETWEEN),
+            ProbeSchedule::ByTheClock => return wait_unless_ended(INTERVAL),
             ProbeSchedule::ByTime(time) => time,
         };
         let now_ns = || time.upgrade().map(|time| time.now_ns());
-        // Only a weak reference: the clock ends with the run, and the guest must then run freely.
+        // A weak reference: the stepped clock must end with the run, so that the guest then runs freely.
         let Some(since_ns) = now_ns() else {
             return false;
         };
-        while wait_unless_ended(LOOK) {
+        while wait_unless_ended(POLL_INTERVAL) {
             match now_ns() {
-                Some(now_ns) if now_ns < since_ns + BETWEEN_GUEST_NS => {}
+                Some(now_ns) if now_ns < since_ns + INTERVAL_GUEST_NS => {}
                 now => return now.is_some(),
             }
         }
@@ -108,7 +108,7 @@ impl MeanTable {
     }
 }
 
-/// Sends one request; `None` without a response, since the load generator reports errors better.
+/// Sends one request. Returns `None` without a response, since the load generator reports errors better.
 fn fetch_status(address: SocketAddr, set: &str) -> Option<BTreeMap<String, f64>> {
     let body = get(address, &format!("/{}?set={set}", PAGE.0)).ok()?;
     Some(parse(&String::from_utf8_lossy(&body)))
@@ -129,14 +129,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers() {
+    fn phase_lines_are_parsed() {
         let page = "handshake_us 12.5\nodd\nx 1\ntabular_us nan\n";
         assert_eq!(parse(page), [("handshake_us".to_owned(), 12.5)].into());
         assert!(parse("").is_empty());
     }
 
     #[test]
-    fn means() {
+    fn phase_means_are_computed() {
         let mut means = MeanTable::default();
         means.add([("a_us".to_owned(), 1.0)].into());
         means.add(BTreeMap::new());

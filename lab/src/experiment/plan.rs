@@ -1,8 +1,8 @@
 //! The measurements of an experiment, their order, and the job of each. No I/O.
 //!
 //! Repeats are the outermost loop, then points, then servers, and each repeat begins with another server, so that a
-//! drift of the machine (temperature, neighbours) affects all servers alike. Instruction counts don't drift and a
-//! guest takes long to boot: there all points of a server are consecutive.
+//! drift of the machine (temperature, neighbours) affects all servers alike. Instruction counts don't drift and a guest
+//! takes long to boot, so there all points of a server are consecutive.
 
 use std::collections::BTreeMap;
 
@@ -17,26 +17,26 @@ use crate::load::RequestPace;
 /// The position of one measurement.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MeasurementStep {
-    /// Counted from 0.
+    /// The number of the repeat, from 0.
     pub repeat: u32,
     /// The point.
     pub x: AxisValue,
-    /// Index of the server.
+    /// Index of the server in the experiment.
     pub server: usize,
 }
 
-/// The wanted part of an experiment.
+/// Selects the part of an experiment to run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RunExtent {
+pub struct RunSelection {
     /// Multiplies durations.
     pub scale: f64,
-    /// A trial: a third of a second each, one repeat, three points.
+    /// Whether this is only a trial: three points, one repeat of 0.3 s each.
     pub quick: bool,
-    /// Only these servers; empty for all.
+    /// The names of the servers to measure; empty for all.
     pub only: Vec<String>,
 }
 
-impl Default for RunExtent {
+impl Default for RunSelection {
     fn default() -> Self {
         Self {
             scale: 1.0,
@@ -46,7 +46,7 @@ impl Default for RunExtent {
     }
 }
 
-impl RunExtent {
+impl RunSelection {
     /// Repeats of an experiment.
     #[must_use]
     pub fn repeats(&self, experiment: &ExperimentConfig) -> u32 {
@@ -67,12 +67,12 @@ impl RunExtent {
     }
 }
 
-/// The points of a sweep, given the reference's capacity if they are relative to it.
+/// The points of a sweep. If they are relative to the capacity of the reference, `capacity_per_s` is that capacity.
 #[must_use]
 pub fn points(
     experiment: &ExperimentConfig,
     capacity_per_s: Option<f64>,
-    extent: &RunExtent,
+    selection: &RunSelection,
 ) -> Vec<AxisValue> {
     let sweep = &experiment.sweep;
     // An unknown capacity gives rates of 0, which suffices to count the points.
@@ -81,14 +81,14 @@ pub fn points(
         true => sweep.relative_to_capacity.iter().map(relative).collect(),
         false => sweep.values.clone(),
     };
-    if extent.quick {
+    if selection.quick {
         thin_out(values)
     } else {
         values
     }
 }
 
-/// First, middle and last.
+/// Keeps the first, the middle and the last value.
 fn thin_out(values: Vec<AxisValue>) -> Vec<AxisValue> {
     let count = values.len();
     let keep = [0, count / 2, count.saturating_sub(1)];
@@ -113,8 +113,8 @@ fn rounded(rate: f64) -> f64 {
 
 /// The number of measurements.
 #[must_use]
-pub fn count(experiment: &ExperimentConfig, extent: &RunExtent) -> usize {
-    steps(experiment, &points(experiment, None, extent), extent).len()
+pub fn count(experiment: &ExperimentConfig, selection: &RunSelection) -> usize {
+    steps(experiment, &points(experiment, None, selection), selection).len()
 }
 
 /// All measurements in order.
@@ -122,9 +122,9 @@ pub fn count(experiment: &ExperimentConfig, extent: &RunExtent) -> usize {
 pub fn steps(
     experiment: &ExperimentConfig,
     points: &[AxisValue],
-    extent: &RunExtent,
+    selection: &RunSelection,
 ) -> Vec<MeasurementStep> {
-    let is_included = |index: &usize| extent.includes(&experiment.servers[*index]);
+    let is_included = |index: &usize| selection.includes(&experiment.servers[*index]);
     let servers: Vec<usize> = (0..experiment.servers.len()).filter(is_included).collect();
     let step = |repeat: u32, server: usize, x: &AxisValue| MeasurementStep {
         repeat,
@@ -134,7 +134,7 @@ pub fn steps(
     let mut steps = Vec::new();
     match experiment.by {
         CountUnit::Clock => {
-            for repeat in 0..extent.repeats(experiment) {
+            for repeat in 0..selection.repeats(experiment) {
                 let mut order = servers.clone();
                 // Each repeat begins with another server, so that a drift of the machine affects all alike.
                 order.rotate_left(repeat as usize % servers.len().max(1));
@@ -143,16 +143,16 @@ pub fn steps(
                 }
             }
         }
-        // All points of a server are consecutive, so that its guest boots once, even if it is not needed for all
-        // points.
+        // All points of a server are consecutive, so that its guest boots only once, even if not all points have to be
+        // measured.
         CountUnit::Instructions => {
             for server in servers {
-                let also = match extent.quick {
+                let also = match selection.quick {
                     true => &[],
                     false => experiment.servers[server].also.as_slice(),
                 };
                 for x in points.iter().chain(also) {
-                    let repeats = 0..extent.repeats(experiment);
+                    let repeats = 0..selection.repeats(experiment);
                     steps.extend(repeats.map(|repeat| step(repeat, server, x)));
                 }
             }
@@ -166,9 +166,9 @@ pub fn steps(
 pub fn job(
     experiment: &ExperimentConfig,
     step: &MeasurementStep,
-    extent: &RunExtent,
+    selection: &RunSelection,
 ) -> MeasurementJob {
-    let scale = extent.duration_scale(experiment);
+    let scale = selection.duration_scale(experiment);
     let load = &experiment.load;
     let server = &experiment.servers[step.server];
     let mut job = MeasurementJob {
@@ -195,17 +195,17 @@ pub fn job(
         seed: 1 + u64::from(step.repeat),
     };
     let mut load = load.clone();
-    // A search has no fixed rate: its start rate decides the parts of the job that depend on a rate.
+    // A search has no fixed rate, so its first rate decides the parts of the job that depend on a rate.
     let start = experiment.search.as_ref().map(|search| search.start);
     load.rate = load.rate.or(start);
     set_parameter(&mut job, &mut load, &experiment.sweep.parameter, &step.x);
-    // Before the share of a rate is set: a server is warm for all rates of the same mix.
+    // Copied before the dynamic share is set: a server is warm for all rates of the same mix.
     job.warm_settings.clone_from(&job.settings);
     set_pace(experiment, &mut job, &load);
     job
 }
 
-/// Whether a figure shows a phase of the database. Only then are phases requested, since that is load too.
+/// Whether a figure shows a phase of the database. Only then are phases requested, since these requests are load too.
 fn has_phases(experiment: &ExperimentConfig) -> bool {
     let mut measures = experiment
         .figures
@@ -237,8 +237,8 @@ fn set_parameter(
     }
 }
 
-/// Sets a job's pace, and its dynamic share when static requests are offered too. In a guest, high rates are measured
-/// for a shorter time.
+/// Sets a job's pace, and its dynamic share if static requests are offered too. In a guest, high rates are measured for
+/// a shorter time.
 fn set_pace(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &LoadSettings) {
     let dynamic = load.rate.unwrap_or(0.0);
     let total = dynamic + load.static_rate.unwrap_or(0.0);
@@ -261,18 +261,18 @@ fn set_pace(experiment: &ExperimentConfig, job: &mut MeasurementJob, load: &Load
     }
 }
 
-/// The job of a step at another rate, for a search.
+/// The job of a step at another rate, for a capacity search.
 #[must_use]
 pub fn at_rate(
     experiment: &ExperimentConfig,
     step: &MeasurementStep,
-    extent: &RunExtent,
+    selection: &RunSelection,
     rate: f64,
 ) -> MeasurementJob {
     let mut load = experiment.load.clone();
-    let mut job = job(experiment, step, extent);
+    let mut job = job(experiment, step, selection);
     if experiment.sweep.parameter == AxisParameter::StaticRate {
-        // The swept static rate is kept, since only the dynamic rate is searched for.
+        // Only the dynamic rate is searched for, so the static rate remains that of the point.
         load.static_rate = step.x.number();
     }
     load.rate = Some(rate);
@@ -282,7 +282,10 @@ pub fn at_rate(
 
 /// The job that measures the reference's capacity: a closed loop of 64 connections.
 #[must_use]
-pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Option<MeasurementJob> {
+pub fn reference_job(
+    experiment: &ExperimentConfig,
+    selection: &RunSelection,
+) -> Option<MeasurementJob> {
     let reference = experiment.sweep.reference.as_ref()?;
     let server = experiment
         .servers
@@ -293,17 +296,17 @@ pub fn reference_job(experiment: &ExperimentConfig, extent: &RunExtent) -> Optio
         x: AxisValue::Number(0.0),
         server,
     };
-    let mut job = job(experiment, &step, extent);
+    let mut job = job(experiment, &step, selection);
     job.pace = RequestPace::Closed;
     job.connections = 64;
     Some(job)
 }
 
-/// Rough duration of a step in seconds, for the time left before any measurement.
+/// Rough duration of a step in seconds, to estimate the remaining time before any step was measured.
 #[must_use]
-pub fn expected_s(experiment: &ExperimentConfig, extent: &RunExtent) -> f64 {
+pub fn expected_s(experiment: &ExperimentConfig, selection: &RunSelection) -> f64 {
     let load = &experiment.load;
-    let repeat_s = (load.warmup_s + load.duration_s) * extent.duration_scale(experiment);
+    let repeat_s = (load.warmup_s + load.duration_s) * selection.duration_scale(experiment);
     let probes = if experiment.search.is_some() {
         11.0
     } else {

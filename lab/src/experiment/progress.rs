@@ -1,4 +1,5 @@
-//! Progress of experiments: a line for each measurement, and on a terminal a line that is overwritten within it.
+//! Progress of experiments: a line for each measurement, and on a terminal a status line during the measurement, which
+//! is overwritten.
 
 use std::io::{IsTerminal, Write};
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,7 +8,7 @@ use std::time::Instant;
 use super::units::{number, span};
 use crate::load::LoadSnapshot;
 
-/// The output of progress.
+/// A destination of progress lines.
 pub trait ProgressSink {
     /// Prints a permanent line.
     fn line(&mut self, text: &str);
@@ -15,7 +16,7 @@ pub trait ProgressSink {
     fn passing(&mut self, text: &str);
 }
 
-/// Standard error.
+/// Prints on standard error.
 #[derive(Debug)]
 pub struct StderrProgress {
     terminal: bool,
@@ -47,7 +48,8 @@ impl ProgressSink for StderrProgress {
     }
 }
 
-/// Standard error for one of several concurrent experiments: complete lines, with its name.
+/// Prints on standard error for one of several concurrent experiments: only complete lines, each with the experiment's
+/// name.
 #[derive(Debug)]
 pub struct NamedProgress {
     name: String,
@@ -71,7 +73,7 @@ impl ProgressSink for NamedProgress {
     fn passing(&mut self, _text: &str) {}
 }
 
-/// The progress of a run, shared by all threads.
+/// Counts the measurements of a run, for all its threads.
 #[derive(Debug)]
 pub struct ProgressCounter {
     total: AtomicUsize,
@@ -79,12 +81,12 @@ pub struct ProgressCounter {
     missing: AtomicUsize,
     measured: AtomicUsize,
     start: Instant,
-    /// Assumed seconds of a measurement, before the first is known.
+    /// Assumed seconds for a measurement, until the first one is complete.
     expected_s: f64,
 }
 
 impl ProgressCounter {
-    /// Creates the progress of `total` measurements, of which `missing` are to be made; each takes about `expected_s`.
+    /// Counts `total` measurements, of which `missing` must be made; each takes about `expected_s`.
     #[must_use]
     pub fn new(total: usize, missing: usize, expected_s: f64) -> Self {
         Self {
@@ -108,13 +110,13 @@ impl ProgressCounter {
         self.started.fetch_add(1, Relaxed);
     }
 
-    /// The position of the next measurement, which starts now.
+    /// Starts the next measurement and returns its position.
     #[must_use]
     pub fn next(&self) -> RunPosition {
         let number = self.started.fetch_add(1, Relaxed) + 1;
         let missing = self.missing.fetch_sub(1, Relaxed).saturating_sub(1);
         let measurement_s = match self.measured.load(Relaxed) {
-            // Before the first measurement only the estimate is known.
+            // Until the first measurement is complete, only the estimate is available.
             0 => self.expected_s,
             measured => self.start.elapsed().as_secs_f64() / measured as f64,
         };
@@ -134,7 +136,7 @@ impl ProgressCounter {
 /// The position of a measurement in a run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RunPosition {
-    /// Its number among the stored and measured ones.
+    /// Its number among all measurements, stored ones included.
     pub number: usize,
     /// Number of all measurements.
     pub total: usize,
@@ -142,7 +144,7 @@ pub struct RunPosition {
     pub remaining_s: f64,
 }
 
-/// The beginning of a line.
+/// The beginning of a progress line.
 #[must_use]
 pub fn prefix(position: RunPosition, server: &str, x: &str, repeat: u32) -> String {
     let width = position.total.to_string().len();
@@ -155,7 +157,7 @@ pub fn prefix(position: RunPosition, server: &str, x: &str, repeat: u32) -> Stri
     )
 }
 
-/// The figures within a measurement.
+/// The current figures during a measurement, as text.
 #[must_use]
 pub fn snapshot(snapshot: &LoadSnapshot) -> String {
     if snapshot.warming {

@@ -1,4 +1,4 @@
-//! The bench that measures time: connects experiments with the load generator, the peers and the workloads.
+//! The bench that measures by the clock: connects experiments with the load generator, the peers and the workloads.
 
 use std::path::PathBuf;
 use std::sync::atomic::AtomicBool;
@@ -17,7 +17,7 @@ use crate::workload::named;
 pub struct ClockBench {
     sites: LabSites,
     place: PeerPlace,
-    /// Started on first use, and running until the bench is dropped.
+    /// Started on first use; runs until the bench is dropped.
     database: Option<RunningPeer>,
 }
 
@@ -43,7 +43,7 @@ impl ClockBench {
                 .to_string();
             let settings = [("schema".to_owned(), schema)].into();
             let options = PeerOptions {
-                // Required field: the database serves no folder.
+                // The field is required, although the database serves no folder.
                 root: self.sites.programs(),
                 workers: 1,
                 settings,
@@ -52,14 +52,14 @@ impl ClockBench {
             self.database = Some(peers::start("mariadb", &options)?);
         }
         let running = self.database.as_ref().expect("just started");
-        // TCP, as in the paper; but a peer in its own namespace reaches only the socket.
+        // TCP, as in the paper, except that a peer in its own network namespace reaches only the Unix socket.
         Ok(match (self.place, &running.socket) {
             (PeerPlace::Namespace, Some(socket)) => socket.display().to_string(),
             _ => running.address.to_string(),
         })
     }
 
-    /// The options of a peer; those with programs get the paths of programs and data.
+    /// The options of a peer. If it runs programs, they include the paths of programs and data.
     fn options(&mut self, job: &MeasurementJob) -> Result<PeerOptions, PeerFailure> {
         let folder = self.sites.folder(&job.workload, &job.files_settings);
         let mut settings = job.server.settings.clone();
@@ -142,11 +142,11 @@ impl PeerServer for ClockPeer {
         if forms::has_forms(job) {
             forms::begin(address, job)?;
         }
-        // After the reset of the forms: that work does not belong to the run.
+        // Read after the log of forms was reset, since that work does not belong to the run.
         let (cpu_before_s, began) = (self.running.cpu_s(), Instant::now());
         let outcome = load::run(&load, progress, stop);
         let (cpu_after_s, took) = (self.running.cpu_s(), began.elapsed());
-        // Ended before the log is checked, so that no requests of it are in progress.
+        // The probe ends before the log is checked, so that none of its requests are in progress.
         let phases = probe.map(StatusProbe::end).unwrap_or_default();
         let outcome = outcome.map_err(|error| error.to_string())?;
         if forms::has_forms(job) {
@@ -157,7 +157,7 @@ impl PeerServer for ClockPeer {
             extras: phases,
             ..MeasurementResult::default()
         };
-        // Processes that have ended leave the sum, so it may be smaller than before.
+        // The sum excludes processes that have ended, so it may be smaller than before.
         let share = (cpu_after_s - cpu_before_s) / took.as_secs_f64();
         measured
             .extras

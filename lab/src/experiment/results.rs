@@ -19,7 +19,7 @@ pub enum MeasurementRole {
     /// A point of the figure.
     #[default]
     Point,
-    /// The capacity that a sweep is relative to.
+    /// The capacity of the reference server, for a sweep relative to it.
     Reference,
 }
 
@@ -27,13 +27,13 @@ pub enum MeasurementRole {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum MissingReason {
-    /// A level of Lowroad that does not exist yet.
+    /// A level of Lowroad that is not implemented yet.
     Absent,
     /// Not installed on this machine.
     NotInstalled,
     /// No such peer.
     Unknown,
-    /// It did not start, or could not be measured.
+    /// The server did not start, or could not be measured.
     Broken,
 }
 
@@ -57,7 +57,7 @@ pub enum PointResult {
 pub struct ResultRecord {
     /// The experiment's name.
     pub experiment: String,
-    /// The conditions of the measurement; see `ExperimentConfig::fingerprint`.
+    /// Identifies the conditions of the measurement; see `ExperimentConfig::fingerprint`.
     pub fingerprint: String,
     /// The purpose.
     #[serde(default)]
@@ -80,7 +80,7 @@ pub struct ResultRecord {
     pub unix_s: u64,
     /// The machine.
     pub machine: MachineInfo,
-    /// The figures were computed, not measured: a rehearsal.
+    /// Whether the figures were computed, not measured: a rehearsal.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub pretended: bool,
 }
@@ -123,25 +123,25 @@ impl From<PeerFailure> for PointResult {
     }
 }
 
-/// The content of a file.
+/// The content of a results file.
 #[derive(Debug, Default)]
 pub struct StoredResults {
     /// The newest record of each key, in order of key.
     pub records: BTreeMap<ResultKey, ResultRecord>,
     /// Length up to the end of the last complete line.
     pub complete_len: u64,
-    /// Irregularities, for the user.
+    /// Anomalies, such as an incomplete line, as text for the user.
     pub notes: Vec<String>,
 }
 
-/// The path of an experiment's file.
+/// The path of an experiment's results file.
 #[must_use]
 pub fn path(folder: &Path, experiment: &str) -> PathBuf {
     folder.join(format!("{experiment}.jsonl"))
 }
 
-/// Reads a file of results; a missing file is empty. An incomplete last line was being written when the lab was
-/// stopped: it is skipped, with a note.
+/// Reads a results file; a missing file counts as empty. If the lab was stopped while it wrote a line, that last line
+/// is incomplete: it is skipped, with a note.
 ///
 /// # Errors
 /// The file can't be read, or a complete line is not a record.
@@ -189,7 +189,7 @@ pub struct ResultWriter {
 }
 
 impl ResultWriter {
-    /// Opens a file after its `complete_len` bytes; the rest is cut off.
+    /// Opens a file, truncated to its first `complete_len` bytes.
     ///
     /// # Errors
     /// The file can't be written.
@@ -211,7 +211,7 @@ impl ResultWriter {
             .truncate(false)
             .write(true)
             .open(path)?;
-        // Two runs of an experiment would overwrite each other's lines.
+        // The lock prevents a second run of the experiment from overwriting lines.
         let lock = rustix::fs::FlockOperation::NonBlockingLockExclusive;
         rustix::fs::flock(&file, lock)
             .map_err(|_| io::Error::other("another run is writing there"))?;
@@ -235,7 +235,7 @@ impl ResultWriter {
         let appended = self.file.write_all(&line);
         match appended {
             Ok(()) => self.complete_len += line.len() as u64,
-            // A partial line may have been written: the next record must not follow it.
+            // A part of the line may have been written; the next record must not follow it.
             Err(_) => drop(self.truncate()),
         }
         appended.map_err(|error| format!("{}: {error}", self.path.display()))
@@ -247,7 +247,7 @@ impl ResultWriter {
     }
 }
 
-/// Renames an old file, so that an experiment starts anew.
+/// Renames a results file, so that the experiment starts anew.
 ///
 /// # Errors
 /// When it can't be renamed.

@@ -1,5 +1,5 @@
-//! Runs an experiment: measures the points that its results lack, in the plan's order, and appends them. Servers and
-//! sockets are behind the bench.
+//! Runs an experiment: measures the points that are missing in its results, in the order of the plan, and appends them.
+//! The bench provides servers and sockets.
 
 use std::path::Path;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -7,20 +7,20 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::bench::{MeasurementJob, MeasurementResult, TestBench};
 use super::counting::CountUnit;
 use super::kept::{PointAttempt, ResultStore};
-use super::plan::{self, MeasurementStep, RunExtent};
+use super::plan::{self, MeasurementStep, RunSelection};
 use super::progress::{self, ProgressCounter, ProgressSink, RunPosition};
 use super::results::{self, MeasurementRole, MissingReason, PointResult};
 use super::schema::{AxisValue, ExperimentConfig};
 use super::{capacity, units};
 use crate::load::RequestPace;
 
-/// The end of a run.
+/// The outcome of a run.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum RunEnd {
+pub enum RunOutcome {
     /// All available points are measured.
-    Whole {
+    Complete {
         /// Number of failed measurements of available servers; the next run repeats them.
-        broken: usize,
+        failed: usize,
     },
     /// The run was stopped.
     Stopped,
@@ -30,9 +30,9 @@ pub enum RunEnd {
 pub struct RunSetting<'a> {
     /// The folder of results.
     pub results: &'a Path,
-    /// The wanted part of the experiment.
-    pub extent: &'a RunExtent,
-    /// Discard earlier results.
+    /// The part of the experiment to run.
+    pub selection: &'a RunSelection,
+    /// Whether earlier results are set aside, so that the experiment starts anew.
     pub fresh: bool,
     /// Ends the run after the current measurement.
     pub stop: &'a AtomicBool,
@@ -47,11 +47,11 @@ pub fn run(
     setting: &RunSetting<'_>,
     bench: &mut dyn TestBench,
     progress: &mut dyn ProgressSink,
-) -> Result<RunEnd, String> {
+) -> Result<RunOutcome, String> {
     let store = ResultStore::open(experiment, setting, bench.is_simulated(), progress)?;
-    let expected_s = plan::expected_s(experiment, setting.extent);
-    let total = plan::count(experiment, setting.extent);
-    let counter = ProgressCounter::new(total, store.missing(setting.extent), expected_s);
+    let expected_s = plan::expected_s(experiment, setting.selection);
+    let total = plan::count(experiment, setting.selection);
+    let counter = ProgressCounter::new(total, store.missing(setting.selection), expected_s);
     measure(setting, &store, &counter, bench, progress)
 }
 
@@ -65,7 +65,7 @@ pub fn measure(
     counter: &ProgressCounter,
     bench: &mut dyn TestBench,
     progress: &mut dyn ProgressSink,
-) -> Result<RunEnd, String> {
+) -> Result<RunOutcome, String> {
     let experiment = store.experiment();
     let mut report_preparation = |share: f64| {
         let percent = share * 100.0;
@@ -76,7 +76,7 @@ pub fn measure(
     };
     bench.prepare(experiment, &mut report_preparation, setting.stop)?;
     if setting.stop.load(Ordering::Relaxed) {
-        return Ok(RunEnd::Stopped);
+        return Ok(RunOutcome::Stopped);
     }
     let mut run = ExperimentRun {
         experiment,
@@ -99,27 +99,27 @@ struct ExperimentRun<'a> {
 }
 
 impl ExperimentRun<'_> {
-    fn run_all(&mut self) -> Result<RunEnd, String> {
+    fn run_all(&mut self) -> Result<RunOutcome, String> {
         let capacity_per_s = match self.reference()? {
             ReferencePoint::NotNeeded => None,
             ReferencePoint::Found(capacity_per_s) => Some(capacity_per_s),
-            ReferencePoint::Stopped => return Ok(RunEnd::Stopped),
+            ReferencePoint::Stopped => return Ok(RunOutcome::Stopped),
         };
-        let points = plan::points(self.experiment, capacity_per_s, self.setting.extent);
-        let steps = plan::steps(self.experiment, &points, self.setting.extent);
+        let points = plan::points(self.experiment, capacity_per_s, self.setting.selection);
+        let steps = plan::steps(self.experiment, &points, self.setting.selection);
         let mut broken = 0;
         for step in steps {
             let mut next = Some(step);
-            // A point's extra repeats follow at once, while its guest still runs.
+            // The additional repeats of a point follow immediately, while its guest still runs.
             while let Some(step) = next {
                 if !self.step(&step)? {
-                    return Ok(RunEnd::Stopped);
+                    return Ok(RunOutcome::Stopped);
                 }
                 broken += usize::from(!self.store.is_done(&step));
                 next = self.another(&step);
             }
         }
-        Ok(RunEnd::Whole { broken })
+        Ok(RunOutcome::Complete { failed: broken })
     }
 
     /// Measures a point unless its result exists; returns whether the run continues.
@@ -132,7 +132,7 @@ impl ExperimentRun<'_> {
             return Ok(true);
         }
         let position = self.counter.next();
-        let job = plan::job(self.experiment, step, self.setting.extent);
+        let job = plan::job(self.experiment, step, self.setting.selection);
         let mut attempt = self.attempt(&job, Some(step), position);
         for _ in 0..STARVED_TRIES {
             if !is_starved(&job, &attempt.result) {
@@ -157,24 +157,24 @@ impl ExperimentRun<'_> {
         Ok(true)
     }
 
-    /// One more repeat after the planned ones if the counts of a point disagree. Not for searches: their results are
-    /// accurate only to a few per cent.
+    /// One more repeat after the planned ones, if the repeats of a point disagree. Not for capacity searches, whose
+    /// results are accurate only to a few per cent.
     fn another(&self, step: &MeasurementStep) -> Option<MeasurementStep> {
         let experiment = self.experiment;
-        let is_last = step.repeat + 1 >= self.setting.extent.repeats(experiment);
+        let is_last = step.repeat + 1 >= self.setting.selection.repeats(experiment);
         let counts = experiment.by == CountUnit::Instructions && experiment.search.is_none();
         let another = (is_last && counts).then(|| self.store.next_repeat(step))??;
         self.counter.add_expected(!self.store.is_done(&another));
         Some(another)
     }
 
-    /// The capacity that the sweep is relative to, stored or measured now.
+    /// The capacity that the sweep is relative to: the stored one, or measured now.
     fn reference(&mut self) -> Result<ReferencePoint, String> {
         let experiment = self.experiment;
         if experiment.sweep.relative_to_capacity.is_empty() {
             return Ok(ReferencePoint::NotNeeded);
         }
-        let job = plan::reference_job(experiment, self.setting.extent)
+        let job = plan::reference_job(experiment, self.setting.selection)
             .expect("the file was checked: it has a reference");
         let index = experiment
             .servers
@@ -215,7 +215,7 @@ impl ExperimentRun<'_> {
         Ok(ReferencePoint::Found(rate))
     }
 
-    /// Starts a server, measures, and ends it.
+    /// Starts a server, measures, and stops the server.
     fn attempt(
         &mut self,
         job: &MeasurementJob,
@@ -246,9 +246,9 @@ impl ExperimentRun<'_> {
         };
         let result = match (&self.experiment.search, step) {
             (Some(search), Some(step)) => {
-                let (experiment, extent) = (self.experiment, self.setting.extent);
+                let (experiment, extent) = (self.experiment, self.setting.selection);
                 let mut probe = |rate| measure(&plan::at_rate(experiment, step, extent, rate));
-                // A machine drifts, so a capacity found before is no hint; a guest does not.
+                // By the clock, the machine's speed drifts, so an earlier capacity is no hint; in a guest it is.
                 let capacity_hint = match experiment.by {
                     CountUnit::Clock => None,
                     CountUnit::Instructions => self.store.first_capacity(step),
@@ -291,11 +291,11 @@ enum ReferencePoint {
     Stopped,
 }
 
-/// How often a point is measured again because other programs used the processors.
+/// How often a point is measured again if other programs used the processors.
 const STARVED_TRIES: u32 = 3;
 
-/// Whether load generator and server hardly ran: a closed loop waits for nothing but the processors. Clients on slow
-/// lines, and servers that wait for a database, may be idle for other reasons.
+/// Whether load generator and server got hardly any CPU time. In a closed loop only other programs can cause that,
+/// except that clients on slow lines, and servers that wait for a database, may be idle too.
 fn is_starved(job: &MeasurementJob, result: &PointResult) -> bool {
     const LEAST_CPUS: f64 = 0.2;
     let PointResult::Measured(measured) = result else {
@@ -313,7 +313,7 @@ fn is_starved(job: &MeasurementJob, result: &PointResult) -> bool {
         && outcome.cpu_share + server < LEAST_CPUS
 }
 
-/// Whether a measurement was interrupted: it is incomplete and is not stored.
+/// Whether a measurement was interrupted: it is incomplete and not stored.
 fn is_cut(result: &PointResult) -> bool {
     matches!(result, PointResult::Measured(measured) if measured.outcome.interrupted)
 }
@@ -352,7 +352,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_hardly_ran_was_starved() {
+    fn low_cpu_share_in_a_closed_loop_is_starvation() {
         let experiment = ExperimentConfig::parse(
             "one",
             "title = 't'\npaper = '000'\nfigure = 'f'\nquestion = 'q'\nworkload = { name = 'webstone' }\n\
@@ -366,7 +366,7 @@ mod tests {
             x: AxisValue::Text("a".into()),
             server: 0,
         };
-        let mut job = plan::job(&experiment, &step, &RunExtent::default());
+        let mut job = plan::job(&experiment, &step, &RunSelection::default());
         let found = |own: f64, server: f64| {
             let mut measured = MeasurementResult::default();
             measured.outcome.cpu_share = own;

@@ -1,4 +1,4 @@
-//! The schema of an experiment file. Errors name file, line and key. Independent of the execution.
+//! The schema of an experiment file. Errors name file, line and key. Independent of how experiments are run.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -48,7 +48,7 @@ pub struct SweepConfig {
     /// Instead of `values`: rates as shares of the capacity of `reference`.
     #[serde(default)]
     pub relative_to_capacity: Vec<f64>,
-    /// The server with capacity 1, by its name in this file.
+    /// The server whose capacity is 1, by its name in this file.
     pub reference: Option<String>,
 }
 
@@ -113,9 +113,9 @@ pub struct ServerConfig {
     /// Deviations from the peer's tuned default.
     #[serde(default)]
     pub settings: BTreeMap<String, String>,
-    /// The server of the paper that it stands for.
+    /// The server in the paper that this one represents.
     pub stands_for: Option<String>,
-    /// Additional points of this server when instructions are counted: those at which the paper compares it.
+    /// Additional points of this server when instructions are counted: those at which the paper compares the server.
     #[serde(default)]
     pub also: Vec<AxisValue>,
 }
@@ -163,9 +163,9 @@ pub struct FigureConfig {
     /// The servers shown; empty for all.
     #[serde(default)]
     pub only: Vec<String>,
-    /// The server that the sentence is about.
+    /// The server that the sentence on the figure is about.
     pub subject: Option<String>,
-    /// The server that it is compared with.
+    /// The server that `subject` is compared with.
     pub against: Option<String>,
     /// Numbers in the paper's text.
     #[serde(default)]
@@ -198,7 +198,7 @@ pub struct PaperSeries {
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct PaperRatio {
-    /// Numerator and denominator in the paper's names.
+    /// Numerator and denominator, as the paper names them.
     pub what: String,
     /// The ratio.
     pub value: f64,
@@ -216,7 +216,7 @@ pub struct OurRatio {
     pub of: String,
     /// The server in the denominator.
     pub over: String,
-    /// The x; without it, each server's best point.
+    /// The point; without it, the best point of each server.
     pub at: Option<AxisValue>,
 }
 
@@ -227,7 +227,7 @@ pub struct ExperimentConfig {
     /// The file's stem; not in the file.
     #[serde(skip)]
     pub name: String,
-    /// The unit of measurement; not in the file.
+    /// How the experiment is measured; not in the file.
     #[serde(skip)]
     pub by: CountUnit,
     /// The title.
@@ -236,7 +236,7 @@ pub struct ExperimentConfig {
     pub paper: String,
     /// The figures and tables: `figures 2 and 3`.
     pub figure: String,
-    /// The question that it answers.
+    /// The question that the experiment answers.
     pub question: String,
     /// Deviations from the paper's set-up.
     pub differs: Option<String>,
@@ -327,8 +327,8 @@ impl ExperimentConfig {
         self.servers.iter().find(|server| server.name == name)
     }
 
-    /// Identifies the conditions of a server's measurements: results are comparable only if it is equal. Titles,
-    /// numbers of the paper, additional points and servers are not part of it.
+    /// Identifies the conditions of a server's measurements: results are comparable only if their fingerprints are
+    /// equal. Titles, numbers of the paper, additional points and other servers are not part of it.
     #[must_use]
     pub fn fingerprint(&self, server: &ServerConfig, scale: f64) -> String {
         let sweep = (&self.sweep.parameter, &self.sweep.reference);

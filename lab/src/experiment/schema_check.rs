@@ -1,9 +1,9 @@
-//! Checks of an experiment file that its types can't express: references and ranges. Each problem names its key and a
-//! remedy.
+//! Checks of an experiment file that its types can't express: references and ranges. The message for each problem names
+//! the key and a remedy.
 
 use super::schema::{AxisParameter, AxisValue, ExperimentConfig, FigureConfig, PaceKind};
 
-/// A problem, and a piece of text that occurs on its line.
+/// A problem, with a piece of text (`needle`) from the line that causes it.
 pub struct SchemaProblem {
     key: &'static str,
     needle: String,
@@ -19,7 +19,7 @@ impl SchemaProblem {
         })
     }
 
-    /// The message, with the most probable line in `source`.
+    /// The message, with the number of the first line in `source` that contains the needle.
     pub fn at_line_of(&self, source: &str) -> String {
         let has_needle = |line: &&str| line.contains(&self.needle);
         let starts = |line: &&str| line.trim_start().starts_with(self.key);
@@ -33,7 +33,7 @@ impl SchemaProblem {
     }
 }
 
-/// The first problem, if any.
+/// Returns the first problem, if any.
 pub fn problem(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
     numbers(experiment)
         .or_else(|| servers(experiment))
@@ -42,8 +42,8 @@ pub fn problem(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
         .or_else(|| figures(experiment))
 }
 
-/// Maximum number of requests of a figure, and of its warm-up. A guest runs for at most 100 s of its time: 10^6
-/// instructions each.
+/// Maximum number of requests of a figure, and of its warm-up. A guest runs for at most 100 s of its time, which allows
+/// 10^6 instructions for each.
 const COUNTED_MAX: u64 = 100_000;
 /// Range of an MTU in bytes: IPv4 needs 68 (RFC 791), and a tap device supports up to 65,521.
 const MTU: std::ops::RangeInclusive<f64> = 68.0..=65521.0;
@@ -130,7 +130,7 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
             if let Some(problem) = unknown(experiment, "reference", reference) {
                 return Some(problem);
             }
-            // A capacity is a rate.
+            // Relative values multiply a capacity, which is a rate.
             if sweep.parameter != AxisParameter::Rate {
                 return sweep_problem("relative_to_capacity", "is for parameter = \"rate\"");
             }
@@ -179,7 +179,7 @@ fn sweep(experiment: &ExperimentConfig) -> Option<SchemaProblem> {
         })?
 }
 
-/// The first location of a point that does not fit.
+/// The first point that the parameter does not allow, and where it is.
 fn unfit(
     experiment: &ExperimentConfig,
     fits: impl Fn(f64) -> bool,

@@ -1,5 +1,5 @@
-//! Counts experiments with several servers at a time: each has its own guest and processor. Jobs for the same guest,
-//! of several experiments, are consecutive. Independent of guests.
+//! Runs the counted experiments in parallel: each thread has its own guest and processor. Work that needs the same
+//! guest is grouped, even across experiments, so that the guest boots once. Independent of guests.
 
 use std::sync::Mutex;
 use std::sync::atomic::Ordering;
@@ -9,66 +9,67 @@ use rustix::thread::{CpuSet, sched_getaffinity};
 
 use super::bench::TestBench;
 use super::kept::ResultStore;
-use super::plan::{self, RunExtent};
+use super::plan::{self, RunSelection};
 use super::progress::{NamedProgress, ProgressCounter, ProgressSink};
-use super::runner::{self, RunEnd, RunSetting};
+use super::runner::{self, RunOutcome, RunSetting};
 use super::schema::ExperimentConfig;
 use crate::peers::system::{pin, raise_descriptors};
 
-/// An experiment with its results.
-struct OpenExperiment<'e> {
+/// An experiment being measured, with its result store.
+struct RunningExperiment<'e> {
     experiment: &'e ExperimentConfig,
     store: ResultStore<'e>,
-    ends: Mutex<Vec<Result<RunEnd, String>>>,
+    outcomes: Mutex<Vec<Result<RunOutcome, String>>>,
 }
 
 /// A unit of work for one thread.
 struct WorkUnit<'e> {
-    open: &'e OpenExperiment<'e>,
-    extent: RunExtent,
+    running: &'e RunningExperiment<'e>,
+    selection: RunSelection,
     is_first: bool,
 }
 
-/// Runs experiments with `jobs` simultaneous measurements; `bench` creates a bench for each thread. Returns the end of
-/// each experiment, in order.
+/// Runs experiments with up to `threads_max` measurements in parallel; `bench` creates a bench for each thread. Returns
+/// the outcome of each experiment, in order.
 pub fn run(
     experiments: &[ExperimentConfig],
     setting: &RunSetting<'_>,
-    jobs: usize,
+    threads_max: usize,
     bench: &(dyn Fn() -> Box<dyn TestBench> + Sync),
-) -> Vec<Result<RunEnd, String>> {
-    // Raised once for all: each thread would count only its own connections.
+) -> Vec<Result<RunOutcome, String>> {
+    // The descriptor limit is raised here for all threads: each would raise it only for its own connections.
     raise_descriptors();
     let first = bench();
     // The first bench is only queried for properties; each thread measures with its own bench.
     let is_simulated = first.is_simulated();
-    let open = |experiment| {
+    let open_results = |experiment| {
         let store = ResultStore::open(
             experiment,
             setting,
             is_simulated,
             &mut NamedProgress::new(&experiment.name),
         );
-        store.map(|store| OpenExperiment {
+        store.map(|store| RunningExperiment {
             experiment,
             store,
-            ends: Mutex::default(),
+            outcomes: Mutex::default(),
         })
     };
-    let opened: Vec<Result<OpenExperiment<'_>, String>> = experiments.iter().map(open).collect();
+    let opened: Vec<Result<RunningExperiment<'_>, String>> =
+        experiments.iter().map(open_results).collect();
     let units: Vec<WorkUnit<'_>> = opened
         .iter()
         .flatten()
-        .flat_map(|open| split_into_units(open, setting.extent))
+        .flat_map(|open| split_into_units(open, setting.selection))
         .collect();
-    let count = |unit: &WorkUnit<'_>| plan::count(unit.open.experiment, &unit.extent);
-    let missing = |unit: &WorkUnit<'_>| unit.open.store.missing(&unit.extent);
+    let count = |unit: &WorkUnit<'_>| plan::count(unit.running.experiment, &unit.selection);
+    let missing = |unit: &WorkUnit<'_>| unit.running.store.missing(&unit.selection);
     let (total, missing) = (
         units.iter().map(count).sum(),
         units.iter().map(missing).sum(),
     );
     let counter = ProgressCounter::new(total, missing, EXPECTED_S);
-    let groups = grouped(&units, &|unit| unit.server_key(&*first));
+    let groups = grouped(&units, &|unit| unit.guest_key(&*first));
     let queue = Mutex::new(groups.iter());
     let next = || {
         queue
@@ -78,7 +79,7 @@ pub fn run(
     };
     thread::scope(|scope| {
         // More threads than groups would find no work.
-        for number in 0..jobs.min(groups.len()) {
+        for number in 0..threads_max.min(groups.len()) {
             let (next, counter) = (&next, &counter);
             scope.spawn(move || {
                 pin_thread(number);
@@ -96,29 +97,36 @@ pub fn run(
         }
     });
     let is_stopped = setting.stop.load(Ordering::Relaxed);
-    let end = |open: Result<OpenExperiment<'_>, String>| open.and_then(|open| open.end(is_stopped));
+    let end = |open: Result<RunningExperiment<'_>, String>| {
+        open.and_then(|open| open.combined_outcome(is_stopped))
+    };
     opened.into_iter().map(end).collect()
 }
 
 /// Assumed seconds of a measurement, before the first is known.
 const EXPECTED_S: f64 = 3.0;
 
-/// Splits an experiment by server, except where all points depend on the capacity of one server.
-fn split_into_units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec<WorkUnit<'e>> {
-    let unit = |extent: RunExtent, is_first| WorkUnit {
-        open,
-        extent,
+/// Splits an experiment into a unit for each server, or one unit if all points depend on the capacity of one server.
+fn split_into_units<'e>(
+    running: &'e RunningExperiment<'e>,
+    selection: &RunSelection,
+) -> Vec<WorkUnit<'e>> {
+    let unit = |selection: RunSelection, is_first| WorkUnit {
+        running,
+        selection,
         is_first,
     };
     // All points need the reference's capacity, which one thread measures first.
-    if !open.experiment.sweep.relative_to_capacity.is_empty() {
-        return vec![unit(extent.clone(), true)];
+    if !running.experiment.sweep.relative_to_capacity.is_empty() {
+        return vec![unit(selection.clone(), true)];
     }
-    let servers = open.experiment.servers.iter();
-    let servers = servers.filter(|server| extent.includes(server)).enumerate();
-    let only = |name: &String| RunExtent {
+    let servers = running.experiment.servers.iter();
+    let servers = servers
+        .filter(|server| selection.includes(server))
+        .enumerate();
+    let only = |name: &String| RunSelection {
         only: vec![name.clone()],
-        ..extent.clone()
+        ..selection.clone()
     };
     servers
         .map(|(index, server)| unit(only(&server.name), index == 0))
@@ -126,43 +134,43 @@ fn split_into_units<'e>(open: &'e OpenExperiment<'e>, extent: &RunExtent) -> Vec
 }
 
 /// Groups units with equal keys, in the order of the first of each group.
-fn grouped<'u, U>(units: &'u [U], guest_of: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
+fn grouped<'u, U>(units: &'u [U], key_of: &dyn Fn(&U) -> Option<String>) -> Vec<Vec<&'u U>> {
     let mut groups: Vec<(Option<String>, Vec<&U>)> = Vec::new();
     for unit in units {
-        let guest = guest_of(unit);
+        let key = key_of(unit);
         match groups
             .iter_mut()
-            .find(|(group_guest, _)| guest.is_some() && *group_guest == guest)
+            .find(|(group_key, _)| key.is_some() && *group_key == key)
         {
             Some((_, group)) => group.push(unit),
-            None => groups.push((guest, vec![unit])),
+            None => groups.push((key, vec![unit])),
         }
     }
     groups.into_iter().map(|(_, group)| group).collect()
 }
 
 impl WorkUnit<'_> {
-    /// The key of the guest that it needs first.
-    fn server_key(&self, bench: &dyn TestBench) -> Option<String> {
-        let experiment = self.open.experiment;
-        let points = plan::points(experiment, None, &self.extent);
-        let steps = plan::steps(experiment, &points, &self.extent);
-        let job = plan::job(experiment, steps.first()?, &self.extent);
-        bench.server_key(&job)
+    /// The key of the guest that the unit needs first.
+    fn guest_key(&self, bench: &dyn TestBench) -> Option<String> {
+        let experiment = self.running.experiment;
+        let points = plan::points(experiment, None, &self.selection);
+        let steps = plan::steps(experiment, &points, &self.selection);
+        let job = plan::job(experiment, steps.first()?, &self.selection);
+        bench.guest_key(&job)
     }
 
     fn run(&self, setting: &RunSetting<'_>, counter: &ProgressCounter, bench: &mut dyn TestBench) {
-        let OpenExperiment {
+        let RunningExperiment {
             experiment,
             store,
-            ends,
-        } = self.open;
+            outcomes: ends,
+        } = self.running;
         let mut progress = NamedProgress::new(&experiment.name);
         if self.is_first {
             progress.line(&experiment.title);
         }
         let setting = RunSetting {
-            extent: &self.extent,
+            selection: &self.selection,
             ..*setting
         };
         let end = runner::measure(&setting, store, counter, bench, &mut progress);
@@ -172,29 +180,29 @@ impl WorkUnit<'_> {
     }
 }
 
-impl OpenExperiment<'_> {
-    /// The end of the experiment, combined from its units.
-    fn end(self, is_stopped: bool) -> Result<RunEnd, String> {
+impl RunningExperiment<'_> {
+    /// Combines the outcomes of the units into that of the experiment.
+    fn combined_outcome(self, is_stopped: bool) -> Result<RunOutcome, String> {
         let ends = self
-            .ends
+            .outcomes
             .into_inner()
             .expect("no thread panicked with this lock");
         let mut total = 0;
         for end in ends {
             match end? {
-                RunEnd::Whole { broken } => total += broken,
-                RunEnd::Stopped => return Ok(RunEnd::Stopped),
+                RunOutcome::Complete { failed: broken } => total += broken,
+                RunOutcome::Stopped => return Ok(RunOutcome::Stopped),
             }
         }
         match is_stopped {
-            true => Ok(RunEnd::Stopped),
-            false => Ok(RunEnd::Whole { broken: total }),
+            true => Ok(RunOutcome::Stopped),
+            false => Ok(RunOutcome::Complete { failed: total }),
         }
     }
 }
 
-/// Pins this thread and its children to one processor: a stepped guest and its client take turns, and waking another
-/// processor takes longer than a turn.
+/// Pins this thread and its child processes to one processor. A guest and its clients run alternately, in short steps
+/// of virtual time, and waking another processor takes longer than a step.
 fn pin_thread(number: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
@@ -202,7 +210,7 @@ fn pin_thread(number: usize) {
     let cpus: Vec<usize> = (0..CpuSet::MAX_CPU)
         .filter(|cpu| allowed.is_set(*cpu))
         .collect();
-    // Failure is harmless: the results are equal, only later.
+    // Failure is harmless: the results are the same and take longer.
     let _ = pin(&[cpus[number % cpus.len()]]);
 }
 
@@ -211,7 +219,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_has_one_place_comes_together() {
+    fn units_with_equal_keys_are_grouped() {
         let units = ["a1", "b1", "-1", "a2", "-2", "b2"];
         let place = |unit: &&str| Some(unit[..1].to_owned()).filter(|at| at != "-");
         let groups = grouped(&units, &place);

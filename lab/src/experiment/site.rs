@@ -12,7 +12,7 @@ use crate::icount::disk;
 use crate::peers::{PeerFailure, fronts};
 use crate::workload::files;
 
-/// Settings of workloads that do not affect their files.
+/// Settings of workloads that affect only the traffic, not the files.
 const TRAFFIC_ONLY: &[&str] = &[
     "dynamic", "mix", "size", "set", "style", "calls", "protocol",
 ];
@@ -33,7 +33,7 @@ const PROGRAMS: &[(&str, &str)] = &[
 #[derive(Clone, Debug)]
 pub struct LabSites {
     data: PathBuf,
-    /// Held while files are created: concurrent experiments may need the same.
+    /// Held while files are created: concurrent experiments may need the same ones.
     build_lock: Arc<Mutex<()>>,
 }
 
@@ -76,7 +76,7 @@ impl LabSites {
         self.data.join("php")
     }
 
-    /// The folder of the dynamic set in C, built.
+    /// The folder of the dynamic set in C, compiled.
     ///
     /// # Errors
     /// A compiler or a library is missing.

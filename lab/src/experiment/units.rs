@@ -37,7 +37,7 @@ pub struct ScaledUnit {
 }
 
 impl FigureUnit {
-    /// The prefix that suits values up to `largest`.
+    /// The unit with the prefix that suits values up to `largest`.
     #[must_use]
     pub fn scaled(self, largest: f64) -> ScaledUnit {
         let pick = |steps: &[(f64, &'static str)]| {
@@ -96,7 +96,7 @@ impl FigureUnit {
     }
 }
 
-/// Formats a number with three significant digits, or all digits before the point, in groups of three.
+/// Formats a number with three significant digits, or with all digits before the decimal point, in groups of three.
 #[must_use]
 pub fn number(value: f64) -> String {
     if !value.is_finite() {
@@ -171,7 +171,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_have_three_significant_digits() {
         for (value, text) in [
             (0.0, "0"),
             (1.307, "1.31"),
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn units() {
+    fn values_are_shown_with_prefix_and_unit() {
         assert_eq!(FigureUnit::BitsPerS.show(1.2e9), "1.2 Gbit/s");
         assert_eq!(FigureUnit::Microseconds.show(1_812_000.0), "1.81 s");
         assert_eq!(FigureUnit::Microseconds.show(0.0), "0 µs");

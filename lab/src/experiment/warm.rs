@@ -1,5 +1,5 @@
-//! Warms up a server before a figure: caches fill, and an adaptive level finishes learning. A guest that serves
-//! several points is warmed up once for each. Independent of guests.
+//! Warms up a server before a figure: caches fill, and an adaptive level finishes learning. If a guest serves several
+//! points, the server is warmed up once for each kind of traffic. Independent of guests.
 
 use std::collections::BTreeMap;
 
@@ -8,13 +8,13 @@ use super::bench::MeasurementJob;
 use crate::icount::CompletedRun;
 use crate::load::LoadResult;
 
-/// Executes at least this many requests, until the guest is idle.
+/// Sends at least this many requests and waits until the guest is idle.
 pub type WarmUpRun<'r> = dyn FnMut(u64) -> Result<CompletedRun<LoadResult>, String> + 'r;
 
 /// The warm-up traffic of a server so far.
 #[derive(Debug, Default)]
 pub struct WarmUpTraffic {
-    /// Rough cost of a request, by the workload's settings apart from those that depend on a rate.
+    /// Rough cost of a request, for each combination of the workload's settings that do not depend on a rate.
     costs: Vec<(BTreeMap<String, String>, f64)>,
     /// Maximum number of simultaneous connections so far.
     connections: u32,
@@ -26,17 +26,17 @@ impl WarmUpTraffic {
     /// # Errors
     /// Those of `run`.
     pub fn warm(&mut self, job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
-        // Of a set larger than memory, only the most recent traffic is cached.
+        // If the set is larger than memory, only the files of the latest traffic are cached.
         let known_index = self
             .costs
             .iter()
             .position(|(settings, _)| *settings == job.warm_settings);
         let known_index = known_index.filter(|_| job.memory_mib.is_none());
         let instructions_per_request = match known_index {
-            // The same traffic with no more clients: the server is warm.
+            // The same traffic from no more clients than before: the server is warm.
             Some(index) if job.connections <= self.connections => self.costs[index].1,
             Some(index) => {
-                // More clients than before: new processes or connections do their one-time work in this run.
+                // More clients than before: this run includes the one-time work of new processes or connections.
                 let total_before = run(AmountInput::for_job(job).trial())?.total;
                 let stored_cost = &mut self.costs[index].1;
                 *stored_cost = settle(job, total_before, *stored_cost, run)?;
@@ -56,22 +56,22 @@ impl WarmUpTraffic {
 
 fn warm_up(job: &MeasurementJob, run: &mut WarmUpRun<'_>) -> Result<f64, String> {
     let amount = AmountInput::for_job(job);
-    // Two short runs, of which only the second is used: the first includes one-time work.
+    // Two short runs; only the second gives the cost, since the first includes one-time work.
     let total_before = first(amount.trial(), run)?.total;
     let done = run(amount.trial())?;
     let roughly = (done.total - total_before) as f64 / done.requests as f64;
     settle(job, done.total, roughly, run)
 }
 
-/// Warms up until the cost of an adaptive server is stable, and once for other servers. `total_before` is the instruction
-/// count and `roughly` the cost of a request so far; returns the cost afterwards.
+/// Warms up until the cost of an adaptive server is stable; other servers are warmed up once. `total_before` is the
+/// current instruction count, `roughly` an estimate of the cost of a request. Returns the cost after the warm-up.
 fn settle(
     job: &MeasurementJob,
     mut total_before: u64,
     roughly: f64,
     run: &mut WarmUpRun<'_>,
 ) -> Result<f64, String> {
-    /// Upper bound; a server that still adapts then is detected by the repeats.
+    /// Upper bound. If a server still adapts after it, the repeats of the figure reveal that.
     const ROUNDS_MAX: u32 = 13;
     let amount = AmountInput::for_job(job);
     let requests = amount.warmup(roughly);
@@ -82,7 +82,7 @@ fn settle(
         Ok::<f64, String>(cost)
     };
     let mut current = cost(requests)?;
-    // A disk-bound server never settles: its cost differs each time.
+    // The cost of a disk-bound server is never stable: it differs in each run.
     if is_learning(&job.server.peer) && job.memory_mib.is_none() {
         for _ in 1..ROUNDS_MAX {
             let last = current;
@@ -92,7 +92,7 @@ fn settle(
             }
         }
     }
-    // The cost may have dropped a lot, and the warm-up then needs far more requests.
+    // If the cost has dropped a lot, far more requests are needed as warm-up.
     let request_count = amount.warmup(current);
     if request_count > 2 * requests {
         current = cost(request_count)?;
@@ -100,20 +100,21 @@ fn settle(
     Ok(current)
 }
 
-/// Whether a peer adapts: a level that learns popular responses, or modules that touch their memory step by step.
+/// Whether a peer adapts: it has a level that learns popular responses, or modules that touch their memory gradually.
 pub fn is_learning(peer: &str) -> bool {
     peer.ends_with("-softirq") || ["lowroad-accelerate", "lowroad-wasm"].contains(&peer)
 }
 
-/// Whether the cost is stable, so that a level has learned: it learns step by step, and learning has a cost.
+/// Whether the cost is stable, that is, learning is complete: a level learns gradually, and learning costs
+/// instructions.
 fn is_same(cost: f64, last: f64) -> bool {
     /// The difference between runs of a stable server.
     const SAME: f64 = 0.02;
     (cost - last).abs() < SAME * last
 }
 
-/// The first run, with retries. A server that listens may still be busy with loading programs into the kernel, which
-/// takes an emulated machine seconds.
+/// The first run, with retries: a server that already listens may still be loading programs into the kernel, which
+/// takes seconds in an emulated machine.
 fn first(requests: u64, run: &mut WarmUpRun<'_>) -> Result<CompletedRun<LoadResult>, String> {
     const TRIES_MORE: u32 = 2;
     let mut tried = run(requests);
@@ -129,7 +130,7 @@ fn first(requests: u64, run: &mut WarmUpRun<'_>) -> Result<CompletedRun<LoadResu
 #[cfg(test)]
 mod tests {
     use super::super::axis::AxisValue;
-    use super::super::plan::{self, MeasurementStep, RunExtent};
+    use super::super::plan::{self, MeasurementStep, RunSelection};
     use super::super::schema::ExperimentConfig;
     use super::*;
 
@@ -162,7 +163,7 @@ measure = "requests_per_s"
             x: AxisValue::Number(connections.into()),
             server: 0,
         };
-        plan::job(&experiment.expect("right"), &step, &RunExtent::default())
+        plan::job(&experiment.expect("right"), &step, &RunSelection::default())
     }
 
     /// A server without any traffic so far.
@@ -193,7 +194,7 @@ measure = "requests_per_s"
     }
 
     #[test]
-    fn most_servers_are_asked_once() {
+    fn non_adaptive_server_is_warmed_up_once() {
         let mut server = ColdServer::default();
         let first = server.up("nginx", 10, &[9e4, 5e4, 4e4]);
         assert_eq!(first, (vec![20, 20, 640], 4e4));
@@ -207,7 +208,7 @@ measure = "requests_per_s"
     }
 
     #[test]
-    fn who_learns_is_asked_until_it_costs_the_same() {
+    fn adaptive_server_is_warmed_up_until_cost_is_stable() {
         let mut server = ColdServer::default();
         let peer = "apache-softirq";
         let (asked, each) = server.up(peer, 10, &[9e4, 9e4, 9e4, 7e4, 5e4, 5.05e4]);
@@ -221,7 +222,7 @@ measure = "requests_per_s"
     }
 
     #[test]
-    fn a_cheap_server_that_began_dear_is_asked_for_all() {
+    fn large_drop_in_cost_repeats_the_warm_up() {
         let (asked, each) = ColdServer::default().up("nginx", 10, &[6e6, 6e6, 2e4, 1e4]);
         assert_eq!((asked, each), (vec![20, 20, 180, 640], 1e4));
     }

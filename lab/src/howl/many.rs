@@ -1,4 +1,4 @@
-//! Persistent connections: `epoll_wait`, `read`, `write` per request; the bound for keep-alive.
+//! Persistent connections with `epoll_wait`, `read` and `write` per request: the upper bound for keep-alive.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,13 +16,13 @@ use super::site::{HowlReply, HowlSite};
 /// Maximum number of events of one `epoll_wait`.
 const EVENTS: usize = 256;
 
-/// The listener's key among the events; connections use their descriptor's number.
+/// The listener's key in events; the key of a connection is its descriptor number.
 const LISTENER: u64 = u64::MAX;
 
 /// One connection.
 struct HowlConnection {
     socket: OwnedFd,
-    /// Replies that the socket has not accepted yet.
+    /// Replies that are not completely sent.
     replies: VecDeque<PendingReply>,
     close: bool,
 }
@@ -34,7 +34,7 @@ struct PendingReply {
     sent_len: usize,
 }
 
-/// The next step of a connection.
+/// The next operation on a connection.
 #[derive(PartialEq)]
 enum ConnectionStep {
     Read,
@@ -42,9 +42,9 @@ enum ConnectionStep {
     Close,
 }
 
-/// Accepts and serves connections for ever.
+/// Accepts and serves connections without end.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
-    // Non-blocking, since another worker may have accepted the connection of an event.
+    // Non-blocking, since another worker may already have accepted the connection that an event announced.
     rustix::io::ioctl_fionbio(listener, true)?;
     let poll = epoll::create(CreateFlags::CLOEXEC)?;
     epoll::add(
@@ -86,12 +86,12 @@ fn accept(
         let socket = match rustix::net::accept_with(listener, flags) {
             Ok(socket) => socket,
             Err(Errno::AGAIN) => return Ok(()),
-            // Established connections continue; the accept queue is checked again at the next event.
+            // Established connections continue; the accept queue is checked again at the listener's next event.
             Err(error) if is_shortage(error) => return Ok(()),
             Err(error) if is_transient(error) => continue,
             Err(error) => return Err(error.into()),
         };
-        // Descriptors are small and dense, so they index a vector without a hash.
+        // Descriptor numbers are small and dense, so they index a vector without hashing.
         let index = usize::try_from(socket.as_raw_fd()).expect("not negative");
         epoll::add(
             poll,
@@ -129,11 +129,11 @@ fn handle_event(
     };
     let flags = match next {
         ConnectionStep::Close => {
-            // The kernel removes a closed socket from epoll by itself.
+            // The kernel removes a closed socket from the epoll instance.
             connections[index] = None;
             return Ok(());
         }
-        // epoll_ctl only on a change of direction: the usual request needs none.
+        // epoll_ctl is called only if the direction changes; most requests need no call.
         ConnectionStep::Write if !wrote_before => EventFlags::OUT,
         ConnectionStep::Read if wrote_before => EventFlags::IN,
         _ => return Ok(()),
@@ -147,7 +147,7 @@ fn handle_event(
 }
 
 impl HowlConnection {
-    /// Reads input, which should be whole requests, and queues the replies.
+    /// Reads input, which should consist of complete requests, and queues the replies.
     fn read(&mut self, site: &HowlSite, buffer: &mut [u8]) -> ConnectionStep {
         let len = match rustix::io::read(self.socket.as_fd(), &mut *buffer) {
             Ok(0) => return ConnectionStep::Close,

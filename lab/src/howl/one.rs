@@ -9,7 +9,7 @@ use rustix::net::SocketFlags;
 use super::REQUEST_MAX;
 use super::site::HowlSite;
 
-/// Accepts and serves connections for ever.
+/// Accepts and serves connections without end.
 pub fn serve(listener: &OwnedFd, site: &HowlSite) -> io::Result<()> {
     let mut buffer = vec![0; REQUEST_MAX];
     loop {
@@ -30,7 +30,7 @@ fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
     };
     let answer = site.answer(&buffer[..len]);
     let mut rest = answer.reply.bytes(answer.head_only);
-    // A blocking socket accepts all bytes at once, unless the client does not read until the time limit.
+    // A blocking socket accepts all bytes in one call, unless the client does not read until the time limit.
     while !rest.is_empty() {
         match rustix::io::write(connection, rest) {
             Ok(len) if len > 0 => rest = &rest[len..],
@@ -39,8 +39,8 @@ fn answer(connection: BorrowedFd<'_>, site: &HowlSite, buffer: &mut [u8]) {
     }
 }
 
-/// Whether `accept` may be retried: the listener's time limit expired (it exists only to be inherited), a client left
-/// the queue, or descriptors or memory are short for now.
+/// Whether `accept` may be retried: the listener's time limit expired (it is set only for accepted sockets to inherit),
+/// a client left the queue, or descriptors or memory are temporarily short.
 pub fn is_transient(error: Errno) -> bool {
     matches!(
         error,

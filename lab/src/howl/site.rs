@@ -1,4 +1,4 @@
-//! The files in memory: each reply with head and body in one piece. Does no I/O on sockets.
+//! The served files in memory: each reply has head and body in one contiguous buffer. Does no I/O on sockets.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -36,7 +36,7 @@ impl HowlReply {
     }
 }
 
-/// The reaction to one request.
+/// The handling of one request.
 pub struct HowlAction<'a> {
     /// The reply to send.
     pub reply: &'a Arc<HowlReply>,
@@ -48,7 +48,7 @@ pub struct HowlAction<'a> {
     pub used_len: usize,
 }
 
-/// The contents of the folder at the start.
+/// The contents of the served folder, as read at the start.
 pub struct HowlSite {
     files: HashMap<Vec<u8>, Arc<HowlReply>>,
     not_found: Arc<HowlReply>,
@@ -190,7 +190,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_found_whatever_its_query() {
+    fn query_is_ignored_in_file_lookup() {
         let site = site();
         assert_eq!(status(&site, "GET /page.html HTTP/1.1\r\n\r\n"), "200");
         assert_eq!(status(&site, "GET /page.html?a=b HTTP/1.1\r\n\r\n"), "200");
@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_known_is_refused_and_closed() {
+    fn unsupported_requests_get_an_error_and_close() {
         let site = site();
         assert_eq!(status(&site, "POST /page.html HTTP/1.1\r\n\r\n"), "501");
         assert_eq!(status(&site, "GET /page.html"), "400");
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_has_no_body() {
+    fn head_response_has_no_body() {
         let site = site();
         let answer = site.answer(b"HEAD /page.html HTTP/1.1\r\n\r\n");
         let bytes = answer.reply.bytes(answer.head_only);
@@ -216,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_stay_as_the_version_says() {
+    fn persistence_depends_on_version_and_connection_field() {
         let site = site();
         let closes = |request: &str| site.answer(request.as_bytes()).close;
         assert!(!closes("GET / HTTP/1.1\r\nHost: a\r\n\r\n"));
@@ -226,7 +226,7 @@ mod tests {
     }
 
     #[test]
-    fn of_two_requests_the_first_is_taken() {
+    fn only_first_pipelined_request_is_consumed() {
         let first = "GET /page.html HTTP/1.1\r\n\r\n";
         let both = format!("{first}GET / HTTP/1.1\r\n\r\n");
         assert_eq!(site().answer(both.as_bytes()).used_len, first.len());

@@ -1,6 +1,6 @@
-//! A guest's files: an archive in cpio's `newc` format, built from programs with their libraries, folders and
-//! generated files. Independent of QEMU and servers. The format is described in the kernel's
-//! Documentation/driver-api/early-userspace/buffer-format.rst.
+//! An archive of a guest's files in cpio's `newc` format: programs with their libraries, folders, and generated files.
+//! Independent of QEMU and servers. The kernel's Documentation/driver-api/early-userspace/buffer-format.rst describes
+//! the format.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use std::process::Command;
 
 use super::guest::{memory_file, path};
 
-/// An archive under construction. A path that it already contains is not added again.
+/// An archive under construction. Adding a path that it already contains has no effect.
 #[derive(Default)]
 pub struct CpioArchive {
     bytes: Vec<u8>,
@@ -38,7 +38,8 @@ impl CpioArchive {
         self.entry(path, PROGRAM, content);
     }
 
-    /// Copies `source` to `path`: a folder with its content, or a file; of a program or library, its libraries as well.
+    /// Copies `source` to `path`: a folder with its content, or a file. If the file is a program or library, its
+    /// libraries are copied as well.
     ///
     /// # Errors
     /// A file can't be read; the text names it.
@@ -56,10 +57,10 @@ impl CpioArchive {
         }
         let mut content = fs::read(source).map_err(unreadable)?;
         if content.starts_with(b"\x7fELF") {
-            // Debug information may be most of a program, and would only fill the guest's memory.
+            // Debug information may be most of a program's size, and would only fill the guest's memory.
             content = stripped(source).unwrap_or(content);
         }
-        // All entries belong to root, so a set-user-ID bit would give root's rights.
+        // All entries belong to root, so a set-user-ID bit would grant root's rights.
         let mode = metadata.permissions().mode() & 0o777;
         self.entry(path, 0o100_000 | mode, &content);
         if content.starts_with(b"\x7fELF") {
@@ -89,12 +90,12 @@ impl CpioArchive {
     }
 
     fn entry(&mut self, path: &str, mode: u32, content: &[u8]) {
-        // One form for each path, since `added_paths` compares texts.
+        // Paths are normalized, since `added_paths` compares them as text.
         let path = path.trim_matches('/');
         if path.is_empty() || self.added_paths.contains(path) {
             return;
         }
-        // The kernel creates no missing parent folders.
+        // The kernel does not create missing parent folders.
         if let Some((parent, _)) = path.rsplit_once('/') {
             self.entry(parent, FOLDER, b"");
         }
@@ -127,7 +128,7 @@ impl CpioArchive {
     }
 }
 
-/// A program without debug information, which may be most of it; `None` if that fails.
+/// Returns a program without its debug information, which may be most of its size; `None` if that fails.
 fn stripped(program: &Path) -> Option<Vec<u8>> {
     let file = memory_file(b"").ok()?;
     let mut strip = Command::new("strip");
@@ -152,7 +153,7 @@ fn library_paths(listed: &str) -> impl Iterator<Item = &str> {
 mod tests {
     use super::*;
 
-    /// Reads an archive in the kernel's way.
+    /// Reads an archive as the kernel does.
     fn entries(bytes: &[u8]) -> Vec<(String, u32, Vec<u8>)> {
         let (mut at, mut found) = (0, Vec::new());
         loop {
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn folders_come_before_what_is_in_them_and_once() {
+    fn folders_precede_their_files_without_duplicates() {
         let mut archive = CpioArchive::default();
         archive.file("/a/b/one", b"1");
         archive.program("/a/b/two", b"22222");
@@ -192,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn a_program_comes_with_its_libraries() {
+    fn program_is_archived_with_its_libraries() {
         let mut archive = CpioArchive::default();
         let me = std::env::current_exe().expect("a test has a program");
         archive.copy(&me, "/usr/bin/me").expect("readable");
@@ -202,7 +203,7 @@ mod tests {
     }
 
     #[test]
-    fn ldd_is_understood() {
+    fn ldd_output_is_parsed() {
         let listed = "\tlinux-vdso.so.1 (0x00007ffc)\n\tlibc.so.6 => /lib/x/libc.so.6 (0x00007f)\n\
                       \t/lib64/ld-linux-x86-64.so.2 (0x00007f)\n\tnot a dynamic executable\n";
         let paths: Vec<&str> = library_paths(listed).collect();

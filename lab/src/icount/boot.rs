@@ -1,4 +1,4 @@
-//! Boot parameters of a guest as QEMU's command line. Starts no process.
+//! The boot parameters of a guest, as QEMU's command line. Starts no process.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -18,17 +18,17 @@ pub struct BootSpec {
     pub kernel: PathBuf,
     /// The file system of a Linux guest; `None` for a bare image.
     pub system: Option<GuestFiles>,
-    /// Additional words on its command line.
+    /// Additional parameters on the kernel's command line.
     pub append: String,
     /// The network card.
     pub device: String,
-    /// Processors.
+    /// Number of processors.
     pub cpus: u32,
-    /// Memory. A guest with larger files gets more; one with a disk gets this much beside its files.
+    /// Memory in MiB. A guest with larger files gets more; a guest with a disk gets this much in addition to its files.
     pub memory_mib: u32,
-    /// The image of its read-only disk.
+    /// The image of the guest's read-only disk.
     pub disk: Option<PathBuf>,
-    /// Whether instructions are counted by address, too.
+    /// Whether instructions are also counted by address.
     pub has_profile: bool,
     /// Whether the guest can run in steps.
     pub has_steps: bool,
@@ -37,14 +37,15 @@ pub struct BootSpec {
 /// A guest's files.
 #[derive(Debug, Default)]
 pub struct GuestFiles {
-    /// The part that all guests share: an archive that the kernel unpacks.
+    /// The part that all guests have in common: an archive that the kernel unpacks.
     pub base: Arc<[u8]>,
-    /// The part of its server: an archive on a disk that is unpacked after boot. See [`super::kernel::start_script`].
+    /// The part with the guest's server: an archive on a disk, unpacked after boot. See
+    /// [`super::kernel::start_script`].
     pub content: Vec<u8>,
 }
 
 impl BootSpec {
-    /// One processor, the default card, and counting without a profile.
+    /// One processor, the default network card, and no profile.
     pub fn with_defaults(kernel: PathBuf, system: Option<GuestFiles>, memory_mib: u32) -> BootSpec {
         BootSpec {
             kernel,
@@ -59,40 +60,41 @@ impl BootSpec {
         }
     }
 
-    /// Whether the boot is the common one, so that guests differ only in their content and can share a saved state.
+    /// Whether the parameters are the common ones. Such guests differ only in their content and can share a saved
+    /// state.
     pub fn is_default(&self) -> bool {
         let is_plain = self.append.is_empty() && self.device == DEVICE && self.cpus == 1;
         self.system.is_some() && is_plain && self.disk.is_none()
     }
 
-    /// The guest's memory.
+    /// The guest's memory in MiB.
     pub fn memory_mib(&self) -> u32 {
         let content_len = self
             .system
             .as_ref()
             .map_or(0, |system| system.content.len());
         match self.disk {
-            // Powers of two: few distinct sizes, so that many guests share a saved state.
+            // Powers of two, so that there are few sizes and many guests can share a saved state.
             None => {
                 let required_mib = self.memory_mib.max(memory_mib_min(content_len));
                 required_mib.next_power_of_two()
             }
-            // The memory left for the disk's page cache must not depend on the size of the programs.
+            // The memory that remains for the page cache of the disk must not depend on the size of the programs.
             Some(_) => self.memory_mib + (content_len >> 20) as u32 + 1,
         }
     }
 }
 
-/// The minimum memory for a content of `content_len` bytes: it is unpacked into a file system that may use half of the
+/// The minimum memory for `content_len` bytes of content: the file system into which it is unpacked may use half of the
 /// memory.
 fn memory_mib_min(content_len: usize) -> u32 {
     const OF_THE_KERNEL_MIB: u32 = 128;
-    // A quarter of the maximum, so that the multiplication below can't overflow.
+    // A quarter of the maximum, so that the multiplication can't overflow.
     let content_mib = u32::try_from(content_len >> 20).unwrap_or(u32::MAX / 4);
     OF_THE_KERNEL_MIB + 3 * content_mib
 }
 
-/// The files from which QEMU reads a [`GuestFiles`].
+/// The files from which QEMU reads [`GuestFiles`].
 #[derive(Default)]
 pub struct BootMedia {
     /// The archive that the kernel unpacks.
@@ -101,7 +103,7 @@ pub struct BootMedia {
     pub content: String,
 }
 
-/// The length of a disk for this much content: whole sectors.
+/// The length of a disk with this much content, in whole sectors.
 pub fn disk_len(content_len: usize) -> usize {
     content_len.next_multiple_of(SECTOR_LEN).max(SECTOR_LEN)
 }
@@ -113,8 +115,9 @@ pub fn arguments(
     network: &GuestNetwork,
     media: Option<&BootMedia>,
 ) -> Vec<String> {
-    // -icount shift=0: a nanosecond per instruction, so timer ticks cost the same on any host. Each element moved by a
-    // repeated string instruction counts as well: without erms the kernel moves eight bytes by each, not one.
+    // -icount shift=0: one nanosecond per instruction, so that timer ticks cost the same on any host. Each element that
+    // a repeated string instruction moves counts as an instruction too; without the feature erms, the kernel moves
+    // elements of eight bytes instead of one.
     let words = "-M q35 -cpu max,-erms,-fsrm -accel tcg,thread=single -icount shift=0 -display none -serial stdio \
                  -monitor none -no-reboot";
     let mut arguments: Vec<String> = words.split(' ').map(str::to_owned).collect();
@@ -127,9 +130,11 @@ pub fn arguments(
         Some(BootMedia { base, .. }) => {
             add("-initrd", base.clone());
             // QEMU 7.2 computes wrong flags after cmpxchg16b: an interrupt there saves them, and the kernel stops when
-            // it restores them. So the kernel must not use the instruction; Traffic Server needs it and can't run.
+            // it restores them. So clearcpuid keeps the kernel from using the instruction. Traffic Server needs it and
+            // can't run.
             let line = "console=ttyS0 quiet panic=-1 mitigations=off tsc=reliable clearcpuid=cx16";
-            // The default root, a tmpfs, is limited to half of the memory: too little for large programs beside a disk.
+            // The default root, a tmpfs, is limited to half of the memory, which is too little for large programs if
+            // the guest has a disk.
             let root = if boot.disk.is_some() {
                 " rootfstype=ramfs"
             } else {
@@ -139,7 +144,7 @@ pub fn arguments(
         }
         None => add("-append", extra),
     }
-    // vhost=off: QEMU's main loop moves the packets, so its idleness shows that they have been delivered.
+    // vhost=off: QEMU's main loop moves the packets, so if the loop is idle, all packets have been delivered.
     let tap = "script=no,downscript=no,vhost=off";
     add(
         "-netdev",
@@ -152,7 +157,7 @@ pub fn arguments(
         "-device",
         format!("{},netdev=n0,mac={MAC}{mtu}", boot.device),
     );
-    // cache=unsafe: through the host's page cache, since the speed of the host's disk must not matter.
+    // cache=unsafe uses the host's page cache: the speed of the host's disk must not matter.
     let mut disk = |id: &str, file: &str| {
         // A comma in a QEMU option value is written twice.
         let file = file.replace(',', ",,");
@@ -161,7 +166,7 @@ pub fn arguments(
         add("-device", format!("virtio-blk-pci,drive={id}"));
     };
     if let Some(BootMedia { content, .. }) = media {
-        // The order defines the names in the guest: /dev/vda, then /dev/vdb.
+        // The order determines the names in the guest: first /dev/vda, then /dev/vdb.
         disk("content", content);
     }
     if let Some(image) = &boot.disk {
@@ -185,14 +190,14 @@ mod tests {
     }
 
     #[test]
-    fn there_are_few_sizes_of_memory() {
+    fn memory_is_rounded_up_to_few_sizes() {
         assert_eq!(of_len(1 << 20).memory_mib(), 512);
         assert_eq!(of_len(100 << 20).memory_mib(), 512);
         assert_eq!(of_len(200 << 20).memory_mib(), 1024);
     }
 
     #[test]
-    fn beside_a_disk_memory_is_what_is_said() {
+    fn configured_memory_excludes_the_archive() {
         let boot = BootSpec {
             memory_mib: 128,
             disk: Some("site.img".into()),
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_has_whole_sectors() {
+    fn disk_length_is_rounded_up_to_sectors() {
         assert_eq!((disk_len(0), disk_len(513)), (512, 1024));
     }
 }

@@ -267,7 +267,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
         let is_successful = timed::run(&plan, &args.rate).map_err(|error| anyhow!(error))?;
         return Ok(ExitCode::from(u8::from(!is_successful)));
     }
-    // A failed write is reported at the end, so that it does not lose the remaining figures.
+    // A failed write is reported at the end, so that the remaining figures are not lost.
     let mut unwritten = None;
     let rows = standard::run(&plan, &mut |rows| {
         unwritten = args.json.as_ref().and_then(|path| {
@@ -282,7 +282,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     if let Some(error) = unwritten {
         return Err(error);
     }
-    // A peer that is not installed does not fail the table.
+    // A peer that is not installed is not an error of the table.
     let is_successful = rows.iter().any(|row| row.instructions.is_some());
     Ok(if is_successful {
         ExitCode::SUCCESS
@@ -291,7 +291,7 @@ fn standard(args: &IcountOptions, mix: Option<WorkloadMix>) -> anyhow::Result<Ex
     })
 }
 
-/// Measures a configuration given on the command line.
+/// Measures a server that is given on the command line by its programs, files, or image.
 fn measure_other(args: &IcountOptions, mix: Option<WorkloadMix>) -> Result<ExitCode, String> {
     let plugin = plugin()?;
     let (boot, network) = match &args.kernel {
@@ -399,7 +399,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_file_has_a_place_in_the_guest() {
+    fn copied_path_has_optional_guest_path() {
         let copy = parse_copied_path("/bin/sh:/opt/shell").expect("there");
         assert_eq!(
             (copy.source, copy.path),

@@ -1,6 +1,6 @@
-//! Deals a workload's connections in one fixed order to the clients. The same connections then make the same requests
-//! at any speed of the server, and a short run covers the beginning of a long one, which is representative.
-//! Independent of guests.
+//! Deals the connections of a workload to clients in a fixed order. The same connections then make the same requests
+//! whatever the server's speed, and a short run covers the beginning of a long run, which is representative of the
+//! whole. Independent of guests.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,13 +14,14 @@ use crate::workload::{
     TrafficWorkload, named,
 };
 
-/// Number of connections in a balanced order if each figure starts at the first one; later connections keep their
-/// drawn order.
-pub const EVEN: usize = 1000;
-/// The number if each run of a measurement continues where the previous one ended.
-pub const EVEN_ONWARD: usize = 6000;
+/// Number of connections in a balanced order, if each figure starts with the first connection. Later connections are in
+/// the order in which they are drawn.
+pub const ORDERED_COUNT: usize = 1000;
+/// The same number, if each run of a measurement continues after the connections of the previous run.
+pub const ORDERED_COUNT_ONWARD: usize = 6000;
 
-/// Cache of orders: computing one of 1,000 takes a quarter of a second, and most measurements reuse one.
+/// Cache of orders: computing an order of 1,000 connections takes a quarter of a second, and most measurements reuse
+/// one.
 #[derive(Default)]
 pub struct OrderCache(Vec<(OrderKey, Arc<[u64]>)>);
 
@@ -56,20 +57,20 @@ impl OrderCache {
     }
 }
 
-/// The balanced order of a workload's first connections; empty if they keep their drawn order.
+/// The balanced order of a workload's first connections; empty if no order is needed.
 fn even_order(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Arc<[u64]> {
     let is_mix = workload.classes().len() > 1;
-    // Without an end each client keeps its first connection, so there is no order to balance.
+    // If connections are unlimited, each client keeps its first one, so there is no order to balance.
     match is_mix && !is_endless(workload, seed) {
         true => even(workload, count, seed).into(),
         false => Arc::default(),
     }
 }
 
-/// The connections of a workload.
+/// The connections of a workload, in a fixed order.
 pub struct WorkloadConnections {
     order: Arc<ConnectionOrder>,
-    /// The first connection that [`WorkloadConnections::onward`] has not dealt.
+    /// The first connection that [`WorkloadConnections::onward`] has not dealt yet.
     next: Arc<AtomicU64>,
 }
 
@@ -89,7 +90,7 @@ impl WorkloadConnections {
         }
     }
 
-    /// A workload that deals all connections from the first on.
+    /// A workload that deals all connections, beginning with the first.
     pub fn from_start(&self) -> Arc<dyn TrafficWorkload> {
         Arc::new(ConnectionHand {
             order: self.order.clone(),
@@ -97,12 +98,13 @@ impl WorkloadConnections {
         })
     }
 
-    /// Whether the connections have no end.
+    /// Whether connections have an unlimited number of requests.
     pub fn is_endless(&self) -> bool {
         is_endless(&*self.order.workload, self.order.seed)
     }
 
-    /// A quota of connections from `first` on: at least `connections`, with at least `requests` requests in total.
+    /// A quota of connections, beginning with number `first`: at least `connections`, with at least `requests` requests
+    /// in total.
     pub fn quota(&self, first: u64, connections: u64, requests: u64) -> DriveQuota {
         if self.is_endless() {
             return DriveQuota::Requests(requests);
@@ -123,7 +125,7 @@ impl WorkloadConnections {
         self.next.load(Relaxed)
     }
 
-    /// A workload that continues after the connections dealt so before.
+    /// A workload that continues after the connections that `onward` dealt before.
     pub fn onward(&self) -> Arc<dyn TrafficWorkload> {
         Arc::new(ConnectionHand {
             order: self.order.clone(),
@@ -133,14 +135,14 @@ impl WorkloadConnections {
 }
 
 fn is_endless(workload: &dyn TrafficWorkload, seed: u64) -> bool {
-    // The setting is the workload's, so its first session stands for all.
+    // The setting applies to the whole workload, so the first session represents all.
     workload.session(0, seed).open().requests == u64::MAX
 }
 
 struct ConnectionOrder {
     workload: Arc<dyn TrafficWorkload>,
     seed: u64,
-    /// Numbers of the first connections in the workload; later ones are consecutive.
+    /// The numbers of the first connections, in their balanced order; later connections have consecutive numbers.
     even: Arc<[u64]>,
 }
 
@@ -152,7 +154,8 @@ impl ConnectionOrder {
 
     fn number(&self, position: u64) -> u64 {
         let count = self.even.len();
-        // The order draws from the numbers below `sample_count`: later ones begin behind them, so none comes twice.
+        // The balanced order contains only numbers below `sample_count`. Later connections start there, so no number
+        // occurs twice.
         match self.even.get(position as usize) {
             Some(number) => *number,
             None if count == 0 => position,
@@ -173,7 +176,7 @@ impl TrafficWorkload for ConnectionHand {
     }
 
     fn session(&self, _number: u64, _seed: u64) -> Box<dyn ClientSession> {
-        // Sessions are dealt by connection, not by client: the first one here is only replaced by `open`.
+        // A session is dealt for each connection, not for each client: `open` replaces the one given here.
         Box::new(DealtClient {
             current: self.order.session(0),
             order: self.order.clone(),
@@ -182,7 +185,7 @@ impl TrafficWorkload for ConnectionHand {
     }
 }
 
-/// A client that takes another dealt session for each connection.
+/// A client that gets the next session in the order for each of its connections.
 struct DealtClient {
     current: Box<dyn ClientSession>,
     order: Arc<ConnectionOrder>,
@@ -228,11 +231,12 @@ mod tests {
 
     fn dealt(name: &str, setting: (&str, &str)) -> WorkloadConnections {
         let settings = [(setting.0.to_owned(), setting.1.to_owned())].into();
-        let dealt = OrderCache::default().connections_in_order(name, &settings, "host", EVEN);
+        let dealt =
+            OrderCache::default().connections_in_order(name, &settings, "host", ORDERED_COUNT);
         dealt.expect("known")
     }
 
-    /// The requests of some clients with connections in this order.
+    /// The requests that clients send, if the connections are dealt in this order.
     fn asked(workload: &dyn TrafficWorkload, order: &[u64]) -> Vec<Vec<u8>> {
         let mut clients: Vec<_> = (0..4).map(|number| workload.session(number, 1)).collect();
         let ask = |client: &u64| {
@@ -246,7 +250,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_ask_for_the_same_whoever_has_them() {
+    fn request_sequence_is_independent_of_connection_order() {
         let dealt = dealt("specweb99", ("dirs", "3"));
         let one = asked(&*dealt.from_start(), &[0, 1, 2, 3, 0, 1]);
         let other = asked(&*dealt.from_start(), &[3, 3, 0, 1, 1, 2]);
@@ -258,18 +262,20 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_dealt_twice() {
+    fn session_numbers_are_unique() {
         let order = dealt("specweb99", ("dirs", "3")).order;
-        let mut numbers: Vec<u64> = (0..3 * EVEN as u64).map(|at| order.number(at)).collect();
+        let mut numbers: Vec<u64> = (0..3 * ORDERED_COUNT as u64)
+            .map(|at| order.number(at))
+            .collect();
         numbers.sort_unstable();
         numbers.dedup();
-        assert_eq!(numbers.len(), 3 * EVEN);
+        assert_eq!(numbers.len(), 3 * ORDERED_COUNT);
         let order = dealt("webstone", ("size", "64")).order;
         assert_eq!([0, 1, 2000].map(|at| order.number(at)), [0, 1, 2000]);
     }
 
     #[test]
-    fn an_order_is_made_once() {
+    fn order_is_cached_by_settings() {
         let settings = |dirs: &str| [("dirs".to_owned(), dirs.to_owned())].into();
         let mut orders = OrderCache::default();
         let mut even = |dirs, host| {
@@ -287,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quota_is_made_of_whole_connections() {
+    fn quota_consists_of_whole_connections() {
         let dealt = dealt("specweb99", ("dirs", "3"));
         let DriveQuota::Connections { count, requests } = dealt.quota(0, 5, 50) else {
             panic!("they have an end");
@@ -302,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn connections_without_an_end_are_no_measure() {
+    fn unlimited_connections_give_a_request_quota() {
         let spec = UrlSpec::get("/");
         let endless = UrlWorkload::new(
             vec![spec],

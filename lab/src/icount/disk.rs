@@ -1,4 +1,4 @@
-//! A folder as a disk for guests: an ext4 image, created once. Independent of guests and servers.
+//! A folder as a disk for guests: an ext4 image, created once and reused. Independent of guests and servers.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -17,11 +17,12 @@ const ID: &str = "5f1c1f0a-0c7d-4d5e-9f57-6c6f77726f61";
 struct FolderSize {
     /// Number of files and folders.
     files: u64,
-    /// Their bytes, in whole blocks.
+    /// Their total size, rounded up to whole blocks.
     bytes: u64,
 }
 
-/// Returns the image of a folder, created if missing. A changed folder needs another image name.
+/// Returns the image of a folder, and creates it if it does not exist. After a change of the folder, another image name
+/// is needed.
 ///
 /// # Errors
 /// A program is missing, the disk is full, or the folder can't be read.
@@ -47,7 +48,7 @@ pub fn build_image(folder: &Path, image: &Path) -> Result<PathBuf, String> {
     })
 }
 
-/// The length of the disk: the content and the metadata of the file system.
+/// The length of the disk: content and metadata of the file system.
 fn disk_len(size: &FolderSize) -> u64 {
     const LEAST: u64 = 8 << 20;
     LEAST + size.bytes + size.bytes / 16 + size.files * 512
@@ -82,7 +83,7 @@ mod tests {
     use lowroad_testkit::TempFolder;
 
     #[test]
-    fn what_is_in_a_folder_is_counted_in_blocks() {
+    fn folder_size_is_counted_in_blocks() {
         let folder = TempFolder::new();
         fs::create_dir(folder.path().join("inner")).expect("a folder");
         fs::write(folder.path().join("inner/one"), b"1").expect("a file");
@@ -96,9 +97,9 @@ mod tests {
     }
 
     #[test]
-    fn a_folder_becomes_an_image_that_has_its_files() {
+    fn ext4_image_contains_the_folders_files() {
         if programs::find("mke2fs").is_none() {
-            return lowroad_testkit::skip("a folder becomes an image", "no mke2fs");
+            return lowroad_testkit::skip("ext4 image contains the folder's files", "no mke2fs");
         }
         let folder = TempFolder::new();
         let site = folder.path().join("site");
@@ -109,7 +110,7 @@ mod tests {
         // The magic number of the superblock.
         assert_eq!(bytes[1024 + 0x38..][..2], [0x53, 0xef]);
         assert!(bytes.windows(9).any(|name| name == b"page.html"));
-        // A second call does not create it again.
+        // The second call must not create the image again.
         fs::write(&image, b"kept").expect("writable");
         build_image(&site, &image).expect("there");
         assert_eq!(fs::read(&image).expect("readable"), b"kept");

@@ -1,5 +1,5 @@
-//! Generates the traffic of a measurement: a closed loop over a few connections in one thread, so that the order of
-//! events depends as little as possible on the host; or a user's command. Independent of guests.
+//! Generates the traffic of a measurement: either a closed loop over a few connections in one thread, so that the order
+//! of events depends as little as possible on the host, or a user's command. Independent of guests.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -88,19 +88,19 @@ impl ConnectionMode {
 
 /// The name in the certificates of guests.
 pub(super) const NAME: &str = "guest.test";
-/// Maximum time without input. Generous: an emulated guest may need seconds for work that takes a real machine
+/// Maximum time without input. It is generous: an emulated guest may need seconds where a real machine needs
 /// milliseconds.
-const PATIENCE: Duration = Duration::from_secs(100);
+const SILENCE_MAX: Duration = Duration::from_secs(100);
 /// Maximum duration of a measurement.
-const LONGEST: Duration = Duration::from_secs(600);
-/// The maximum time without input in a guest's own time, of which a second may take ten on the host. Loading programs
-/// into the kernel takes three seconds.
-const PATIENCE_GUEST: Duration = Duration::from_secs(10);
-const LONGEST_GUEST: Duration = Duration::from_secs(100);
+const DURATION_MAX: Duration = Duration::from_secs(600);
+/// Maximum time without input, in the guest's time, of which a second may take ten on the host. Loading programs into
+/// the kernel takes three seconds.
+const SILENCE_GUEST_MAX: Duration = Duration::from_secs(10);
+const DURATION_GUEST_MAX: Duration = Duration::from_secs(100);
 
 /// The server under measurement.
 pub struct DriveTarget<'a> {
-    /// Signals the end of the guest.
+    /// Detects the end of the guest.
     pub life: &'a GuestLifeline,
     /// The server's address.
     pub address: SocketAddr,
@@ -138,16 +138,17 @@ impl DriveQuota {
 pub enum DriveRequest {
     /// One page, which must be answered with status 200.
     Page(String, ConnectionMode),
-    /// The same by POST, with a body of this many bytes.
+    /// A page by POST, with a body of this many bytes.
     Post(String, ConnectionMode, usize),
     /// The traffic of a workload; its name is for messages.
     Workload(&'static str, Arc<dyn TrafficWorkload>),
-    /// A command that makes exactly `{requests}` requests (or `{n}`) over `{connections}` connections (or `{c}`) to `{url}`.
+    /// A command that makes exactly `{requests}` requests (or `{n}`) over `{connections}` connections (or `{c}`) to
+    /// `{url}`.
     Command(String),
 }
 
 impl DriveRequest {
-    /// The label of its figures.
+    /// The label of the figures.
     pub fn label(&self) -> String {
         match self {
             DriveRequest::Page(path, mode) | DriveRequest::Post(path, mode, _) => {
@@ -187,7 +188,7 @@ impl DriveRequest {
 /// Sends `requests` requests over `connections` simultaneous connections.
 ///
 /// # Errors
-/// A connection broke, a response was wrong, input stopped, or the guest ended; the text names which.
+/// A connection failed, a response was wrong, input stopped, or the guest ended; the text names which.
 pub fn drive(
     life: &GuestLifeline,
     address: SocketAddr,
@@ -205,7 +206,7 @@ pub fn drive(
         tls,
         time: None,
     };
-    // Never set: the run ends by its quota or its timeouts.
+    // Never set: the run ends by its quota or by timeouts.
     let stop = AtomicBool::new(false);
     let (label, quota) = (request.label(), DriveQuota::Requests(requests));
     drive_with_load(target, &label, workload, quota, connections, &stop).map(drop)
@@ -244,10 +245,10 @@ pub fn drive_with_load(
         DriveQuota::Connections { count, .. } => (None, Some(count)),
     };
     let (duration, timeout) = match target.time {
-        None => (LONGEST, PATIENCE),
-        Some(_) => (LONGEST_GUEST, PATIENCE_GUEST),
+        None => (DURATION_MAX, SILENCE_MAX),
+        Some(_) => (DURATION_GUEST_MAX, SILENCE_GUEST_MAX),
     };
-    // No warm-up: the caller counts around the whole run, and runs its warm-up separately.
+    // No warm-up: the caller counts instructions around the whole run, and executes its warm-up separately.
     let load = LoadRun {
         time: target.time,
         connections,
@@ -275,17 +276,18 @@ pub fn drive_with_load(
     ))
 }
 
-/// Whether all requests were answered, except a few that crossed with the server's close of an idle connection (RFC
-/// 9112 section 9.5): Apache's event MPM closes idle connections when it is busy. If the quota is in connections, the
-/// remaining requests of such a connection are left out.
+/// Whether all requests were answered. A few may be lost because the server closed an idle connection at the same time
+/// (RFC 9112 section 9.5): Apache's event MPM closes idle connections when it is busy. If the quota is in connections,
+/// the remaining requests of a closed connection are not sent.
 fn is_right(outcome: &LoadResult, requests: u64) -> bool {
-    // Tolerated: one closed connection in this many requests, and this many lost requests for each.
+    // The tolerance: one closed connection in this many requests, and this many lost requests for each closed
+    // connection.
     const FEW: u64 = 200;
     const FEW_LEFT: u64 = 40;
     let closed = outcome.errors_by_kind.get("closed").copied();
     let closed = closed.unwrap_or(0);
     let missing = requests.abs_diff(outcome.requests);
-    // A connection that was closed early loses several requests where connections count.
+    // If the quota is in connections, a connection that was closed early loses several requests.
     let is_few = closed * FEW <= requests && missing * FEW_LEFT <= requests;
     outcome.errors == closed && (missing == 0 || (closed > 0 && missing >= closed && is_few))
 }
@@ -323,7 +325,7 @@ mod tests {
     const ADDRESS: &str = "127.0.0.1:80";
 
     #[test]
-    fn few_requests_may_cross_with_the_end_of_their_connection() {
+    fn few_requests_may_race_with_connection_close() {
         let outcome = |requests, closed: u64, resets: u64| LoadResult {
             requests,
             errors: closed + resets,
@@ -342,7 +344,7 @@ mod tests {
     }
 
     #[test]
-    fn a_command_is_told_what_to_do_and_its_failure_is_told() {
+    fn drive_command_gets_placeholders_and_reports_failure() {
         let address = ADDRESS.parse().expect("an address");
         let asked = |text: &str| DriveRequest::Command(text.to_owned());
         let right = "test {n} = 7 && test {c} = 3 && test {url} = http://127.0.0.1:80";

@@ -1,36 +1,36 @@
-//! A balanced order of a workload's connections: every prefix has nearly the same shares of request classes, body
-//! lengths and requests per connection as the whole, so a short run predicts a long one. From about 200 connections
-//! on, lengths are right to 10 %. No I/O.
+//! Computes a balanced order of a workload's connections: every prefix of the order has nearly the same shares of
+//! request classes, body lengths and requests per connection as the whole, so a short run predicts a long one. From
+//! about 200 connections on, mean lengths are accurate to 10 %. No I/O.
 
 use crate::workload::TrafficWorkload;
 
-/// Number of sampled requests that represent the whole.
-const OF_THE_WHOLE: f64 = 40_000.0;
-/// Number of candidates for the next connection. Candidates that are not chosen remain.
-const CHOICE: usize = 400;
+/// Number of sampled requests that represent the whole workload.
+const SAMPLED_REQUESTS: f64 = 40_000.0;
+/// Number of candidates for the next connection in the order. Candidates that are not chosen remain candidates.
+const CANDIDATES: usize = 400;
 /// Maximum number of sampled requests per connection.
-const MOST_REQUESTS: u64 = 1000;
+const REQUESTS_PER_CONNECTION_MAX: u64 = 1000;
 
 /// Orders `count` connections of a workload with finite connections; returns their numbers.
 pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64> {
     let mut looked = Vec::new();
     let mut total = ConnectionContent::empty(workload);
-    // Enough for the statistics of the whole, and for the candidates of the last position.
-    while total.requests < OF_THE_WHOLE || looked.len() < count + CHOICE {
+    // Enough connections for the statistics of the whole, and for the candidates at the last position.
+    while total.requests < SAMPLED_REQUESTS || looked.len() < count + CANDIDATES {
         let content = ConnectionContent::for_connection(workload, looked.len() as u64, seed);
         total.add(&content);
         looked.push(content);
     }
-    let mut choice: Vec<usize> = (0..CHOICE).collect();
+    let mut choice: Vec<usize> = (0..CANDIDATES).collect();
     let mut chosen_content = ConnectionContent::empty(workload);
     let mut order = Vec::with_capacity(count);
-    for next in (CHOICE..).take(count) {
+    for next in (CANDIDATES..).take(count) {
         let distances = choice
             .iter()
             .map(|number| chosen_content.distance_with(&looked[*number], &total));
         let nearest = distances.enumerate().min_by(|a, b| a.1.total_cmp(&b.1));
         let (choice_index, _) = nearest.expect("there is a choice");
-        // The candidate set keeps its size: the next drawn connection replaces the chosen one.
+        // The number of candidates is constant: the next drawn connection replaces the chosen one.
         let number = std::mem::replace(&mut choice[choice_index], next);
         chosen_content.add(&looked[number]);
         order.push(number as u64);
@@ -38,12 +38,12 @@ pub fn even(workload: &dyn TrafficWorkload, count: usize, seed: u64) -> Vec<u64>
     order
 }
 
-/// The first number that no order of `count` connections contains.
+/// The first connection number that an order of `count` connections can't contain.
 pub fn sample_count(count: usize) -> u64 {
-    (count + CHOICE) as u64
+    (count + CANDIDATES) as u64
 }
 
-/// Totals of some connections.
+/// Totals of one or more connections.
 #[derive(Clone, Debug)]
 struct ConnectionContent {
     connections: f64,
@@ -66,7 +66,7 @@ impl ConnectionContent {
     fn for_connection(workload: &dyn TrafficWorkload, number: u64, seed: u64) -> ConnectionContent {
         let mut content = ConnectionContent::empty(workload);
         let mut session = workload.session(number, seed);
-        let requests = session.open().requests.min(MOST_REQUESTS);
+        let requests = session.open().requests.min(REQUESTS_PER_CONNECTION_MAX);
         let mut text = Vec::new();
         for requests_left in (0..requests).rev() {
             text.clear();
@@ -87,14 +87,14 @@ impl ConnectionContent {
         }
     }
 
-    /// The distance of the sum of both from the same number of requests of the whole; 0 if proportional. Requests of
-    /// rare classes weigh more.
+    /// The distance between the sum of both contents and the same number of requests of the whole; 0 if the sum is
+    /// proportional to the whole. Requests of rare classes weigh more.
     fn distance_with(&self, other: &ConnectionContent, total: &ConnectionContent) -> f64 {
         let requests = self.requests + other.requests;
-        // The squared surplus, relative to the share of the whole per request.
+        // The squared surplus over the expected amount, in units of requests.
         let surplus = |own_value: f64, other: f64, total_amount: f64| {
             let rate = total_amount / total.requests;
-            // The floor keeps a class that the sample lacks from dividing by 0.
+            // The lower bound prevents a division by 0 for a class that the sample does not contain.
             (
                 (own_value + other - rate * requests).powi(2),
                 rate.max(f64::MIN_POSITIVE),
@@ -102,7 +102,7 @@ impl ConnectionContent {
         };
         let in_requests = |own_value, other, total_amount| {
             let (squared, rate) = surplus(own_value, other, total_amount);
-            // Divided by the squared rate, so that bytes and connections weigh in units of requests.
+            // Dividing by the squared rate converts bytes and connections to units of requests.
             squared / (rate * rate).max(f64::MIN_POSITIVE)
         };
         let numbers = self.by_class.iter().zip(&other.by_class);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn the_beginning_is_like_the_whole() {
+    fn every_prefix_of_the_order_resembles_the_mix() {
         for (name, settings) in [
             ("webbench", vec![]),
             ("specweb96", vec![("target", "50")]),
@@ -169,20 +169,20 @@ mod tests {
                 let found = sum(&*workload, order[..part].iter().copied());
                 let (off, len) = differs(&found, &whole);
                 assert!(off < 8.0, "{name}: {off} requests of {part} connections");
-                // In drawn order, the bodies of 200 connections are half as long.
+                // Without balancing, the bodies of the first 200 connections are half as long.
                 assert!((0.9..1.1).contains(&len), "{name}: {len} of {part}");
             }
         }
     }
 
     #[test]
-    fn long_connections_are_looked_at_for_a_while() {
+    fn long_connections_are_sampled_up_to_a_limit() {
         let settings = [("protocol", "1.1"), ("per-connection", "5000")];
         let settings = settings.map(|(name, value)| (name.to_owned(), value.to_owned()));
         let workload = named("webbench", &settings.into(), "host").expect("known");
         assert_eq!(
             ConnectionContent::for_connection(&*workload, 0, 1).requests,
-            MOST_REQUESTS as f64
+            REQUESTS_PER_CONNECTION_MAX as f64
         );
         assert_eq!(even(&*workload, 3, 1).len(), 3);
     }

@@ -1,6 +1,6 @@
-//! A guest: QEMU without acceleration, with the counting plugin, on its own network. All its files are in memory, its
-//! tap device ends with QEMU, and QEMU ends with this program, so nothing is left behind. Independent of servers and
-//! HTTP.
+//! Runs a guest: QEMU without acceleration, with the counting plugin, on its own network. All its files are in memory,
+//! its tap device ends with QEMU, and QEMU ends with this program, so nothing is left behind. Independent of servers
+//! and HTTP.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -23,12 +23,12 @@ use super::steps::{GuestTime, StepRequirements};
 use super::{monitor, saved};
 
 /// Maximum boot time.
-const BOOT: Duration = Duration::from_secs(300);
+const BOOT_TIMEOUT: Duration = Duration::from_secs(300);
 /// Maximum time to resume from a saved state.
-const GO_ON: Duration = Duration::from_secs(30);
-/// Maximum time until the server listens after that.
-const LISTEN: Duration = Duration::from_secs(60);
-/// Poll interval for conditions that the guest can't signal.
+const RESUME_TIMEOUT: Duration = Duration::from_secs(30);
+/// Maximum time from boot or resume until the server listens.
+const LISTEN_TIMEOUT: Duration = Duration::from_secs(60);
+/// Interval at which conditions are checked that the guest can't signal.
 const STEP: Duration = Duration::from_millis(10);
 /// Bytes moved by a repeated string instruction that count as one instruction.
 const STRING_STEP: u64 = 16;
@@ -50,14 +50,14 @@ pub struct GuestNetwork {
 }
 
 impl GuestNetwork {
-    /// Chooses a network that no other process uses: from the range reserved for benchmarks (RFC 2544, 198.18.0.0/15),
-    /// by process id.
+    /// Chooses a network by process id, so that no other process uses it, from the range reserved for benchmarks (RFC
+    /// 2544, 198.18.0.0/15).
     #[expect(clippy::new_without_default, reason = "each is another")]
     pub fn new() -> GuestNetwork {
         static NEXT: AtomicU32 = AtomicU32::new(0);
         let (process, number) = (std::process::id(), NEXT.fetch_add(1, Relaxed));
         let base = u32::from(Ipv4Addr::new(198, 18, 0, 0));
-        // Multiplicative hashing keeps the networks of concurrent processes apart: their ids are often close.
+        // The ids of concurrent processes are often close; multiplicative hashing makes their networks differ.
         let spread = process.wrapping_mul(0x9e37_79b9) >> 17;
         let first = base + 4 * ((spread + number) % (1 << 15));
         GuestNetwork {
@@ -88,10 +88,11 @@ impl GuestNetwork {
             .replace("{host}", &self.host.to_string())
     }
 
-    /// Configures the tap device, which QEMU has created. A permanent neighbour entry avoids ARP during measurements.
+    /// Configures the tap device after QEMU has created it. A permanent neighbour entry avoids ARP during measurements.
     fn create(&self) -> Result<(), String> {
         let (name, address) = (self.name.as_str(), format!("{}/{}", self.host, self.prefix));
-        // Without IPv6 the host sends nothing unsolicited; where IPv6 is absent the write fails, which is harmless.
+        // Without IPv6 the host sends no unsolicited packets. If the host has no IPv6, the write fails, which is
+        // harmless.
         let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{name}/disable_ipv6"), "1");
         let guest = self.guest.to_string();
         let neighbour = [
@@ -129,7 +130,7 @@ pub struct QemuGuest {
     count: File,
     /// Instructions by translated block.
     profile: Option<File>,
-    /// The means to stop the guest.
+    /// Pipes and names to stop the guest, if it can run in steps.
     steps: Option<StepRequirements>,
     network: GuestNetwork,
     linux: bool,
@@ -149,7 +150,7 @@ impl QemuGuest {
         let started = QemuGuest::start(boot, plugin, network, state.as_deref());
         let mut guest = started.map_err(|error| saved::failure(error, state.as_deref()))?;
         if boot.system.is_some() {
-            // A saved guest was saved after this point.
+            // A saved state was taken after the boot, so only a booting guest must be awaited.
             if state.is_none() {
                 guest.wait_until_booted()?;
             }
@@ -158,7 +159,7 @@ impl QemuGuest {
         Ok(guest)
     }
 
-    /// Starts QEMU only. With `state` the guest resumes from that state.
+    /// Starts QEMU and does not wait for the guest. With `state` the guest resumes from that state.
     ///
     /// # Errors
     /// QEMU does not start; the text gives the reason.
@@ -168,7 +169,7 @@ impl QemuGuest {
         network: GuestNetwork,
         state: Option<&Path>,
     ) -> Result<QemuGuest, String> {
-        // One page that the plugin maps: the counts can be read without stopping the guest.
+        // A page in a shared file, to which the plugin counts: the host can read the counts without stopping the guest.
         let count = memory_file(&[0; 4096])?;
         let profile = boot.has_profile.then(|| memory_file(b"")).transpose()?;
         let steps = boot.has_steps.then(|| StepRequirements::new(&network));
@@ -177,7 +178,7 @@ impl QemuGuest {
         let files = boot.system.as_ref().map(|system| {
             let disk = memory_file(&system.content)?;
             let len = disk_len(system.content.len()) as u64;
-            // Whole sectors, which is more than the content.
+            // The length in whole sectors, at least that of the content.
             disk.set_len(len)
                 .map_err(|error| format!("a file in memory: {error}"))?;
             Ok::<_, String>([memory_file(&system.base)?, disk])
@@ -191,7 +192,7 @@ impl QemuGuest {
             file.try_clone()
                 .map_err(|error| format!("descriptor: {error}"))
         };
-        // setpriv --pdeathsig: the kernel kills QEMU when the thread that started it ends, for any reason.
+        // setpriv --pdeathsig: the kernel kills QEMU when the thread that started it ends for any reason.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", "qemu-system-x86_64"])
@@ -204,7 +205,8 @@ impl QemuGuest {
             .env("INSN_FILE", path(&count))
             .envs(profile.as_ref().map(|file| ("INSN_PROFILE", path(file))))
             .envs(steps.iter().flat_map(StepRequirements::environment))
-            // An own process group: Ctrl-C at the terminal must not reach QEMU, which would wait for a stopped guest.
+            // A separate process group: Ctrl-C at the terminal must not reach QEMU, which would wait for a stopped
+            // guest.
             .process_group(0)
             .stdin(Stdio::piped())
             .stdout(copy(&console)?)
@@ -223,23 +225,23 @@ impl QemuGuest {
             network,
             linux: boot.system.is_some(),
         };
-        guest.wait_until(BOOT, "no network device from QEMU", |guest| {
+        guest.wait_until(BOOT_TIMEOUT, "no network device from QEMU", |guest| {
             guest.network.exists()
         })?;
-        // The tap device exists only once QEMU has created it, and ends with QEMU.
+        // QEMU creates the tap device, which ends with QEMU.
         guest.network.create()?;
-        // QEMU sets up the machine after the network device and still reads the boot files: they must exist until the
-        // first counted instruction proves that it runs.
-        let timeout = state.map_or(BOOT, |_| GO_ON);
+        // After it has created the network device, QEMU still reads the boot files. They must exist until the first
+        // counted instruction proves that the machine runs.
+        let timeout = state.map_or(BOOT_TIMEOUT, |_| RESUME_TIMEOUT);
         guest.wait_until(timeout, "QEMU does not start", |guest| {
             guest.instructions() > 0
         })?;
         Ok(guest)
     }
 
-    /// Waits until the guest's shell takes commands.
+    /// Waits until the guest's shell accepts commands.
     pub(super) fn wait_until_booted(&mut self) -> Result<(), String> {
-        self.wait_until(BOOT, "the guest does not boot", |guest| {
+        self.wait_until(BOOT_TIMEOUT, "the guest does not boot", |guest| {
             text(&guest.console).contains(BOOTED)
         })
     }
@@ -258,26 +260,31 @@ impl QemuGuest {
     /// The guest ended or no server listens; the text includes the output of console and server.
     pub fn wait_for(&mut self, port: u16) -> Result<SocketAddr, String> {
         if self.linux {
-            self.wait_until(BOOT, "the guest does not boot", |guest| {
+            self.wait_until(BOOT_TIMEOUT, "the guest does not boot", |guest| {
                 text(&guest.console).contains(READY)
             })?;
         }
         let address = SocketAddr::from((self.network.guest, port));
-        // A bare image prints nothing while it boots, so the connection attempts must cover the boot time.
-        let timeout = if self.linux { LISTEN } else { BOOT };
+        // A bare image prints nothing while it boots, so the time limit for connection attempts must include the boot.
+        let timeout = if self.linux {
+            LISTEN_TIMEOUT
+        } else {
+            BOOT_TIMEOUT
+        };
         self.wait_until(timeout, &format!("no answer at port {port}"), |_| {
-            // Shorter than the first retransmission of a SYN, 1 s (RFC 6298): a new attempt is earlier.
+            // Shorter than the first retransmission timeout of a SYN, 1 s (RFC 6298), so that a new attempt is made
+            // first.
             TcpStream::connect_timeout(&address, Duration::from_millis(500)).is_ok()
         })?;
         Ok(address)
     }
 
-    /// The lifeline, which signals the guest's end.
+    /// The lifeline, which detects the guest's end.
     pub fn life(&self) -> GuestLifeline {
         self.life.clone()
     }
 
-    /// Instructions so far; repeated string instructions count by the bytes that they moved.
+    /// Number of instructions so far; repeated string instructions count by the bytes that they moved.
     pub fn instructions(&self) -> u64 {
         let mut words = [0; 16];
         let read = self.count.read_exact_at(&mut words, 0);
@@ -295,14 +302,15 @@ impl QemuGuest {
         u64::from_le_bytes(word)
     }
 
-    /// Instructions so far, once the guest is idle, so that work after a response is included.
-    pub fn counted_at_rest(&self) -> u64 {
-        /// A timer tick of an idle guest costs some thousands of instructions; a response costs more.
+    /// Waits until the guest is idle and returns the instructions so far, so that they include the work after a
+    /// response.
+    pub fn instructions_when_idle(&self) -> u64 {
+        /// A timer tick of an idle guest costs some thousands of instructions, a response more than this.
         const REST: u64 = 20_000;
         let end = Instant::now() + Duration::from_secs(2);
         let mut count_before = self.instructions();
         loop {
-            // Several timer ticks, so that an idle guest is recognised by its small count.
+            // The interval covers several timer ticks; if the count hardly grows, the guest is idle.
             sleep(STEP * 3);
             let now = self.instructions();
             if now - count_before < REST || Instant::now() > end {
@@ -312,8 +320,8 @@ impl QemuGuest {
         }
     }
 
-    /// Stops the guest: from now on its time advances only while a caller waits for it, by one nanosecond per
-    /// instruction, in steps of at most `step_ns`.
+    /// Stops the guest. Its time then advances only while a caller waits for it, by one nanosecond per instruction, in
+    /// steps of at most `step_ns`.
     ///
     /// # Errors
     /// The guest was not booted with step support, or does not stop.
@@ -322,7 +330,7 @@ impl QemuGuest {
         steps.begin(self.pid(), &self.life, &self.count, step_ns)
     }
 
-    /// Instructions so far by the address of their block; empty without a profile.
+    /// Number of instructions so far by block address; empty without a profile.
     pub fn blocks(&self) -> impl Iterator<Item = (u64, u64)> {
         let mut bytes = Vec::new();
         if let Some(file) = &self.profile {
@@ -334,11 +342,12 @@ impl QemuGuest {
             .chunks_exact(16)
             .map(|slot| (number(&slot[..8]), number(&slot[8..])))
             .collect();
-        // Address 0 marks a free slot of the plugin's hash table.
+        // Address 0 marks a free slot in the plugin's hash table.
         slots.into_iter().filter(|(address, _)| *address != 0)
     }
 
-    /// Returns the output of a shell command in the guest. It is sent over the network, because the console is slow.
+    /// Returns the output of a shell command in the guest. The output is sent over the network, because the console is
+    /// slow.
     ///
     /// # Errors
     /// There is no shell, or no output.
@@ -350,7 +359,7 @@ impl QemuGuest {
         self.send_command(&line)?;
         // accept has no timeout, and the guest may never connect.
         listener.set_nonblocking(true).map_err(failed)?;
-        let end = Instant::now() + LISTEN;
+        let end = Instant::now() + LISTEN_TIMEOUT;
         let mut stream = loop {
             match listener.accept() {
                 Ok((stream, _)) => break stream,
@@ -359,15 +368,17 @@ impl QemuGuest {
             }
         };
         stream.set_nonblocking(false).map_err(failed)?;
-        stream.set_read_timeout(Some(LISTEN)).map_err(failed)?;
+        stream
+            .set_read_timeout(Some(LISTEN_TIMEOUT))
+            .map_err(failed)?;
         let mut bytes = Vec::new();
         stream.read_to_end(&mut bytes).map_err(failed)?;
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }
 
-    /// Extends the message of a failure with the guest's status and output.
+    /// Adds the guest's status and output to the message of a failure.
     pub fn failure(&mut self, what_failed: &str) -> String {
-        // Without QEMU the guest's shell is gone too, so only the recorded outputs are left.
+        // If QEMU has ended, the guest's shell has too, so only the recorded output is left.
         if let Ok(Some(status)) = self.qemu.try_wait() {
             return format!(
                 "{what_failed}: the guest ended ({status})\n{}\n{}",
@@ -394,7 +405,7 @@ impl QemuGuest {
             text(&self.console).len(),
             Instant::now() + Duration::from_secs(5),
         );
-        // The end mark is written in lower case, so that the shell's echo of the command does not match it.
+        // The command has the end mark in lower case, so that the shell's echo of the command does not match.
         let command = format!("cat /tmp/*.log; echo {END} | tr a-z A-Z").replace(END, "icount-end");
         self.send_command(&command).ok()?;
         while Instant::now() < end_offset {
@@ -434,13 +445,13 @@ impl QemuGuest {
 
 impl Drop for QemuGuest {
     fn drop(&mut self) {
-        // Waiting matters: the tap device and its addresses disappear only with the process.
+        // The wait is needed: the tap device and its addresses disappear only with the process.
         let _ = self.qemu.kill();
         let _ = self.qemu.wait();
     }
 }
 
-/// Creates an anonymous file that ends with its last descriptor.
+/// Creates an anonymous file in memory, which exists until its last descriptor is closed.
 pub(super) fn memory_file(content: &[u8]) -> Result<File, String> {
     let failed = |error: std::io::Error| format!("a file in memory: {error}");
     let file =
@@ -450,7 +461,7 @@ pub(super) fn memory_file(content: &[u8]) -> Result<File, String> {
     Ok(file)
 }
 
-/// The path at which another process of this user can open such a file.
+/// The path by which another process of this user can open a memory file.
 pub(super) fn path(file: &impl AsRawFd) -> String {
     // A memory file has no name in the file system, but the link in /proc can be opened again.
     format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd())
@@ -480,7 +491,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks_are_apart_and_their_names_fit() {
+    fn guest_networks_are_distinct_with_valid_interface_names() {
         let (one, two) = (GuestNetwork::new(), GuestNetwork::new());
         assert_ne!(one.name, two.name);
         assert_ne!(one.guest, two.guest);
@@ -490,7 +501,7 @@ mod tests {
     }
 
     #[test]
-    fn an_image_with_its_own_address_gets_a_host_beside_it() {
+    fn host_address_is_chosen_next_to_a_fixed_guest_address() {
         let network = GuestNetwork::with_guest_address(Ipv4Addr::new(10, 88, 0, 2));
         assert_eq!(network.host, Ipv4Addr::new(10, 88, 0, 1));
         assert_eq!(
@@ -506,7 +517,7 @@ mod tests {
     }
 
     #[test]
-    fn tails_are_short() {
+    fn log_tail_has_fifteen_lines() {
         let long: String = (0..100)
             .map(|number| format!("line {number}\n\n"))
             .collect();

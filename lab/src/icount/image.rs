@@ -1,4 +1,5 @@
-//! Sites as bare images: built by `lowroad`, booted without Linux. Independent of QEMU and traffic.
+//! Builds bare images of sites with `lowroad`, and describes how they boot, without Linux. Independent of QEMU and
+//! traffic.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -8,10 +9,10 @@ use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 use super::boot::BootSpec;
 use super::kernel::run;
 
-/// Addresses of guest and host on the command line; the network of [`super::guest::GuestNetwork::new`] is a /30.
+/// Parameters for the addresses of guest and host; the network of [`super::guest::GuestNetwork::new`] is a /30.
 const APPEND: &str = "ip={guest}/30,{host}";
 
-/// An image in its own temporary folder, which is deleted at the end: QEMU reads it until the machine runs.
+/// An image in a temporary folder, which is deleted on drop: it must exist until QEMU has read it.
 pub struct ImageFolder(PathBuf);
 
 impl ImageFolder {
@@ -25,8 +26,8 @@ impl ImageFolder {
         Ok(image)
     }
 
-    /// Builds an image of files: paths that begin with a slash, and contents. Pages get their rows from `database`, a
-    /// URL.
+    /// Builds an image of files, given as paths that begin with a slash, and contents. Pages read their rows from the
+    /// database with the URL `database`.
     ///
     /// # Errors
     /// The program or the system failed; the text gives the reason.
@@ -65,7 +66,7 @@ impl ImageFolder {
         self.0.join("site.img")
     }
 
-    /// Boot parameters of the image, in a network of [`super::guest::GuestNetwork::new`].
+    /// Boot parameters of the image, for a network of [`super::guest::GuestNetwork::new`].
     pub fn boot(&self, memory_mib: u32) -> BootSpec {
         BootSpec {
             append: APPEND.into(),
@@ -86,14 +87,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_is_told_the_networks_addresses() {
+    fn kernel_command_line_contains_network_addresses() {
         let network = GuestNetwork::new();
         let wanted = format!("ip={}/{},{}", network.guest, network.prefix, network.host);
         assert_eq!(network.fill_in(APPEND), wanted);
     }
 
     #[test]
-    fn what_the_program_says_is_told_and_nothing_stays() {
+    fn failed_image_build_removes_its_folder() {
         let image = ImageFolder::empty().expect("a folder");
         let folder = image.0.clone();
         assert!(image.build(Path::new("false"), &folder, None).is_err());

@@ -15,7 +15,7 @@ use super::guest::GuestNetwork;
 /// Source of the counting plugin.
 const PLUGIN: &str = include_str!("../../icount/insn.c");
 
-/// Modules for virtio-net, classic traffic control, and kernel TLS with its ciphers, in load order.
+/// Kernel modules for virtio-net, classic traffic control, and kernel TLS with its ciphers, in load order.
 const MODULES: [&str; 15] = [
     "net/core/failover",
     "drivers/net/net_failover",
@@ -34,7 +34,7 @@ const MODULES: [&str; 15] = [
     "net/tls/tls",
 ];
 
-/// Module for disks. Loaded after boot or resume, because the driver reads the disk's size when it is loaded.
+/// Kernel module for disks. It is loaded after boot or resume, because it reads the disk's size when it is loaded.
 const DISK_MODULE: &str = "drivers/block/virtio_blk";
 
 /// A kernel that is ready to boot.
@@ -55,16 +55,16 @@ pub struct CopiedPath {
     pub path: String,
 }
 
-/// The part of a Linux guest that differs between guests.
+/// The part of a Linux guest in which guests differ.
 #[derive(Clone, Debug, Default)]
 pub struct GuestContent {
     /// Files that are copied into it.
     pub copied: Vec<CopiedPath>,
     /// Generated files: path and content.
     pub generated: Vec<(String, Vec<u8>)>,
-    /// Mount point of its disk, if it has one.
+    /// Mount point of the guest's disk, if it has one.
     pub disk: Option<&'static str>,
-    /// Shell command that runs once the network is up.
+    /// Shell command that is executed when the network is up.
     pub command: String,
 }
 
@@ -84,7 +84,7 @@ pub fn cache() -> Result<PathBuf, String> {
     Ok(folder)
 }
 
-/// Returns the plugin, built if its source is new.
+/// Returns the plugin; builds it if its source has changed.
 ///
 /// # Errors
 /// The compiler failed; the text is its output.
@@ -101,7 +101,7 @@ pub fn plugin() -> Result<PathBuf, String> {
     })
 }
 
-/// Files that this process is creating.
+/// The files that threads of this process are creating.
 static MAKING: (Mutex<Vec<PathBuf>>, Condvar) = (Mutex::new(Vec::new()), Condvar::new());
 
 /// The right to create a file, exclusive within this process.
@@ -131,8 +131,8 @@ impl Drop for BuildLock<'_> {
     }
 }
 
-/// Returns `path`, created by `make` under a temporary name and renamed, so that readers never see a partial file,
-/// even if two processes create it at once.
+/// Returns `path`; if it does not exist, `make` creates it under a temporary name, which is then renamed. So readers
+/// never see an incomplete file, even if two processes create it at the same time.
 pub(crate) fn build_once(
     path: &Path,
     make: impl FnOnce(&Path) -> Result<(), String>,
@@ -140,7 +140,7 @@ pub(crate) fn build_once(
     let _build_lock = BuildLock::begin(path);
     if !path.exists() {
         let new = path.with_extension(format!("new-{}", std::process::id()));
-        // An earlier process with the same id may have left its unfinished files.
+        // An earlier process with the same id may have left incomplete files.
         let _ = fs::remove_dir_all(&new);
         let result = make(&new).and_then(|()| {
             let renamed = fs::rename(&new, path);
@@ -150,7 +150,7 @@ pub(crate) fn build_once(
             let _ = fs::remove_dir_all(&new);
             let _ = fs::remove_file(&new);
         }
-        // Another process may have been faster: then the rename onto its folder fails, and its result serves as well.
+        // If another process was faster, the rename onto its folder fails, and that folder is used.
         if !path.exists() {
             result?;
         }
@@ -159,12 +159,12 @@ pub(crate) fn build_once(
 }
 
 impl GuestKernel {
-    /// Takes the kernel from the cache or from Debian's packages.
+    /// Takes the kernel from the cache, or downloads Debian's packages.
     ///
     /// # Errors
     /// The kernel is not available; the text names a remedy.
     pub fn new() -> Result<GuestKernel, String> {
-        // The cache name includes the module list, since an older cache has other modules.
+        // The cache name includes a hash of the module list, since an older cache has other modules.
         let modules: Vec<&str> = modules().collect();
         let modules_hash = crc32fast::hash(modules.join(" ").as_bytes());
         let folder = build_once(&cache()?.join(format!("guest-{modules_hash:08x}")), fetch)?;
@@ -198,7 +198,7 @@ impl GuestKernel {
     }
 }
 
-/// The files that all guests share.
+/// Builds the archive of the files that all guests have in common.
 fn build_base(kernel: &Path) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     // nginx opens the error log in its compiled-in folder before it reads the configuration.
@@ -227,7 +227,7 @@ fn build_base(kernel: &Path) -> Result<Vec<u8>, String> {
     Ok(archive.finish())
 }
 
-/// The files of one guest.
+/// Builds the archive of the files of one guest.
 fn build_archive(network: &GuestNetwork, content: &GuestContent) -> Result<Vec<u8>, String> {
     let mut archive = CpioArchive::default();
     for (path, bytes) in &content.generated {
@@ -258,10 +258,10 @@ const ETC: [(&str, &str); 4] = [
     ),
 ];
 
-/// Printed on the console when the guest takes commands.
+/// Text that the guest prints on the console when its shell accepts commands.
 pub const BOOTED: &str = "ICOUNT-BOOTED";
 
-/// Printed on the console when the server has been started.
+/// Text that the guest prints on the console when the server has been started.
 pub const READY: &str = "ICOUNT-READY";
 
 /// The first command after boot or resume: unpacks the content and starts the server.
@@ -270,7 +270,7 @@ pub fn start_script() -> String {
     format!("insmod /modules/{module}.ko; cpio -idu < /dev/vda 2> /tmp/unpacked; . /start")
 }
 
-/// The init script, which then executes commands from the console.
+/// The init script, which executes commands from the console.
 fn init() -> String {
     let modules = MODULES.map(module_name);
     format!(
@@ -295,8 +295,8 @@ fn init() -> String {
 /// The log of all programs in a guest.
 const LOG: &str = "/tmp/server.log";
 
-/// Shell code that waits until the last background program has printed `text`. If the program ends, the guest prints
-/// its log and powers off, because a server without the program would be another configuration.
+/// Shell code that waits until the last background program has printed `text`. If that program ends, the guest prints
+/// the log and powers off, because a server without the program would be another configuration.
 pub fn wait_until_printed(text: &str) -> String {
     format!(
         "until grep -q '{text}' {LOG}; do \
@@ -304,10 +304,10 @@ pub fn wait_until_printed(text: &str) -> String {
     )
 }
 
-/// The start script of one guest. It sets the clock, which a saved state has from the time of its boot. The server's
-/// output goes to a file, because a slow console would add instructions.
+/// The start script of one guest. It sets the clock, since the clock of a resumed guest is that of the saved state. The
+/// server's output goes to a file, because a slow console would add instructions.
 fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: u64) -> String {
-    // drop_caches frees the pages of the archive, which has been unpacked by now.
+    // drop_caches frees the pages of the archive, which is already unpacked.
     format!(
         "date -s @{now_unix_s} >/dev/null; echo 1 >/proc/sys/vm/drop_caches\n\
          {disk}\
@@ -320,12 +320,12 @@ fn start(network: &GuestNetwork, disk: Option<&str>, command: &str, now_unix_s: 
     )
 }
 
-/// Shell code that mounts the second disk, behind the content's.
+/// Shell code that mounts the second disk; the first one has the content.
 fn mount_command(path: &str) -> String {
     format!("mkdir -p {path}; mount -t ext4 -o ro,noatime /dev/vdb {path}\n")
 }
 
-/// The modules that are kept from the kernel's package.
+/// The modules of the kernel's package that are used.
 fn modules() -> impl Iterator<Item = &'static str> {
     MODULES.into_iter().chain([DISK_MODULE])
 }
@@ -334,7 +334,7 @@ fn module_name(module: &str) -> &str {
     module.rsplit('/').next().expect("a name")
 }
 
-/// Downloads and unpacks the packages, and leaves the needed files in `folder`.
+/// Downloads and unpacks the packages, and stores the needed files in `folder`.
 fn fetch(folder: &Path) -> Result<(), String> {
     let pattern = r"^linux-image-6\.12\.[0-9]+\+deb12-cloud-amd64$";
     let listed = run(Command::new("apt-cache").args(["search", "--names-only", pattern]))?;
@@ -345,7 +345,7 @@ fn fetch(folder: &Path) -> Result<(), String> {
     let unpacked = folder.join("unpacked");
     for package_name in [package, "busybox-static"] {
         create(&unpacked)?;
-        // Without the sandbox: apt's own user may not write to this folder.
+        // Without apt's sandbox, whose user may not write to this folder.
         let download = [
             "download",
             "-qq",
@@ -381,7 +381,7 @@ fn store_modules(folder: &Path, unpacked: &Path, release: &str) -> Result<(), St
     )?;
     create(&folder.join("modules"))?;
     for module in modules() {
-        // Decompressed here once instead of at each boot.
+        // Decompressed here once, not at each boot.
         let name = module_name(module);
         let packed = format!("lib/modules/{release}/kernel/{module}.ko.xz");
         let output = Command::new(&busybox)
@@ -415,7 +415,8 @@ fn copy(from: &Path, destination: &Path) -> Result<(), String> {
 
 fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
     let entries = fs::read_dir(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
-    // apt names a file NAME_VERSION_ARCHITECTURE.deb, and one package's name may begin another's.
+    // apt names a file NAME_VERSION_ARCHITECTURE.deb; without the underscore, a package whose name begins with this one
+    // would match too.
     let prefix = format!("{package}_");
     entries
         .filter_map(Result::ok)
@@ -424,7 +425,7 @@ fn package_file(folder: &Path, package: &str) -> Result<PathBuf, String> {
         .ok_or_else(|| format!("apt-get downloaded no {package}"))
 }
 
-/// The package with the highest version among lines `NAME - description`.
+/// The package with the highest version among lines of the form `NAME - description`.
 fn newest(listed: &str) -> Option<&str> {
     let version = |name: &&str| -> u64 {
         let digits = name.trim_start_matches("linux-image-6.12.");
@@ -460,7 +461,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_compared_as_numbers() {
+    fn kernel_versions_are_compared_as_numbers() {
         let listed = "linux-image-6.12.9+deb12-cloud-amd64 - Linux\n\
                       linux-image-6.12.117+deb12-cloud-amd64 - Linux\n\
                       linux-image-6.12.41+deb12-cloud-amd64 - Linux\n";
@@ -472,7 +473,7 @@ mod tests {
     }
 
     #[test]
-    fn what_starts_fills_in_the_addresses_and_ends_the_command_in_any_form() {
+    fn start_script_fills_in_addresses_and_tolerates_comments() {
         let network = GuestNetwork::new();
         let command = network.fill_in("serve {guest} & # a comment");
         let text = start(&network, None, &command, 7);
@@ -482,14 +483,14 @@ mod tests {
     }
 
     #[test]
-    fn a_disk_is_mounted_before_the_server_starts() {
+    fn disk_is_mounted_before_the_server_starts() {
         let text = start(&GuestNetwork::new(), Some("/srv"), "serve", 7);
         let mounted = text.find("/dev/vdb /srv\n").expect("a mount");
         assert!(mounted < text.find("(serve\n)").expect("a command"));
     }
 
     #[test]
-    fn a_failing_command_says_what_it_said() {
+    fn command_failure_includes_its_stderr() {
         let why = run(Command::new("sh").args(["-c", "echo no luck >&2; exit 3"]));
         assert!(why.expect_err("a failure").contains("no luck"));
     }

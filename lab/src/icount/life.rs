@@ -1,5 +1,5 @@
-//! Detects the end of a guest during a run. The guest's network ends with it: packets for its address would then leave
-//! through the host's default route. Independent of requests.
+//! Detects the end of a guest during a run. The guest's network device ends with the guest; without this check, packets
+//! to its address would leave through the host's default route. Independent of requests.
 
 use std::io::{self, PipeReader, pipe};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -11,13 +11,13 @@ use std::thread;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 
-/// Maximum delay until a stop request is noticed.
+/// Maximum delay until a stop request takes effect.
 const STOP_SEEN: Timespec = Timespec {
     tv_sec: 0,
     tv_nsec: 50_000_000,
 };
 
-/// A pidfd of QEMU, which signals the guest's end.
+/// A pidfd of QEMU, through which the guest's end is detected.
 #[derive(Clone)]
 pub struct GuestLifeline(Arc<OwnedFd>);
 
@@ -34,15 +34,15 @@ impl GuestLifeline {
         )?)))
     }
 
-    /// A descriptor that is readable once the guest has ended.
+    /// A descriptor that becomes readable when the guest has ended.
     pub fn ended(&self) -> BorrowedFd<'_> {
         self.0.as_fd()
     }
 
-    /// Calls `run` with a flag that is set once `stop` is set or the guest has ended.
+    /// Calls `run` with a flag that is set when `stop` is set or the guest has ended.
     pub fn watch<T>(&self, stop: &AtomicBool, run: impl FnOnce(&AtomicBool) -> T) -> T {
         let halt = AtomicBool::new(false);
-        // Without descriptors the run goes on unwatched; it still ends by its own timeouts.
+        // Without descriptors the run continues unwatched; its own timeouts still end it.
         let Ok((is_done, done)) = pipe() else {
             return run(stop);
         };
@@ -62,10 +62,10 @@ impl GuestLifeline {
                 PollFd::new(is_done, PollFlags::IN),
                 PollFd::new(&self.0, PollFlags::IN),
             ];
-            // An error such as EINTR leaves all results empty, as the timeout does.
+            // An error such as EINTR leaves all results empty, like a timeout.
             let _ = poll(&mut fds, Some(&STOP_SEEN));
             let [is_done, has_ended] = fds.map(|fd| !fd.revents().is_empty());
-            // Checked first, since a run that has ended needs no halt.
+            // Checked first, since a run that is complete need not be halted.
             if is_done {
                 return;
             }
@@ -84,7 +84,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_under_way_halts_when_the_other_ends() {
+    fn work_is_halted_when_the_watched_process_ends() {
         let mut command = Command::new("cat");
         let mut child = command.stdin(Stdio::piped()).spawn().expect("cat");
         let life = GuestLifeline::from_child(&child).expect("a descriptor");

@@ -1,5 +1,5 @@
-//! Counts instructions per request over a whole machine, in an emulated guest: driver, soft interrupt, TCP, system
-//! calls and server. Counts, unlike times, hardly depend on the load of the host.
+//! Counts the instructions of a request over a whole machine, in an emulated guest: driver, soft interrupt, TCP, system
+//! calls and server. Unlike times, counts hardly depend on the load of the host.
 
 pub mod archive;
 pub mod boot;
@@ -35,18 +35,18 @@ use guest::QemuGuest;
 /// The number of requests behind one figure.
 #[derive(Clone, Copy, Debug)]
 pub struct CountTraffic {
-    /// Total, without the warm-up.
+    /// Total number of requests, without the warm-up.
     pub requests: u64,
-    /// Simultaneous requests.
+    /// Number of simultaneous requests.
     pub connections: u32,
-    /// Requests before counting begins: caches fill, the emulator translates the guest's code, and an adaptive level
-    /// finishes learning.
+    /// Number of warm-up requests, in which caches fill, the emulator translates the guest's code, and an adaptive
+    /// level finishes learning.
     pub warmup: u64,
 }
 
-/// Number of slopes of which the median is taken. Odd; on a busy machine one may be far off.
+/// Number of slopes, whose median is taken. It is odd: on a busy machine, one slope may be far off.
 const ROUNDS: u64 = 3;
-/// Cost of a pair in units of its short run: the short run, and one three times as long.
+/// Number of requests in a pair of runs, in units of the short run: the short run, and one three times as long.
 pub const PAIR: u64 = 4;
 
 /// Measures the instructions of one more request: the slope between a short run and one three times as long, so that
@@ -65,7 +65,7 @@ pub fn measure(
         let done = drive(&life, address, request, requests, traffic.connections);
         done.map_err(|error| guest.failure(&error))?;
         Ok(CompletedRun {
-            total: guest.counted_at_rest(),
+            total: guest.instructions_when_idle(),
             requests,
             output: (),
         })
@@ -137,8 +137,8 @@ pub fn slopes<T>(
     })
 }
 
-/// Rejects a slope that is not positive: a server that still adapts does more work in the short run than in the long
-/// one.
+/// Rejects a slope that is not positive: it results if the server still adapts, so that the short run does more work
+/// than the long one.
 fn plausible(slope: f64) -> Result<f64, String> {
     match slope > 0.0 {
         true => Ok(slope),
@@ -150,7 +150,8 @@ fn plausible(slope: f64) -> Result<f64, String> {
     }
 }
 
-/// The slope between a short run and the long run after it; `previous_total` is the instruction count before the short run.
+/// The slope between a short run and the long run after it; `previous_total` is the instruction count before the short
+/// run.
 fn slope<T>(previous_total: u64, short: &CompletedRun<T>, long: &CompletedRun<T>) -> f64 {
     let [before, between, after] =
         [previous_total, short.total, long.total].map(|count| count as f64);
@@ -163,14 +164,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_can_not_be_is_no_figure() {
+    fn implausible_slope_is_an_error() {
         assert_eq!(plausible(7.0), Ok(7.0));
         assert!(plausible(-7.0).is_err_and(|why| why.contains("no figure")));
         assert!(plausible(0.0).is_err());
     }
 
     #[test]
-    fn what_is_no_requests_cancels_out() {
+    fn fixed_cost_cancels_out_of_the_slope() {
         // 5 instructions per run, 7 per request.
         let done = |before: u64, requests: u64| CompletedRun {
             total: before + 5 + 7 * requests,
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn one_bad_slope_does_not_matter() {
+    fn median_ignores_one_outlier() {
         let slopes = RunSlopes {
             instructions: vec![900.0, 20.0, 21.0],
             short: (),

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::thread::sleep;
 use std::time::Duration;
 
-/// Maximum time of an answer; after it the guest is considered dead.
+/// Maximum time until an answer arrives; after that, the guest is considered dead.
 const PATIENCE: Duration = Duration::from_secs(30);
 
 /// QEMU's arguments for the monitor of the guest with this network device.
@@ -29,7 +29,7 @@ fn name(device: &str) -> String {
 pub struct QemuMonitor(BufReader<UnixStream>);
 
 impl QemuMonitor {
-    /// Connects to the monitor of the guest with this network device.
+    /// Connects to the monitor of the guest that has this network device.
     ///
     /// # Errors
     /// There is no monitor.
@@ -38,7 +38,7 @@ impl QemuMonitor {
         let stream = UnixStream::connect_addr(&address)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         let mut monitor = QemuMonitor(BufReader::new(stream));
-        // QMP sends a greeting first, and accepts no other command before qmp_capabilities.
+        // QMP begins with a greeting, and accepts no other command before qmp_capabilities.
         monitor.line()?;
         monitor.send_command("{\"execute\":\"qmp_capabilities\"}")?;
         Ok(monitor)
@@ -51,12 +51,12 @@ impl QemuMonitor {
     pub fn save(&mut self, file: &Path) -> io::Result<()> {
         const STEP: Duration = Duration::from_millis(10);
         const BYTES_PER_S: u64 = 1 << 34;
-        // QEMU limits the bandwidth of a migration by default, which would slow down the write.
+        // By default QEMU limits the bandwidth of a migration, which would slow down the write.
         let parameters = format!(
             "{{\"execute\":\"migrate-set-parameters\",\"arguments\":{{\"max-bandwidth\":{BYTES_PER_S}}}}}"
         );
         self.send_command(&parameters)?;
-        // Quoted twice: for the shell of `exec:`, and within the JSON string.
+        // Quoted twice: for the shell that `exec:` starts, and for the JSON string.
         let destination = shell_quoted(file)
             .replace('\\', "\\\\")
             .replace('"', "\\\"");
@@ -83,7 +83,7 @@ impl QemuMonitor {
             .write_all(format!("{command}\n").as_bytes())?;
         loop {
             let line = self.line()?;
-            // Lines between are asynchronous events.
+            // Lines before the answer are asynchronous events.
             if line.starts_with("{\"return\"") {
                 return Ok(line);
             }
@@ -102,7 +102,7 @@ impl QemuMonitor {
     }
 }
 
-/// QEMU's arguments for a guest that resumes from a saved state.
+/// QEMU's arguments for resuming a guest from a saved state.
 pub fn incoming_arguments(file: &Path) -> [String; 2] {
     [
         "-incoming".into(),
@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_shell_takes_a_name_as_it_is() {
+    fn shell_quoting_preserves_spaces_and_quotes() {
         assert_eq!(shell_quoted(Path::new("/a b/c's")), r"'/a b/c'\''s'");
     }
 }

@@ -1,4 +1,4 @@
-//! Requirements of this machine: programs, by their Debian packages, and root.
+//! The requirements on this machine: programs, with their Debian packages, and root.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -25,7 +25,7 @@ pub fn missing() -> BTreeSet<&'static str> {
     packages.collect()
 }
 
-/// Checks that a guest can be started on this machine.
+/// Checks whether a guest can be started on this machine.
 ///
 /// # Errors
 /// A requirement is missing; the text names it and a remedy.

@@ -1,6 +1,6 @@
-//! The origin for proxies under measurement. It runs on the host's side of a guest's network, so that it is not
-//! counted. Each response has the length that the target's name gives, is not cacheable, and keeps its connection. It
-//! supports only the lab's own requests: bodies with a length, one request at a time.
+//! The origin server for proxies under measurement. It runs on the host's side of a guest's network, so that its
+//! instructions are not counted. Each response has the length that the target's name gives, is not cacheable, and keeps
+//! the connection open. It supports only the lab's own requests: bodies with Content-Length, without pipelining.
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener, TcpStream};
@@ -16,7 +16,7 @@ pub const PORT: u16 = 8080;
 /// Maximum length of a request with its body.
 const READ_LEN: usize = 64 << 10;
 
-/// A running origin; dropping it ends it.
+/// A running origin server. Dropping it ends the server.
 pub struct GuestOrigin {
     address: SocketAddr,
     shared: Arc<OriginState>,
@@ -37,7 +37,7 @@ impl OriginState {
 }
 
 impl GuestOrigin {
-    /// Starts an origin at this address; the network must be up.
+    /// Starts an origin server at this address; the network must exist already.
     ///
     /// # Errors
     /// With a text for the user.
@@ -59,7 +59,7 @@ impl GuestOrigin {
 impl Drop for GuestOrigin {
     fn drop(&mut self) {
         self.shared.ended.store(true, SeqCst);
-        // A connection wakes the accepting thread, which then sees the flag; the thread may have ended already.
+        // A connection wakes the accepting thread, which then checks the flag; the thread may have ended already.
         let _ = TcpStream::connect(self.address);
         for connection in self.shared.connections().drain(..) {
             let _ = connection.shutdown(Shutdown::Both);
@@ -69,8 +69,8 @@ impl Drop for GuestOrigin {
 
 fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
     for connection in listener.incoming() {
-        // Locked before the flag is read: the drop sets the flag first, so it closes every connection that is added
-        // here.
+        // Locked before the flag is read. Dropping the server sets the flag first, so it closes every connection that
+        // is added here.
         let mut connections = shared.connections();
         if shared.ended.load(SeqCst) {
             return;
@@ -78,7 +78,7 @@ fn accept(listener: &TcpListener, shared: &Arc<OriginState>) {
         let Ok(mut connection) = connection else {
             return;
         };
-        // Responses are complete writes, so delaying them by Nagle's algorithm would only add time.
+        // Each response is written completely, so Nagle's algorithm would only delay it.
         let _ = connection.set_nodelay(true);
         connections.extend(connection.try_clone());
         drop(connections);
@@ -93,7 +93,7 @@ fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
     let mut buffer = vec![0; READ_LEN];
     let (mut len, mut cached_response) = (0, Vec::new());
     loop {
-        // A request that fills the buffer leaves no room: the read then returns 0 and ends the connection.
+        // If a request fills the buffer, the read returns 0, which ends the connection.
         let read = connection.read(&mut buffer[len..])?;
         if read == 0 {
             return Ok(());
@@ -105,18 +105,19 @@ fn answer_all(connection: &mut TcpStream) -> io::Result<()> {
         if request_len > len {
             continue;
         }
-        // The response is built once, since requests of a measurement are alike.
+        // A response is reused, since the requests of a measurement are alike.
         if cached_response.is_empty() || response_len(&cached_response) != size {
             cached_response = response(size);
         }
         connection.write_all(&cached_response)?;
-        // The start of the next request may have arrived already.
+        // The start of the next request may already be in the buffer.
         buffer.copy_within(request_len..len, 0);
         len -= request_len;
     }
 }
 
-/// Returns the length of a request with its body, once its head is complete, and the length of the wanted response.
+/// Returns the length of a request with its body, if its head is complete, and the length of the response that it
+/// requests.
 fn requested_size(request: &[u8]) -> Option<(usize, usize)> {
     let head_len = memchr::memmem::find(request, b"\r\n\r\n")? + 4;
     let head = std::str::from_utf8(&request[..head_len]).ok()?;
@@ -135,7 +136,7 @@ fn requested_size(request: &[u8]) -> Option<(usize, usize)> {
 }
 
 fn response(size: usize) -> Vec<u8> {
-    // An origin with a clock must send Date (RFC 9110 section 6.6.1); a proxy may add a missing one.
+    // An origin server with a clock must send Date (RFC 9110 section 6.6.1); otherwise a proxy may add it.
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let date = date::format(since_epoch.map_or(0, |duration| duration.as_secs()));
     let mut text = b"HTTP/1.1 200 OK\r\nServer: origin\r\nDate: ".to_vec();
@@ -159,7 +160,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_request_says_how_long_its_response_is_to_be() {
+    fn requested_size_is_parsed_from_the_target() {
         let get = b"GET /1024.html HTTP/1.1\r\nHost: h\r\n\r\n";
         assert_eq!(requested_size(get), Some((get.len(), 1024)));
         assert_eq!(requested_size(&get[..get.len() - 1]), None);
@@ -169,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn it_answers_on_a_kept_connection_and_ends() {
+    fn origin_answers_on_a_persistent_connection() {
         let origin = GuestOrigin::listen_at(([127, 0, 0, 1], 0).into()).expect("a free port");
         let mut client = TcpStream::connect(origin.address).expect("it listens");
         for size in [3, 1024] {

@@ -1,5 +1,6 @@
-//! Saved states of booted guests: booting an emulated machine takes ten seconds, resuming takes a fifth of one. The
-//! saved guest waits for its content; all guests with the same boot parameters resume from it. Independent of servers.
+//! Saved states of booted guests: booting an emulated machine takes ten seconds, resuming takes a fifth of a second. A
+//! guest is saved while it waits for its content; all guests with the same boot parameters resume from that state.
+//! Independent of servers.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -12,7 +13,8 @@ use super::guest::{GuestNetwork, QemuGuest};
 use super::kernel::{build_once, cache, run};
 use super::monitor::QemuMonitor;
 
-/// The path of the saved state for these boot parameters; `None` if they are too special to be shared.
+/// The path of the saved state for these boot parameters, created if necessary; `None` if the parameters are too
+/// unusual to be shared.
 ///
 /// # Errors
 /// The state can't be created.
@@ -24,20 +26,19 @@ pub fn state(
     let Some(system) = boot.system.as_ref().filter(|_| boot.is_default()) else {
         return Ok(None);
     };
-    // The saved guest waits for its content, so the content is not part of the state.
+    // The guest is saved before it gets its content, so the content is not part of the state.
     let system = GuestFiles {
         base: system.base.clone(),
         content: Vec::new(),
     };
-    // The content decides the memory, so the size is taken before the content is left out.
+    // The content decides the memory, so the memory is computed with the content.
     let empty = BootSpec::with_defaults(boot.kernel.clone(), Some(system), boot.memory_mib());
     let mtu = network.mtu;
     let path = cache()?.join(format!("{}{:08x}", prefix(&empty, mtu), key(&empty, mtu)?));
     build_once(&path, |file| save(&empty, mtu, plugin, file)).map(Some)
 }
 
-/// Extends the message of a guest that does not resume. The state may be truncated, as by a full disk, so it is
-/// removed.
+/// Adds to the message of a guest that does not resume, and removes the state: it may be truncated, as by a full disk.
 pub fn failure(error: String, state: Option<&Path>) -> String {
     let Some(file) = state else {
         return error;
@@ -55,7 +56,7 @@ fn prefix(boot: &BootSpec, mtu: Option<u32>) -> String {
 /// A hash of everything that a state depends on: QEMU's version, its arguments, and the files.
 fn key(boot: &BootSpec, mtu: Option<u32>) -> Result<u32, String> {
     let version = qemu_version()?;
-    // Guests with the same state differ in name and addresses, so neither may be part of the key.
+    // Guests that share a state differ in name and addresses, so these must not be part of the key.
     let network = GuestNetwork {
         name: String::new(),
         mtu,
@@ -87,30 +88,30 @@ fn save(boot: &BootSpec, mtu: Option<u32>, plugin: &Path, file: &Path) -> Result
     };
     let mut guest = QemuGuest::start(boot, plugin, network.clone(), None)?;
     guest.wait_until_booted()?;
-    // The boot must be over, so that resumed guests do not repeat its last work.
-    guest.counted_at_rest();
+    // The boot must be complete; otherwise each resumed guest would repeat its last part.
+    guest.instructions_when_idle();
     let saved = QemuMonitor::connect(&network.name).and_then(|mut monitor| monitor.save(file));
     saved.map_err(|error| guest.failure(&format!("{}: {error}", file.display())))
 }
 
-/// Removes states of other kernels and versions, and partial files of processes that have ended.
+/// Removes states of other kernels and versions, and incomplete files of processes that have ended.
 fn remove_old_states(prefix: &str, file: &Path) {
     let entries = file.parent().and_then(|folder| fs::read_dir(folder).ok());
     for entry in entries.into_iter().flatten().filter_map(Result::ok) {
         let name = entry.path();
-        // Another process may be creating the same state, or another one: its temporary file has an extension.
+        // A file with an extension is temporary: another process may be creating it.
         let is_old = match name.extension() {
             None => name.file_stem() != file.file_stem(),
             Some(maker) => has_ended(maker),
         };
         if is_old && entry.file_name().to_string_lossy().starts_with(prefix) {
-            // Processes that resume from it have it open, or find that it is gone and create it again next time.
+            // Processes that resume from the state have opened it already; those that start later create it again.
             let _ = fs::remove_file(name);
         }
     }
 }
 
-/// Whether the process that created a temporary file with this extension has ended; see [`made`].
+/// Whether the process that created a temporary file with this extension (see `build_once`) has ended.
 fn has_ended(maker: &OsStr) -> bool {
     let process = maker.to_str().and_then(|name| name.strip_prefix("new-"));
     process.is_some_and(|id| !Path::new("/proc").join(id).exists())
@@ -121,7 +122,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_nobody_needs_is_removed() {
+    fn unused_snapshots_are_removed() {
         let folder = std::env::temp_dir().join(format!("lowroad-saved-{}", std::process::id()));
         fs::create_dir_all(&folder).expect("a folder");
         let living = format!("booted-512-00000003.new-{}", std::process::id());

@@ -26,21 +26,23 @@ pub struct CountedServer {
     version: &'static str,
     /// Its configuration files: path and text.
     files: &'static [(&'static str, &'static str)],
-    /// Files that it loads at run time: folder and prefix of the name.
+    /// Files that the server loads at run time: folder, and prefix of the name.
     loads: &'static [(&'static str, &'static str)],
     /// The command that starts it in the guest.
     command: &'static str,
-    /// Its configuration files for TLS, and the command that starts it with them, at port 443 beside `command`.
+    /// Configuration files for TLS, and the command that starts the server with them, on port 443 in addition to
+    /// `command`.
     tls: Option<(&'static [(&'static str, &'static str)], &'static str)>,
-    /// Its port for keep-alive connections, if not 80.
+    /// The port for keep-alive connections, if not 80.
     keep_alive_port: u16,
-    /// Lowroad's softirq level is attached in front of it.
+    /// Whether Lowroad's fast path (softirq level) is attached in front of the server.
     level: bool,
-    /// It is a bare image of the site, built by its program, without Linux and files.
+    /// Whether it is a bare image of the site, built by `program`, without Linux and files.
     pub is_image: bool,
-    /// It is a reverse proxy for an origin on the host's side of the network, and is measured only on request.
+    /// Whether it is a reverse proxy for an origin server on the host's side of the network; such servers are measured
+    /// only on request.
     pub is_proxy: bool,
-    /// A mode that it does not support, with the reason.
+    /// A mode that the server does not support, with the reason.
     unsupported: Option<(ConnectionMode, &'static str)>,
 }
 
@@ -137,10 +139,10 @@ const APACHE_PREFORK: CountedServer = CountedServer {
     ..USUAL
 };
 
-/// Attaches the softirq level to the port of the running server. A fixed freshness lifetime is needed because the
-/// files are new, so that their dates allow no heuristic freshness.
+/// Attaches the fast path to the port of the running server. It gets a fixed freshness lifetime: the files are so new
+/// that their dates give no heuristic freshness.
 const ATTACH: &str = "lowroad attach 80 --interface eth0 --ttl 600 &";
-/// Its output once it answers.
+/// Output of `lowroad attach` when the fast path answers requests.
 pub const ATTACHED: &str = "attached to port";
 
 const APACHE_COMMON: (&str, &str) = (
@@ -252,7 +254,7 @@ pub const ALL: [CountedServer; 18] = [
         package: Some("varnish"),
         version: "-V",
         files: &[("etc/varnish.vcl", VARNISH)],
-        // The guest has no compiler: the configuration is compiled on the host.
+        // The guest has no compiler, so the configuration is compiled on the host.
         command: "httpd -p 127.0.0.1:8080 -h /srv; mkdir -p /tmp/varnish; \
                   varnishd -j none -n /tmp/varnish -a :80 -s malloc,64m -f /etc/varnish.vcl \
                   -p cc_command='exec cp /usr/lib/vcl.so %o' -p thread_pools=1 \
@@ -315,7 +317,7 @@ pub fn find_server(name: &str) -> Result<CountedServer, String> {
 }
 
 impl CountedServer {
-    /// The path of its program; `lowroad` overrides the default path of Lowroad's own.
+    /// The path of the server's program; `lowroad` overrides the default path of Lowroad's program.
     ///
     /// # Errors
     /// The program is not installed; the text names a remedy.
@@ -330,7 +332,7 @@ impl CountedServer {
         }
     }
 
-    /// Its version: the first word of the output that begins with a digit.
+    /// The server's version: the first word of its output that begins with a digit.
     pub fn version(&self, program: &Path) -> String {
         let output = Command::new(program).arg(self.version).output();
         let printed = output.map_or(String::new(), |output| {
@@ -348,7 +350,7 @@ impl CountedServer {
         }
     }
 
-    /// Why the server can't have this figure.
+    /// The reason why the server can't have this figure.
     pub fn unsupported_reason(&self, column: CountColumn) -> Option<String> {
         let CountColumn::Page(mode, _) = column else {
             return None;
@@ -376,7 +378,7 @@ impl CountedServer {
             command: self.command.to_owned(),
             ..GuestContent::default()
         };
-        // The level is attached to the port of the running server, so it starts after it.
+        // The fast path is attached to the port of the running server, so it starts after the server.
         if self.level {
             content.command = format!(
                 "{}\n{ATTACH}\n{}",
@@ -416,7 +418,8 @@ impl CountedServer {
     }
 }
 
-/// A key (ECDSA P-256) and its self-signed certificate for the guest's name, so that all servers send a chain of one.
+/// A key (ECDSA P-256) and its self-signed certificate for the guest's name; all servers then send a chain of one
+/// certificate.
 fn pair() -> Result<Vec<u8>, String> {
     let generated = rcgen::generate_simple_self_signed(vec![NAME.to_owned()]);
     let generated = generated.map_err(|error| format!("a certificate: {error}"))?;
@@ -453,13 +456,13 @@ pub fn lowroad_path(configured: Option<&Path>) -> Result<PathBuf, String> {
     built_lowroad().map_err(|error| format!("{error}, or give --lowroad PATH"))
 }
 
-/// The `lowroad` binary of the release build; a debug build gives no useful counts.
+/// The `lowroad` binary of the release build; counts of a debug build would be useless.
 ///
 /// # Errors
 /// The binary is not built; the text explains how to build it.
 pub fn built_lowroad() -> Result<PathBuf, String> {
     let own_path = env::current_exe().map_err(|error| format!("this program's path: {error}"))?;
-    // The lab's program is in the folder of a profile, within the target folder.
+    // The lab's program is in the folder of a build profile, which is in the target folder.
     let target_folder = own_path.parent().and_then(Path::parent);
     let binary = target_folder.map(|target| target.join("release/lowroad"));
     let existing = binary
@@ -470,25 +473,25 @@ pub fn built_lowroad() -> Result<PathBuf, String> {
     })
 }
 
-/// Compiles Varnish's configuration on the host. Varnish does so at its start, but the guest has no compiler.
+/// Compiles Varnish's configuration on the host. Varnish would compile it at its start, but the guest has no compiler.
 ///
 /// # Errors
 /// Varnish or the compiler failed; the text is the output.
 pub fn compiled_vcl(varnishd: &Path, text: &str) -> Result<PathBuf, String> {
-    // Metadata of the program is part of the key: another version compiles to another file.
+    // The key includes metadata of the program, since another version compiles to another file.
     let program =
         fs::metadata(varnishd).map_err(|error| format!("{}: {error}", varnishd.display()))?;
     let sum = crc32fast::hash(format!("{text}{program:?}").as_bytes());
     build_once(&cache()?.join(format!("vcl-{sum:08x}.so")), |file| {
         let source = file.with_extension("c");
-        // By standard input: Varnish reads the file as another user without access to the cache folder.
+        // By standard input, because Varnish reads files as another user, who has no access to the cache folder.
         let mut command = Command::new(varnishd);
         command.args(["-C", "-f", "/dev/stdin"]);
         let result = command.stdin(memory_file(text.as_bytes())?).output();
         let output = result.map_err(|error| format!("varnishd: {error}"))?;
         let printed = [output.stdout, output.stderr].concat();
         let printed = String::from_utf8_lossy(&printed);
-        // Warnings precede the program: the socket of an origin does not exist yet.
+        // Warnings precede the source: the Unix socket of an origin does not exist yet.
         let program = printed.find("/* ---===").map(|start| &printed[start..]);
         let program = program.ok_or_else(|| format!("varnishd -C: {printed}"))?;
         fs::write(&source, program).map_err(|error| format!("{}: {error}", source.display()))?;
@@ -515,7 +518,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_found_in_what_servers_say() {
+    fn versions_are_extracted_from_server_output() {
         let cases = [
             ("nginx version: nginx/1.22.1", "1.22.1"),
             (
@@ -538,7 +541,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_servers_are_told_of_the_known() {
+    fn unknown_server_error_lists_known_names() {
         assert_eq!(find_server("nginx").expect("known").name, "nginx");
         let why = find_server("zeus").expect_err("unknown");
         assert!(why.contains("zeus") && why.contains("apache-prefork"));

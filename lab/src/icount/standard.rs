@@ -1,5 +1,5 @@
-//! Runs the standard table: a guest for each server, several at once if requested; lines are printed as they complete.
-//! Defines only the order of the work.
+//! Runs the standard table: a guest for each server, several in parallel if requested. Lines are printed when they are
+//! complete. Defines only the order of the work.
 
 use std::collections::{BTreeSet, VecDeque};
 use std::io::{IsTerminal, stderr};
@@ -21,7 +21,7 @@ use super::table::{CountColumn, CountRow, CountTable};
 use super::{CountTraffic, measure};
 use crate::peers::install::install_with_apt;
 
-/// Memory of each guest; a larger file system gets more.
+/// Memory of each guest in MiB, unless its files need more.
 const MEMORY_MIB: u32 = 512;
 
 /// The settings of the table.
@@ -31,15 +31,15 @@ pub struct StandardPlan {
     pub servers: Vec<CountedServer>,
     /// The table; its columns define the requests.
     pub table: CountTable,
-    /// The workload of a workload column.
+    /// The workload, if the table has a column for one.
     pub mix: Option<WorkloadMix>,
-    /// Pages are requested by POST with a body of this length.
+    /// The body length, if pages are requested by POST.
     pub post_len: Option<usize>,
     /// The number of requests behind each figure.
     pub traffic: CountTraffic,
-    /// The `lowroad` binary, if not in the default place.
+    /// The `lowroad` binary, if not in the default location.
     pub lowroad: Option<PathBuf>,
-    /// Simultaneous guests.
+    /// Number of simultaneous guests.
     pub jobs: usize,
     /// Whether guests can run in steps.
     pub has_steps: bool,
@@ -115,7 +115,7 @@ pub fn run(
                 }
             });
         }
-        // The loop below ends once all workers have dropped their senders.
+        // The loop below ends when all workers have dropped their senders.
         drop(sender);
         for event in receiver {
             match event {
@@ -144,14 +144,14 @@ pub fn run(
     Ok(rows)
 }
 
-/// Overwrites the progress line on a terminal; does nothing without one.
+/// Overwrites the progress line on a terminal; does nothing without a terminal.
 pub(super) fn progress(text: &str) {
     if stderr().is_terminal() {
         eprint!("\r\x1b[K{text}");
     }
 }
 
-/// A guest and the programs outside that it needs.
+/// A guest, and the programs outside of it that it needs.
 pub(super) struct BootedGuest {
     pub guest: QemuGuest,
     /// Declared after the guest, so that it is dropped after it.
@@ -178,7 +178,8 @@ impl StandardTurn<'_> {
         let mut guest = None;
         for &column in self.plan.table.columns() {
             let mut figure = self.figure(&mut guest, &program, column);
-            // QEMU crashes now and then: retry once in a new guest. A server that ends its guest fails again.
+            // QEMU crashes occasionally: retry once in a new guest. If the server itself crashes the guest, it does so
+            // again.
             if figure.is_err()
                 && guest
                     .as_mut()
@@ -190,7 +191,7 @@ impl StandardTurn<'_> {
             let failed = figure.is_err();
             rows.push(self.row(&version, column, figure));
             if failed && rows.len() == 1 && self.server.unsupported_reason(column).is_none() {
-                // If the first request fails, the others would too, and each timeout takes long.
+                // If the first request fails, the others would fail too, and each timeout takes long.
                 let error = rows[0].failure.clone().unwrap_or_default();
                 return self.all_failed(&version, &error);
             }
@@ -205,7 +206,7 @@ impl StandardTurn<'_> {
             true => self.boot_image(program)?,
             false => self.boot_linux(program, &network)?,
         };
-        // The host's address exists only once QEMU has created the tap device.
+        // The host's address exists only after QEMU has created the tap device.
         let origin = self
             .server
             .is_proxy
@@ -260,7 +261,7 @@ impl StandardTurn<'_> {
         columns.filter_map(page).collect()
     }
 
-    /// Measures one figure, in the running guest or in a new one.
+    /// Measures one figure, in the running guest or a new one.
     fn figure(
         &self,
         guest: &mut Option<BootedGuest>,
@@ -310,7 +311,7 @@ impl StandardTurn<'_> {
         if self.server.is_image {
             return Err("--profile: an image has no symbols".into());
         }
-        // Only the paths of the copied files matter here, so any network serves.
+        // Only the paths of the copied files are used, so any network will do.
         let content = self.server.content(
             program,
             self.plan.lowroad.as_deref(),

@@ -1,6 +1,6 @@
-//! Runs a guest in steps of virtual time. Each instruction is a nanosecond, and the time stands still while the client
-//! reads and sends, so waiting times are equal on any machine. The plugin stops the guest; once QEMU's main loop is
-//! idle, all packets have been delivered in both directions. Independent of requests.
+//! Runs a guest in steps of virtual time. Each instruction takes a nanosecond, and time stands still while the client
+//! reads and sends, so waiting times are the same on any machine. The plugin stops the guest; if QEMU's main loop is
+//! then idle, all packets have been delivered in both directions. Independent of requests.
 
 use std::fs::File;
 use std::io::{self, PipeReader, PipeWriter, Read, Write, pipe};
@@ -18,18 +18,18 @@ use super::life::GuestLifeline;
 use super::quiet::MainLoop;
 use crate::load::ExternalClock;
 
-/// Time within which a halted guest wakes after input. Only longer idleness counts as virtual time.
-const WAKES: Duration = Duration::from_millis(2);
-/// A guest that is busy for longer is considered never idle: loading programs into the kernel takes three seconds.
-const REST_NS: u64 = 10_000_000_000;
-/// Maximum time of a step; after it the guest is considered dead.
+/// Time within which a halted guest wakes after input. Only longer idle periods count as virtual time.
+const WAKE_MAX: Duration = Duration::from_millis(2);
+/// A guest that is busy for longer is considered never idle. Loading programs into the kernel takes three seconds.
+const BUSY_NS_MAX: u64 = 10_000_000_000;
+/// Maximum time of a step; after that, the guest is considered dead.
 const PATIENCE: Duration = Duration::from_secs(30);
-/// Offset of the next stop in the plugin's shared file.
+/// Offset in the plugin's shared file of the instruction count at which the guest stops.
 const STOP_AT_OFFSET: u64 = 16;
-/// The discard port, where no program listens (RFC 863).
+/// The discard port, on which no program listens (RFC 863).
 const DISCARD_PORT: u16 = 9;
 
-/// The pipes and names through which a guest is stopped.
+/// The pipes and names by which a guest is stopped.
 pub struct StepRequirements {
     resume_pipe: (PipeReader, PipeWriter),
     stopped_pipe: (PipeReader, PipeWriter),
@@ -50,7 +50,7 @@ impl StepRequirements {
         })
     }
 
-    /// The environment of the plugin.
+    /// The environment variables of the plugin.
     pub fn environment(&self) -> [(&'static str, String); 2] {
         let fd_path = |fd: BorrowedFd<'_>| path(&fd);
         [
@@ -59,8 +59,8 @@ impl StepRequirements {
         ]
     }
 
-    /// Stops the guest of this process; `count` is its instruction count. Its time then advances only while a
-    /// caller waits, in steps of at most `step_ns`; responses are seen at the ends of steps.
+    /// Stops the guest of this process; `count` is its instruction count. Its time then advances only while a caller
+    /// waits, in steps of at most `step_ns`. Clients see responses at the end of a step.
     ///
     /// # Errors
     /// The guest does not stop, or has died.
@@ -73,7 +73,7 @@ impl StepRequirements {
     ) -> Result<GuestTime, String> {
         let failed = |error: io::Error| format!("the guest can't be stopped: {error}");
         let start_stepper = || {
-            // The previous run may have left unused words in the pipes.
+            // The previous run may have left words in the pipes.
             drain(&self.resume_pipe.0)?;
             drain(&self.stopped_pipe.0)?;
             let mut guest = GuestStepper {
@@ -87,9 +87,10 @@ impl StepRequirements {
                 instructions: 0,
                 skipped_ns: 0,
             };
-            // The plugin stops the guest once the count has reached this: at 0, at its next checked block.
+            // The plugin stops the guest when the instruction count has reached this value; 0 stops it at the next
+            // block that checks.
             guest.stop_at(0)?;
-            // An idle guest executes no instruction, so it would not notice the stop.
+            // An idle guest executes no instructions, so it would not check.
             self.wake()?;
             guest.await_stop()?;
             Ok(guest)
@@ -101,7 +102,7 @@ impl StepRequirements {
         })
     }
 
-    /// Sends the guest a packet: an idle guest may sleep for long before the next timer.
+    /// Wakes the guest by a packet: an idle guest may sleep for a long time until its next timer.
     fn wake(&self) -> io::Result<()> {
         let socket = UdpSocket::bind((self.network.host, 0))?;
         let sent = socket.send_to(&[], (self.network.guest, DISCARD_PORT));
@@ -116,11 +117,11 @@ pub struct GuestTime {
 }
 
 impl GuestTime {
-    /// Runs the guest until it is idle, so that work after a response is counted.
+    /// Runs the guest until it is idle, so that the work after a response is counted.
     ///
     /// # Errors
     /// The guest has died.
-    pub fn come_to_rest(&self) -> Result<(), String> {
+    pub fn run_until_idle(&self) -> Result<(), String> {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         let rested = guest.run_to_rest();
         self.now_ns.store(guest.now_ns(), Relaxed);
@@ -136,7 +137,7 @@ impl ExternalClock for GuestTime {
     fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
         if guest.pass(ready, until_ns, is_waiting).is_err() {
-            // The guest has died. The waiting request fails by its timeout.
+            // The guest has died. The outstanding request fails by its timeout.
             guest.skip_to(until_ns);
         }
         self.now_ns.store(guest.now_ns(), Relaxed);
@@ -146,8 +147,8 @@ impl ExternalClock for GuestTime {
 impl Drop for GuestTime {
     fn drop(&mut self) {
         let mut guest = self.guest.lock().unwrap_or_else(PoisonError::into_inner);
-        // The guest may be about to stop, regardless of its last state: the word in the pipe releases it. Errors mean that
-        // it has died.
+        // Whatever its last state, the guest may be about to stop; the word in the pipe then releases it. Errors mean
+        // that it has died.
         let _ = guest.stop_at(u64::MAX);
         let _ = guest.resume_pipe.write_all(&u64::MAX.to_ne_bytes());
     }
@@ -157,7 +158,7 @@ impl Drop for GuestTime {
 enum StepState {
     /// The guest waits for a word in the pipe.
     Stopped,
-    /// The guest is idle. It stops when it wakes.
+    /// The guest is idle, and stops when it wakes.
     Halted,
 }
 
@@ -170,7 +171,7 @@ struct GuestStepper {
     step_ns: u64,
     state: StepState,
     instructions: u64,
-    /// Virtual time that passed while the guest was idle.
+    /// Virtual time that was skipped while the guest was idle.
     skipped_ns: u64,
 }
 
@@ -187,7 +188,7 @@ impl GuestStepper {
     fn pass(&mut self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool) -> io::Result<()> {
         let mut idle_since = None;
         loop {
-            // A response may still be in QEMU's queues, and a stop of the guest in the pipe.
+            // A response may still be in QEMU's queues, and a stop message in the pipe.
             self.settle()?;
             if is_ready(ready, Duration::ZERO)? || self.now_ns() >= until_ns {
                 return Ok(());
@@ -196,20 +197,20 @@ impl GuestStepper {
                 StepState::Stopped => {
                     let step_ns = self.step_ns.min(until_ns - self.now_ns());
                     self.run_until(self.instructions + step_ns)?;
-                    // Virtual time has advanced by instructions, so idle time counts anew.
+                    // The guest has executed instructions, so a new idle period begins.
                     idle_since = None;
                 }
-                // Only the next due time matters now, so the guest's idle time is skipped.
+                // No response is outstanding, so nothing can happen before the next due time: the idle time is skipped.
                 StepState::Halted if !is_waiting => self.skip_to(until_ns),
-                // Idle while a response is outstanding: the guest waits for a timer, or for a program outside. Real
-                // time then passes as virtual time.
+                // Idle while a response is outstanding: the guest waits for a timer or for a program outside of it.
+                // Real time then counts as virtual time.
                 StepState::Halted => {
                     let since = *idle_since.get_or_insert_with(Instant::now);
                     let begin = Instant::now();
-                    // Either a response arrives, or a timer of the guest makes it stop.
-                    is_ready_or(ready, self.stopped.as_fd(), WAKES)?;
-                    // Before this, the guest may not have seen the last packet yet, and would wake by itself.
-                    if begin.duration_since(since) >= WAKES {
+                    // Either a response arrives, or a timer of the guest wakes and stops it.
+                    is_ready_or(ready, self.stopped.as_fd(), WAKE_MAX)?;
+                    // Before that, the guest may not have received the last packet, and would still wake.
+                    if begin.duration_since(since) >= WAKE_MAX {
                         let passed_ns = begin.elapsed().as_nanos() as u64;
                         self.skip_to(until_ns.min(self.now_ns() + passed_ns));
                     }
@@ -219,14 +220,14 @@ impl GuestStepper {
     }
 
     fn run_to_rest(&mut self) -> io::Result<()> {
-        // A bound, since a server with a busy loop would never become idle.
-        let end = self.instructions + REST_NS;
+        // The bound is needed because a server in a busy loop would never be idle.
+        let end = self.instructions + BUSY_NS_MAX;
         self.settle()?;
         while self.instructions < end {
             match self.state {
                 StepState::Stopped => self.run_until(self.instructions + self.step_ns)?,
-                // The last input may still wake it within this time.
-                StepState::Halted if !is_ready(self.stopped.as_fd(), WAKES)? => break,
+                // The last input may still wake the guest within this time.
+                StepState::Halted if !is_ready(self.stopped.as_fd(), WAKE_MAX)? => break,
                 StepState::Halted => {}
             }
             self.settle()?;
@@ -237,7 +238,7 @@ impl GuestStepper {
         }
     }
 
-    /// Waits until all packets are delivered in both directions.
+    /// Waits until all packets have been delivered in both directions.
     fn settle(&mut self) -> io::Result<()> {
         self.main_loop.settle()?;
         while is_ready(self.stopped.as_fd(), Duration::ZERO)? {
@@ -260,7 +261,7 @@ impl GuestStepper {
         let mut word = [0; 8];
         self.stopped.read_exact(&mut word)?;
         let word = u64::from_ne_bytes(word);
-        // The plugin shifts the count by one bit and reports a halt in the lowest.
+        // The plugin shifts the count left by one bit; the lowest bit reports a halt.
         self.state = match word & 1 {
             0 => StepState::Stopped,
             _ => StepState::Halted,
@@ -275,7 +276,7 @@ impl GuestStepper {
     }
 }
 
-/// Reads the remaining words of a pipe.
+/// Reads and discards the remaining words of a pipe.
 fn drain(mut pipe: &PipeReader) -> io::Result<()> {
     while is_ready(pipe.as_fd(), Duration::ZERO)? {
         pipe.read_exact(&mut [0; 8])?;

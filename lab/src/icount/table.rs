@@ -6,7 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::drive::ConnectionMode;
 
-/// The server that is compared with the others.
+/// The name of the server that is compared with the others.
 pub const OURS: &str = "lowroad";
 
 /// One figure, or the reason why it is missing.
@@ -63,7 +63,7 @@ impl CountColumn {
         }
     }
 
-    /// The width of the column: the figure, or the title with a gap if that is wider.
+    /// The width of the column: that of the figure or, if wider, that of the title with a gap.
     fn width(&self) -> usize {
         FIGURE.max(self.title().len() + GAP)
     }
@@ -114,7 +114,7 @@ impl CountTable {
         self.columns.iter().any(is_tls)
     }
 
-    /// The lines above the figures.
+    /// The head of the table.
     pub fn head(&self) -> String {
         let titles = self
             .columns
@@ -141,7 +141,7 @@ impl CountTable {
         )
     }
 
-    /// A server's line, followed by the reasons for missing figures, each once.
+    /// The line of a server, followed by the reasons for missing figures, each reason once.
     pub fn line(&self, rows: &[CountRow]) -> String {
         let Some(first) = rows.first() else {
             return String::new();
@@ -197,7 +197,7 @@ fn figure(rows: &[CountRow], column: CountColumn) -> Option<u64> {
 
 fn best(rows: &[CountRow], column: CountColumn) -> Option<(u64, &str)> {
     rows.iter()
-        // Howl is a bound, not a production server; the levels and the image are parts of Lowroad.
+        // howl is a bound, not a full server; the levels and the image are parts of Lowroad.
         .filter(|row| !["howl", "lowroad-bare"].contains(&row.server.as_str()))
         .filter(|row| !row.server.ends_with("-softirq") && !row.server.ends_with("-proxy"))
         .filter(|row| column.matches_row(row))
@@ -242,12 +242,12 @@ mod tests {
             mode: mode.name().into(),
             instructions,
             requests: 4300,
-            failure: instructions.is_none().then(|| "it broke\nbadly".into()),
+            failure: instructions.is_none().then(|| "it failed\nbadly".into()),
         }
     }
 
     #[test]
-    fn numbers_are_easy_to_read() {
+    fn numbers_and_sizes_are_formatted() {
         assert_eq!(thousands(7), "7");
         assert_eq!(thousands(999), "999");
         assert_eq!(thousands(1_234_567), "1,234,567");
@@ -258,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_has_its_columns_and_each_reason_once() {
+    fn row_lists_each_failure_reason_once() {
         let table = CountTable::new(&[ConnectionMode::KeepAlive, ConnectionMode::Close], &[64]);
         let rows = [
             row("nginx", ConnectionMode::KeepAlive, 64, Some(39_500)),
@@ -268,7 +268,7 @@ mod tests {
         let words: Vec<&str> = line.split_whitespace().collect();
         assert_eq!(
             words,
-            ["nginx", "1.0", "39,500", "-", "it", "broke", "badly"]
+            ["nginx", "1.0", "39,500", "-", "it", "failed", "badly"]
         );
         assert!(table.head().contains("close 64 B"));
         let twice = [
@@ -279,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn titles_stand_apart_and_figures_below_them() {
+    fn column_titles_and_figures_are_aligned() {
         let modes = [
             ConnectionMode::KeepAlive,
             ConnectionMode::Close,
@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn the_ratio_is_to_the_best_real_server() {
+    fn ratio_compares_with_the_best_full_server() {
         let table = CountTable::new(&[ConnectionMode::KeepAlive], &[64, 1024]);
         let rows = [
             row("lowroad", ConnectionMode::KeepAlive, 64, Some(20_000)),
@@ -329,7 +329,7 @@ mod tests {
     }
 
     #[test]
-    fn json_has_a_failure_only_where_there_is_one() {
+    fn json_omits_absent_failure() {
         let json = |row: &CountRow| serde_json::to_string(row).expect("plain data");
         assert!(!json(&row("x", ConnectionMode::Close, 1, Some(5))).contains("failure"));
         let failed = row("x", ConnectionMode::Close, 1, None);

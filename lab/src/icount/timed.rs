@@ -1,5 +1,5 @@
-//! Latencies of a server at an offered rate. Requests are sent at fixed times of the guest's virtual clock. Its
-//! second is 10^9 instructions, so latencies are equal on any machine under any load.
+//! Latencies of a server at an offered rate. Requests are due at fixed times of the guest's virtual clock, whose second
+//! is 10^9 instructions, so latencies are the same on any machine under any load.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -13,7 +13,7 @@ use super::standard::{StandardPlan, StandardTurn, progress};
 use super::table::{CountColumn, size_text};
 use crate::load::{self, ExternalClock, LoadResult, LoadRun, RequestPace};
 
-/// Maximum step of the virtual clock: the resolution of all times.
+/// Maximum step of the virtual clock, which is the resolution of all times.
 const STEP_NS: u64 = 20_000;
 /// Warm-up in the guest's time.
 const WARMUP: Duration = Duration::from_millis(100);
@@ -32,8 +32,8 @@ pub struct TimedResult {
     pub busy_share: f64,
 }
 
-/// Executes a run in the guest's time. `begin` receives the clock, for concurrent requests; the guest runs freely
-/// again once all references to the clock are dropped.
+/// Executes a run in the guest's time. `begin` receives the clock, for concurrent requests. The guest runs freely again
+/// after all references to the clock have been dropped.
 ///
 /// # Errors
 /// The guest can't be stopped, or the run can't start.
@@ -43,7 +43,7 @@ pub fn timed(
     begin: &mut dyn FnMut(&Arc<dyn ExternalClock>),
     stop: &AtomicBool,
 ) -> Result<TimedResult, String> {
-    let counted_before = guest.counted_at_rest();
+    let counted_before = guest.instructions_when_idle();
     let time: Arc<dyn ExternalClock> = Arc::new(guest.step_by(STEP_NS)?);
     let began_ns = time.now_ns();
     begin(&time);
@@ -51,7 +51,7 @@ pub fn timed(
     let run = |halt: &AtomicBool| load::run(&load, &mut |_| {}, halt);
     let outcome = guest.life().watch(stop, run);
     let outcome = outcome.map_err(|error| error.to_string())?;
-    // Interrupted without a stop request: the lifeline has seen the guest's end.
+    // If the run was interrupted but not stopped by the user, the guest has ended.
     if outcome.interrupted && !stop.load(Relaxed) {
         return Err("it ended during the measurement".into());
     }
@@ -76,7 +76,7 @@ pub fn run(plan: &StandardPlan, rates: &[f64]) -> Result<bool, String> {
     println!("{}", head());
     let mut has_result = false;
     for server in &plan.servers {
-        // The receiver is never read: this table prints its own progress.
+        // Progress events are discarded: this table prints its own progress.
         let channel = std::sync::mpsc::channel();
         let turn = StandardTurn {
             plan,
@@ -111,7 +111,7 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
         let guest = &mut booted.guest;
         let address = guest.wait_for(server.port(column))?;
         let request = DriveRequest::Page(super::standard::path(size), mode);
-        // Without the stepped clock, since the times of the warm-up are not measured.
+        // Without stepping the guest, since the times of the warm-up are not measured.
         let (warmup, connections) = (plan.traffic.warmup, plan.traffic.connections);
         drive(&guest.life(), address, &request, warmup, connections)
             .map_err(|error| guest.failure(&error))?;
@@ -122,7 +122,8 @@ fn run_server(turn: &StandardTurn<'_>, rates: &[f64]) -> Result<(), String> {
             load.target.tls = tls;
             let load = LoadRun {
                 pace: match mode {
-                    // Without persistent connections each request is a connection, so connections are due.
+                    // Without persistent connections, each request needs a connection, so connections are due instead
+                    // of requests.
                     ConnectionMode::KeepAlive | ConnectionMode::Tls => RequestPace::Requests(rate),
                     ConnectionMode::Close
                     | ConnectionMode::TlsFull

@@ -1,9 +1,9 @@
-//! Input of a client's connection: responses are parsed, checked and counted.
+//! Handles the input of a client's connection: parses, checks and counts responses.
 
 use std::sync::atomic::Ordering::Relaxed;
 
 use super::client::{OpenRequest, check};
-use super::response::{AnswerFault, CompleteResponse};
+use super::response::{CompleteResponse, ResponseFault};
 use super::tally::ErrorKind;
 use super::two::H2InputOutcome;
 use super::worker::LoadWorker;
@@ -62,10 +62,10 @@ impl LoadWorker<'_> {
                         self.handle_response(client_index, 0, &response);
                     }
                 }
-                Err(AnswerFault::Malformed) => {
+                Err(ResponseFault::Malformed) => {
                     return self.fail(client_index, ErrorKind::Malformed);
                 }
-                Err(AnswerFault::Endless) => return self.fail(client_index, ErrorKind::Endless),
+                Err(ResponseFault::Endless) => return self.fail(client_index, ErrorKind::Endless),
             }
         }
     }
@@ -78,7 +78,7 @@ impl LoadWorker<'_> {
             return;
         };
         let mut buffered = std::mem::take(&mut h2.buffered);
-        // Only the rest of a split frame needs a copy; other input is parsed in place.
+        // Only the start of an incomplete frame from earlier input needs a copy; other input is parsed in place.
         let input: &[u8] = match buffered.is_empty() {
             true => bytes,
             false => {
@@ -137,7 +137,7 @@ impl LoadWorker<'_> {
                 self.handle_response(client_index, request_index, &response);
             }
             H2InputOutcome::Reset(request_index) => {
-                // A reset request counts as answered, or the connection would never be done.
+                // A request whose stream was reset counts as answered; otherwise the connection would never be done.
                 link.responses += 1;
                 client.session.handle_failure();
                 client.thinks_until_ns = now_ns + client.session.pause_ns();
@@ -146,7 +146,8 @@ impl LoadWorker<'_> {
                 }
             }
             H2InputOutcome::GoneAway(first_index) => {
-                // GOAWAY (RFC 9113 section 6.8): later streams were not processed and are sent again.
+                // GOAWAY (RFC 9113 section 6.8): the server has not processed later streams, so their requests are sent
+                // again.
                 link.closing = true;
                 self.reissue_requests_from(client_index, first_index);
             }
@@ -177,13 +178,13 @@ impl LoadWorker<'_> {
         });
         client.thinks_until_ns = self.now_ns + client.session.pause_ns();
         let is_incomplete = client.session.is_incomplete();
-        // A load before the store: the cache line stays shared between the threads.
+        // Checked before the store, so that the cache line normally stays shared between the threads.
         if !self.shared.reached.load(Relaxed) {
             self.shared.reached.store(true, Relaxed);
         }
         let error_kind =
             check(&pending.expected, response).or(is_incomplete.then_some(ErrorKind::Lacking));
-        // With a quota, requests sent before counting began are not part of it.
+        // With a quota, only requests that were sent after counting began are part of it.
         let limited = self.shared.quota.is_some();
         let early = limited && pending.sent_ns < self.shared.count_ns;
         // A response after the end counts as unfinished, as if it had not arrived.
@@ -211,9 +212,9 @@ impl LoadWorker<'_> {
         }
         class.requests += 1;
         class.body_bytes += response.body_len;
-        // From the due time, so that a stalled server can't hide the requests that it delayed (coordinated omission).
+        // From the due time, so that the figures include requests that a stalled server delayed (coordinated omission).
         let latency_ns = now_ns - pending.due_ns.min(now_ns);
-        // With one class the total has the same times, so a second histogram would be wasted.
+        // A single class has the same times as the total, so it needs no histogram.
         if several {
             class.latency.record_ns(latency_ns);
         }

@@ -440,7 +440,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn bits_have_units() {
+    fn bit_rates_accept_k_and_m_prefixes() {
         assert_eq!(bits("400k"), Ok(400_000));
         assert_eq!(bits("10M"), Ok(10_000_000));
         for wrong in ["0", "k", "4x", "99999999999999999999M"] {

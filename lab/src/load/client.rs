@@ -8,14 +8,14 @@ use super::transport::LoadTransport;
 use super::two::H2LoadClient;
 use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, ResponseInterest};
 
-/// A slow client may read this far ahead of its line: two segments.
+/// How far a client may read ahead of its simulated slow line: two segments.
 const LINE_AHEAD_LEN: u64 = 2 * 1460;
 
 pub(crate) struct LoadClient {
     pub session: Box<dyn ClientSession>,
     pub interest: ResponseInterest,
     pub link: Option<ClientConnection>,
-    /// The client is queued among those that can take a due request.
+    /// Whether the client is queued among those that can take a due request.
     pub is_free: bool,
     /// Bytes received since counting began.
     pub counted_bytes: u64,
@@ -23,9 +23,10 @@ pub(crate) struct LoadClient {
     pub thinks_until_ns: u64,
     /// When the client's timer fires.
     pub timer_ns: Option<u64>,
-    /// The time at which the simulated line has delivered all received bytes, of this connection and the previous ones.
+    /// The time at which the simulated line will have delivered all received bytes, of this connection and previous
+    /// ones.
     pub line_ns: u64,
-    /// Reading is paused until the line has caught up.
+    /// Whether reading is paused until the line has caught up.
     pub line_paused: bool,
 }
 
@@ -47,19 +48,19 @@ pub(crate) struct ClientConnection {
     pub begin_ns: u64,
     /// When the TCP handshake was complete; 0 before.
     pub established_ns: u64,
-    /// The connection can carry requests.
+    /// Whether requests can be sent on the connection.
     pub open: bool,
-    /// The last response has arrived; the server will close the connection.
+    /// Whether the last response has arrived, after which the server will close the connection.
     pub closing: bool,
     pub requests_sent: u64,
     pub responses: u64,
     pub pending: VecDeque<OpenRequest>,
     pub reader: ResponseReader,
-    /// The HTTP/2 state, which replaces the reader.
+    /// The HTTP/2 state; with HTTP/2, the reader is unused.
     pub h2: Option<Box<H2LoadClient>>,
     pub out: Vec<u8>,
     pub sent_len: usize,
-    /// Time of the last progress.
+    /// Time when the connection last made progress.
     pub progress_ns: u64,
     /// When the first request of the connection was due, in an open loop of connections.
     pub due_ns: Option<u64>,
@@ -80,14 +81,14 @@ impl LoadClient {
         }
     }
 
-    /// Records received bytes on a slow line, and pauses reading if they are too far ahead.
+    /// Advances the line's time by received bytes, and pauses reading if the client is too far ahead of the line.
     pub(crate) fn on_line(&mut self, len: u64, now_ns: u64, bits_per_s: u64) {
-        // From now on at the earliest: an idle line saves up no capacity.
+        // Starts no earlier than now: an idle line does not accumulate capacity.
         self.line_ns = self.line_ns.max(now_ns) + line_time_ns(len, bits_per_s);
         self.line_paused = self.line_resume_ns(bits_per_s) > now_ns;
     }
 
-    /// Returns when a slow line may be read again.
+    /// Returns the time from which a slow line may be read again.
     pub(crate) fn line_resume_ns(&self, bits_per_s: u64) -> u64 {
         let ahead_ns = line_time_ns(LINE_AHEAD_LEN, bits_per_s);
         self.line_ns.saturating_sub(ahead_ns)
@@ -132,7 +133,7 @@ impl ClientConnection {
         }
     }
 
-    /// Whether one more request may be sent on this connection.
+    /// Whether this connection can take one more request.
     pub(crate) fn can_take_request(&self, pipeline: u32) -> bool {
         self.open
             && !self.closing
@@ -141,7 +142,7 @@ impl ClientConnection {
             && self.h2.as_ref().is_none_or(|h2| h2.can_open_stream())
     }
 
-    /// Whether an action of the server is outstanding: the handshake, a response, or the close.
+    /// Whether the client waits for an action of the server: the handshake, a response, or the close.
     pub(crate) fn is_waiting(&self) -> bool {
         !self.open || !self.pending.is_empty() || self.closing
     }
@@ -158,7 +159,7 @@ impl ClientConnection {
     pub(crate) fn send(&mut self) -> std::io::Result<()> {
         while self.sent_len < self.out.len() {
             match self.transport.send(&self.out[self.sent_len..])? {
-                // 0 stands for a full socket: the rest waits for EPOLLOUT.
+                // 0 means that the socket is full: the rest waits for EPOLLOUT.
                 0 => return Ok(()),
                 len => self.sent_len += len,
             }
@@ -173,7 +174,7 @@ impl ClientConnection {
         self.sent_len < self.out.len() || self.transport.has_unsent()
     }
 
-    /// The checks that the reader applies to the next response.
+    /// The checks of the reader for the next response; `None` if no request is outstanding.
     pub(crate) fn checks(&self, interest: ResponseInterest) -> Option<ResponseChecks> {
         let pending = self.pending.front()?;
         Some(ResponseChecks {
@@ -232,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn answers_are_checked() {
+    fn response_check_finds_wrong_status_length_and_checksum() {
         assert_eq!(check(&EXPECTED, &whole(200, 5, Some(7))), None);
         assert_eq!(check(&EXPECTED, &whole(304, 0, Some(0))), None);
         let cases = [

@@ -22,7 +22,7 @@ pub(crate) fn file(root: &Path, path: &str) -> anyhow::Result<ExpectedFile> {
         "{name}: --root supports only plain file names, without % and .."
     );
     let mut file_path = root.join(name.trim_start_matches('/'));
-    // Servers answer the path of a folder with its index file.
+    // Servers answer a request for a folder with the folder's index file.
     if name.ends_with('/') {
         file_path.push("index.html");
     }

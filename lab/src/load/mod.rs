@@ -59,7 +59,7 @@ pub struct TlsSettings {
 /// The TLS versions and algorithms that are offered to the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OfferedTls {
-    /// TLS 1.3 and 1.2 with all supported algorithms. Sessions are resumed.
+    /// TLS 1.3 and 1.2 with all supported algorithms; sessions are resumed.
     All,
     /// Only TLS 1.3 with AES-128-GCM and X25519.
     One {
@@ -75,8 +75,8 @@ pub enum RequestPace {
     Closed,
     /// Open loop: this many requests a second over all connections, due at fixed times regardless of the responses.
     Requests(f64),
-    /// Open loop: this many new connections a second, as in httperf and http_load; `connections` is the maximum that
-    /// are open at a time.
+    /// Open loop: this many new connections a second, as in httperf and http_load; at most `connections` are open at a
+    /// time.
     Connections(f64),
 }
 
@@ -91,24 +91,25 @@ pub struct LoadRun {
     pub pace: RequestPace,
     /// Simulated clients, each with one connection at a time.
     pub connections: u32,
-    /// Threads; clients are divided among them.
+    /// Number of threads, among which the clients are divided.
     pub threads: u32,
     /// CPUs to pin the threads to, in turn; empty for none.
     pub cpus: Vec<usize>,
     /// Maximum number of outstanding requests on one connection.
     pub pipeline: u32,
-    /// Simulated line speed of a client in bits a second; `None` for no limit. A client receives no faster, and sends
-    /// its next request only when the line would have delivered the response.
+    /// Simulated line speed of a client in bits a second; `None` for no limit. A client receives no faster than that,
+    /// and sends its next request only when the line would have delivered the response.
     pub line_bits_per_s: Option<u64>,
     /// Time before counting begins.
     pub warmup: Duration,
-    /// Time over which the connections, or the rate, grow to their full number; part of the warm-up if that is longer.
+    /// Time over which the number of connections, or the rate, rises to its full value. The warm-up lasts at least as
+    /// long.
     pub ramp: Duration,
-    /// How long counting lasts.
+    /// Duration of counting.
     pub duration: Duration,
     /// The run ends after this many counted responses, if that is earlier.
     pub requests: Option<u64>,
-    /// The run ends once this many connections were opened and have finished, if that is earlier.
+    /// The run ends when this many connections have been opened and have finished, if that is earlier.
     pub openings: Option<u64>,
     /// Maximum time for a connection to be established, and for the next bytes of a response.
     pub timeout: Duration,
@@ -153,7 +154,7 @@ pub trait ExternalClock: Send + Sync {
     /// The current time; it advances only in [`ExternalClock::pass`].
     fn now_ns(&self) -> u64;
 
-    /// Lets time pass until `ready` is readable or `until_ns` is reached. `is_waiting` is true while a response is
+    /// Lets time pass until `ready` is readable or `until_ns` is reached. `is_waiting` is true if a response is
     /// outstanding.
     fn pass(&self, ready: BorrowedFd<'_>, until_ns: u64, is_waiting: bool);
 }
@@ -161,9 +162,9 @@ pub trait ExternalClock: Send + Sync {
 /// A progress report of a run, about once a second.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct LoadSnapshot {
-    /// Since counting began; 0 in the warm-up.
+    /// Seconds since counting began; 0 during the warm-up.
     pub elapsed_s: f64,
-    /// How long counting will last.
+    /// Seconds that counting will last.
     pub duration_s: f64,
     /// True during the warm-up.
     pub warming: bool,

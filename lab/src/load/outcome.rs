@@ -94,7 +94,7 @@ pub struct LoadResult {
     pub connections_per_s: f64,
     /// Responses, correct or not, for each connection that was established during counting.
     pub requests_per_connection: f64,
-    /// Requests that were outstanding, or due and unsent, at the end. They are in no other figure.
+    /// Requests that were outstanding, or due and unsent, at the end. No other figure includes them.
     #[serde(default)]
     pub unfinished: u64,
     /// Bytes received, heads and bodies.

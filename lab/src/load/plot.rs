@@ -1,12 +1,12 @@
-//! Plots the latency distribution in the terminal or as a picture: for given percentiles, the longest latency. No I/O.
+//! Plots latency percentiles, in the terminal or as a picture. No I/O.
 
 use super::outcome::TimeDistribution;
 use crate::experiment::units::{FigureUnit, number};
 use crate::report::svg::{coordinate, element, line, text};
 
-/// Percentiles with their names and times; the last is the maximum.
+/// Percentiles, each with its name, its share and its time; the last is the maximum.
 fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
-    // One measurement of `count` is at the maximum; a full 100 % would be at infinity on the axis of nines.
+    // The maximum is one of `count` measurements, so its share is below 100 %, which the axis of nines could not show.
     let share_max = 100.0 - 100.0 / times.count.max(2) as f64;
     [
         ("50", 50.0, times.p50),
@@ -23,7 +23,7 @@ fn shares(times: &TimeDistribution) -> [(&'static str, f64, u64); 7] {
 pub(super) fn terminal(times: &TimeDistribution) -> String {
     const WIDTH: f64 = 50.0;
     let min_time = times.min.max(1) as f64;
-    // Not 0, as it would be if all times are equal.
+    // At least 1e-9, since the span would be 0 if all times are equal.
     let span = (times.max.max(2) as f64 / min_time).ln().max(1e-9);
     let bar = |(name, _, time): (&str, f64, u64)| {
         let share = (time.max(1) as f64 / min_time).ln().max(0.0) / span;
@@ -120,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn bars_grow_with_the_logarithm() {
+    fn bar_length_is_logarithmic_in_latency() {
         let text = terminal(&times());
         let bar = |name: &str| {
             let line = text
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn the_picture_is_well_formed_even_of_nothing() {
+    fn svg_is_well_formed_even_without_samples() {
         for times in [times(), TimeDistribution::default()] {
             let drawn = picture(&times, "a < b");
             assert!(!drawn.contains("NaN") && !drawn.contains("inf"), "{drawn}");

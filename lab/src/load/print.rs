@@ -263,14 +263,14 @@ mod tests {
     use crate::load::ErrorKind;
 
     #[test]
-    fn every_kind_of_error_is_explained() {
+    fn every_error_kind_has_an_explanation() {
         for kind in ErrorKind::ALL {
             assert_ne!(explanation(kind.name(), "who"), kind.name());
         }
     }
 
     #[test]
-    fn figures_are_short() {
+    fn figures_are_printed_with_few_digits() {
         assert_eq!(time(12.3), "12 us");
         assert_eq!(time(12_340.0), "12.34 ms");
         assert_eq!(bytes(1_234_567.0), "1.2 MB");

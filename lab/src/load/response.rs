@@ -1,5 +1,5 @@
-//! Parses the responses of an HTTP/1 connection (RFC 9112). Of the request it knows only the facts that decide the
-//! framing.
+//! Parses the responses of an HTTP/1 connection (RFC 9112). The only facts it needs about the request are those that
+//! decide the framing.
 
 use lowroad_http::body::BodyFraming;
 use lowroad_http::body::BodyReader;
@@ -8,7 +8,7 @@ use memchr::memmem;
 
 /// Maximum length of a head.
 const HEAD_LEN_MAX: usize = 64 * 1024;
-/// Maximum length of a body that ends with the connection.
+/// Maximum length of a body that the end of the connection delimits.
 const UNANNOUNCED_LEN_MAX: u64 = 1 << 30;
 
 /// Maximum length of the kept text of a response.
@@ -16,7 +16,7 @@ pub(super) const TEXT_LEN_MAX: usize = 1 << 20;
 
 /// A framing fault of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum AnswerFault {
+pub enum ResponseFault {
     /// It is not HTTP/1.
     Malformed,
     /// Its head or body exceeds the maximum length.
@@ -40,7 +40,7 @@ pub struct CompleteResponse {
     pub closes: bool,
 }
 
-/// The parts of a response that the reader evaluates.
+/// Which parts of a response the reader evaluates.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseChecks {
     /// The request was HEAD.
@@ -75,7 +75,7 @@ struct BodyState {
 #[derive(Debug)]
 enum BodyEnd {
     Framed(BodyReader),
-    /// The body ends with the connection (RFC 9112 section 6.3).
+    /// The end of the connection delimits the body (RFC 9112 section 6.3).
     Connection,
 }
 
@@ -90,8 +90,8 @@ struct AnswerHead {
 }
 
 impl ResponseReader {
-    /// Consumes bytes from the start of `input`. Returns their number, and the response that ends there, if any;
-    /// without one all of `input` was consumed.
+    /// Consumes bytes from the start of `input`. Returns their number, and the response that ends there, if any; if
+    /// none ends, all of `input` was consumed.
     ///
     /// # Errors
     /// The response is malformed; the connection can't be used any more.
@@ -99,7 +99,7 @@ impl ResponseReader {
         &mut self,
         input: &[u8],
         checks: ResponseChecks,
-    ) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
+    ) -> Result<(usize, Option<CompleteResponse>), ResponseFault> {
         let mut used_len = 0;
         loop {
             if self.body.is_some() {
@@ -117,7 +117,7 @@ impl ResponseReader {
         }
     }
 
-    /// Handles the end of the connection: returns a response with a body that ends with it, if any.
+    /// Handles the end of the connection: if it delimits the current body, returns the response.
     pub fn end(&mut self) -> Option<CompleteResponse> {
         let body = self.body.take_if(|body| body.ends_with_connection())?;
         Some(body.into_response())
@@ -127,7 +127,7 @@ impl ResponseReader {
         &mut self,
         input: &[u8],
         checks: ResponseChecks,
-    ) -> Result<Option<(usize, AnswerHead)>, AnswerFault> {
+    ) -> Result<Option<(usize, AnswerHead)>, ResponseFault> {
         if self.partial.is_empty() {
             if let Some(end) = memmem::find(input, b"\r\n\r\n") {
                 return Ok(Some((end + 4, parse_head(&input[..end + 2], checks)?)));
@@ -137,7 +137,7 @@ impl ResponseReader {
         } else {
             let partial_len = self.partial.len();
             self.partial.extend_from_slice(input);
-            // The empty line may begin in the earlier piece, with at most three of its four bytes.
+            // The empty line may have begun in the previous input, with at most three of its four bytes.
             let from = partial_len.saturating_sub(3);
             if let Some(head_end) = memmem::find(&self.partial[from..], b"\r\n\r\n") {
                 let end = from + head_end;
@@ -145,11 +145,11 @@ impl ResponseReader {
                 self.partial.clear();
                 return Ok(Some((end + 4 - partial_len, head)));
             }
-            // The first piece may have been shorter than the version.
+            // The first input may have been shorter than the version.
             check_start(&self.partial)?;
         }
         if self.partial.len() > HEAD_LEN_MAX {
-            return Err(AnswerFault::Endless);
+            return Err(ResponseFault::Endless);
         }
         Ok(None)
     }
@@ -157,7 +157,7 @@ impl ResponseReader {
     fn take_body(
         &mut self,
         input: &[u8],
-    ) -> Result<(usize, Option<CompleteResponse>), AnswerFault> {
+    ) -> Result<(usize, Option<CompleteResponse>), ResponseFault> {
         let Some(body) = &mut self.body else {
             return Ok((0, None));
         };
@@ -179,10 +179,10 @@ impl BodyState {
             // Transfer-Encoding overrides Content-Length (RFC 9112 section 6.3, rule 3).
             (false, true, _) => Some(BodyFraming::Chunked),
             (false, false, Some(len)) => Some(BodyFraming::Length(len)),
-            // Neither: the body ends with the connection (rule 8).
+            // Neither: the end of the connection delimits the body (rule 8).
             (false, false, None) => None,
         };
-        // A test file may have any length, so the limits of a server do not apply.
+        // Test files may have any length, so a server's limits do not apply.
         let limits = RequestLimits {
             body_len_max: u64::MAX,
             ..RequestLimits::default()
@@ -204,7 +204,7 @@ impl BodyState {
 
     /// Consumes bytes of the body. Returns their number (all of `input` unless the body ends) and whether the body is
     /// complete.
-    fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
+    fn feed(&mut self, input: &[u8]) -> Result<(usize, bool), ResponseFault> {
         if self.undecoded.is_empty() {
             let (used, done) = self.decode(input)?;
             if done {
@@ -218,7 +218,7 @@ impl BodyState {
         undecoded.extend_from_slice(input);
         let (used, done) = self.decode(&undecoded)?;
         if done {
-            // The held bytes were consumed by earlier calls.
+            // `used` includes the buffered bytes, which earlier calls already consumed.
             return Ok((used - held_len, true));
         }
         undecoded.drain(..used);
@@ -226,15 +226,15 @@ impl BodyState {
         Ok((input.len(), false))
     }
 
-    /// Decodes a part of `input`. An incomplete trailer section is left for the next call.
-    fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), AnswerFault> {
+    /// Decodes the start of `input`. An incomplete trailer section is left for the next call.
+    fn decode(&mut self, input: &[u8]) -> Result<(usize, bool), ResponseFault> {
         let mut used = 0;
         let done = loop {
             let (data, consumed, done) = match &mut self.framing {
                 BodyEnd::Framed(reader) => {
                     let fed = reader
                         .feed(&input[used..])
-                        .map_err(|_| AnswerFault::Malformed)?;
+                        .map_err(|_| ResponseFault::Malformed)?;
                     (fed.data, fed.consumed, fed.done)
                 }
                 BodyEnd::Connection => (&input[used..], input.len() - used, false),
@@ -247,14 +247,14 @@ impl BodyState {
                 append_text(text, data);
             }
             used += consumed;
-            // Nothing is consumed of an incomplete trailer section: it waits for more input.
+            // Of an incomplete trailer section nothing is consumed: decoding continues with more input.
             if done || consumed == 0 || used == input.len() {
                 break done;
             }
         };
-        // Bodies with a length end by themselves, and may be larger.
+        // Bodies with a Content-Length end in any case, and may be larger.
         if self.head.length.is_none() && self.len > UNANNOUNCED_LEN_MAX {
-            return Err(AnswerFault::Endless);
+            return Err(ResponseFault::Endless);
         }
         Ok((used, done))
     }
@@ -278,21 +278,21 @@ pub(super) fn append_text(text: &mut Vec<u8>, bytes: &[u8]) {
 }
 
 /// Rejects input that is not HTTP/1 at its first bytes, instead of waiting for a timeout.
-fn check_start(input: &[u8]) -> Result<(), AnswerFault> {
+fn check_start(input: &[u8]) -> Result<(), ResponseFault> {
     let start = b"HTTP/1.";
     let len = input.len().min(start.len());
     if input[..len] == start[..len] {
         Ok(())
     } else {
-        Err(AnswerFault::Malformed)
+        Err(ResponseFault::Malformed)
     }
 }
 
 /// Parses a head: from the status line to the line end of the last field.
-fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, AnswerFault> {
+fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, ResponseFault> {
     let mut parsed = AnswerHead::default();
     let Some(line_end) = memchr::memchr(b'\n', head) else {
-        return Err(AnswerFault::Malformed);
+        return Err(ResponseFault::Malformed);
     };
     let (minor, status) = parse_status_line(&head[..line_end])?;
     parsed.status = status;
@@ -330,15 +330,15 @@ fn parse_head(head: &[u8], checks: ResponseChecks) -> Result<AnswerHead, AnswerF
         }
     }
     parsed.closes = !keeps_alive;
-    // The head was passed without its empty line.
+    // `head` excludes the empty line at its end.
     parsed.text = checks.text.then(|| [head, b"\r\n"].concat());
     Ok(parsed)
 }
 
-fn parse_status_line(line: &[u8]) -> Result<(u8, u16), AnswerFault> {
+fn parse_status_line(line: &[u8]) -> Result<(u8, u16), ResponseFault> {
     // The version with its space has nine bytes, the status three (RFC 9112 section 4).
     let (Some(version), Some(digits)) = (line.get(..9), line.get(9..12)) else {
-        return Err(AnswerFault::Malformed);
+        return Err(ResponseFault::Malformed);
     };
     let minor = version[7];
     // The reason phrase is optional, and some servers omit the space before it too (RFC 9112 section 4).
@@ -348,7 +348,7 @@ fn parse_status_line(line: &[u8]) -> Result<(u8, u16), AnswerFault> {
         && digits.iter().all(u8::is_ascii_digit)
         && matches!(line.get(12), None | Some(b' ' | b'\r'));
     if !right {
-        return Err(AnswerFault::Malformed);
+        return Err(ResponseFault::Malformed);
     }
     let status = digits
         .iter()
@@ -370,13 +370,13 @@ fn has_token(value: &[u8], token: &[u8]) -> bool {
         .any(|part| part.trim_ascii().eq_ignore_ascii_case(token))
 }
 
-fn parse_length(value: &[u8]) -> Result<u64, AnswerFault> {
-    let text = std::str::from_utf8(value).map_err(|_| AnswerFault::Malformed)?;
-    // `parse` would accept a plus sign, which is not in the grammar (RFC 9110 section 8.6).
+fn parse_length(value: &[u8]) -> Result<u64, ResponseFault> {
+    let text = std::str::from_utf8(value).map_err(|_| ResponseFault::Malformed)?;
+    // Rust's `parse` would accept a plus sign, which the grammar excludes (RFC 9110 section 8.6).
     if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_digit()) {
-        return Err(AnswerFault::Malformed);
+        return Err(ResponseFault::Malformed);
     }
-    text.parse().map_err(|_| AnswerFault::Malformed)
+    text.parse().map_err(|_| ResponseFault::Malformed)
 }
 
 #[cfg(test)]
@@ -397,7 +397,7 @@ mod tests {
         input: &[u8],
         piece: usize,
         wanted: ResponseChecks,
-    ) -> Result<Vec<CompleteResponse>, AnswerFault> {
+    ) -> Result<Vec<CompleteResponse>, ResponseFault> {
         let (mut reader, mut found) = (ResponseReader::default(), Vec::new());
         for mut part in input.chunks(piece) {
             while !part.is_empty() {
@@ -417,7 +417,7 @@ mod tests {
         HTTP/1.0 404 Not Found\r\n\r\nuntil the end";
 
     #[test]
-    fn answers_are_the_same_in_pieces_of_any_length() {
+    fn parser_result_is_independent_of_segment_sizes() {
         let whole = answers(STREAM, STREAM.len(), all()).expect("right answers");
         let seen: Vec<_> = whole
             .iter()
@@ -445,7 +445,7 @@ mod tests {
     }
 
     #[test]
-    fn an_answer_to_head_has_no_body() {
+    fn response_to_head_has_no_body() {
         let wanted = ResponseChecks {
             head_only: true,
             ..ResponseChecks::default()
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn http_1_0_is_kept_alive_only_if_it_says_so() {
+    fn http_1_0_is_persistent_only_with_connection_keep_alive() {
         let closes = |head: &[u8]| answers(head, 1000, all()).expect("right")[0].closes;
         assert!(closes(b"HTTP/1.0 200 OK\r\nContent-Length: 0\r\n\r\n"));
         assert!(!closes(
@@ -468,7 +468,7 @@ mod tests {
     }
 
     #[test]
-    fn garbage_is_found_at_once_and_endless_heads_too() {
+    fn malformed_and_endless_heads_are_rejected() {
         for garbage in [
             &b"SSH-2.0-OpenSSH\r\n"[..],
             b"HTTP/2.0 200 OK\r\n\r\n",
@@ -477,10 +477,10 @@ mod tests {
             b"HTTP/1.1 200 OK\r\nContent-Length: 1x\r\n\r\n",
             b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n",
         ] {
-            assert_eq!(answers(garbage, 1000, all()), Err(AnswerFault::Malformed));
+            assert_eq!(answers(garbage, 1000, all()), Err(ResponseFault::Malformed));
         }
         let mut endless = b"HTTP/1.1 200 OK\r\n".to_vec();
         endless.resize(100_000, b'x');
-        assert_eq!(answers(&endless, 1000, all()), Err(AnswerFault::Endless));
+        assert_eq!(answers(&endless, 1000, all()), Err(ResponseFault::Endless));
     }
 }

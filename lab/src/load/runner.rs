@@ -20,14 +20,14 @@ use crate::peers::system::pin;
 const TICK: Duration = Duration::from_millis(50);
 /// Interval of progress reports.
 const PROGRESS_NS: u64 = 1_000_000_000;
-/// Descriptors that are needed apart from connections.
+/// Number of descriptors needed in addition to those of connections.
 const DESCRIPTORS_ELSE: u64 = 64;
 /// Maximum requests a second of one thread.
 const RATE_MAX: f64 = 1e8;
 /// SPECweb99's conformance: a client must reach 320,000 of its 400,000 bit/s.
 const CONFORMING_SHARE: f64 = 0.8;
 
-/// Executes a run. `progress` is called once a second; `stop` ends the run early, with the figures so far.
+/// Executes a run. `progress` is called once a second; `stop` ends the run early, and the figures are those until then.
 ///
 /// # Errors
 /// The run can't start. Later failures are counted in the result.
@@ -40,7 +40,7 @@ pub fn run(
     raise_descriptor_limit(load.connections)?;
     let tls = load.target.tls.as_ref().map(tls::start).transpose()?;
     let shared = plan(load);
-    // A thread without a client would only wake up for nothing.
+    // A thread without a client would be useless.
     let threads = load.threads.min(load.connections);
     let lives: Vec<Arc<Mutex<LiveFigures>>> = (0..threads).map(|_| Arc::default()).collect();
     // Before the threads start, since the process's CPU time includes them.
@@ -72,20 +72,21 @@ pub fn run(
             match spawned {
                 Ok(handle) => handles.push(handle),
                 Err(error) => {
-                    // The threads that run already must end, or the scope would wait for them until the end of the run.
+                    // Threads that already run must end; otherwise the scope would wait for them until the end of the
+                    // run.
                     shared.stop.store(true, Relaxed);
                     return Err(LoadError::Machine(format!("can't start a thread: {error}")));
                 }
             }
         }
         drop(working);
-        // This thread only reports and watches the stop flag, so that it does not disturb the measurement.
-        let mut teller = ProgressReporter::new(load, &shared, &lives);
+        // This thread only reports progress and checks the stop flag, so that it does not disturb the measurement.
+        let mut reporter = ProgressReporter::new(load, &shared, &lives);
         while worked.recv_timeout(TICK) == Err(RecvTimeoutError::Timeout) {
             if stop.load(Relaxed) {
                 shared.stop.store(true, Relaxed);
             }
-            teller.report(progress);
+            reporter.report(progress);
         }
         let joined = handles.into_iter().map(|handle| handle.join());
         Ok(joined
@@ -93,7 +94,7 @@ pub fn run(
             .collect::<Vec<_>>())
     })?;
     let ends = thread_results.iter().map(|(_, _, end_ns)| *end_ns);
-    // Threads notice the end late; the counted time ends with the run.
+    // Threads may notice the end late, but nothing after the end is counted.
     let end_ns = ends.max().unwrap_or(shared.end_ns).min(shared.end_ns);
     let total_s = end_ns.saturating_sub(shared.begin_ns) as f64 / 1e9;
     let mut outcome = figures(load, &shared, end_ns, &thread_results);
@@ -127,11 +128,11 @@ fn check(load: &LoadRun) -> Result<(), LoadError> {
     }
 }
 
-/// Raises the limit on descriptors as far as needed and permitted.
+/// Raises the limit on descriptors to the number that is needed, if that is permitted.
 fn raise_descriptor_limit(connections: u32) -> Result<(), LoadError> {
     let needed = u64::from(connections) + DESCRIPTORS_ELSE;
     let limit = getrlimit(Resource::Nofile);
-    // Only privileged processes may raise the hard limit, so a low one is reported.
+    // Only privileged processes may raise the hard limit, so a hard limit that is too low is an error.
     if limit.maximum.is_some_and(|hard| hard < needed) {
         let hard = limit.maximum.unwrap_or(0);
         return Err(LoadError::Machine(format!(
@@ -166,7 +167,7 @@ fn plan(load: &LoadRun) -> LoadContext {
 }
 
 fn pinned_to(cpus: &[usize], thread: u32) -> Option<usize> {
-    // Without CPUs the division must not fail; `get` then finds none.
+    // The divisor must not be 0; if there are no CPUs, `get` returns `None`.
     let index = thread as usize % cpus.len().max(1);
     cpus.get(index).copied()
 }
@@ -279,7 +280,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn clients_conform_from_four_fifths_of_their_line_on() {
+    fn client_conforms_at_four_fifths_of_its_line_speed() {
         // 40,000 bytes a second are 320 kbit/s.
         let bytes = [400_000, 399_999, 500_000];
         let conforming = conforming(400_000, 10.0, bytes.iter());

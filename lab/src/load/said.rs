@@ -1,5 +1,5 @@
-//! Parsers for short forms on the command line (rates with k and M, URL files, credentials), and the record of the
-//! command line in the JSON output.
+//! Parses short forms on the command line (rates with k and M, URL files, credentials), and records the command line in
+//! the JSON output.
 
 use std::path::Path;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -63,7 +63,7 @@ pub(super) fn authorization(user: &str) -> anyhow::Result<(String, String)> {
     Ok(("Authorization".into(), format!("Basic {credentials}")))
 }
 
-/// The circumstances of a run.
+/// The context of a run for the JSON output.
 #[derive(Debug, Serialize)]
 struct RunDescription {
     version: &'static str,
@@ -73,7 +73,7 @@ struct RunDescription {
     command: Vec<String>,
 }
 
-/// Formats the figures as JSON, with the circumstances of the run.
+/// Formats the figures of a run and its context as JSON.
 pub(super) fn json(outcome: &impl Serialize) -> serde_json::Result<String> {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     let setting = RunDescription {
@@ -94,7 +94,7 @@ fn hide_secrets(words: impl Iterator<Item = String>) -> Vec<String> {
     let mut secret = false;
     words
         .map(|word| {
-            // The value of -u is the next word, or follows directly: -uNAME:PASSWORD.
+            // The value of -u is the next argument, or follows directly: -uNAME:PASSWORD.
             let (hide, is_field) = (secret, word.to_ascii_lowercase());
             secret = ["-u", "--user"].contains(&&*word);
             match word.split_once('=') {
@@ -112,7 +112,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_have_units() {
+    fn rates_accept_k_and_m_prefixes() {
         assert_eq!(rate("1k"), Ok(1000.0));
         assert_eq!(rate("2.5M"), Ok(2_500_000.0));
         assert_eq!(rate("0.5"), Ok(0.5));
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_units() {
+    fn durations_accept_units() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
         assert_eq!(duration("1.5"), Ok(Duration::from_millis(1500)));
@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn who_asks_is_said_as_the_rfc_has_it() {
+    fn user_becomes_basic_authorization_field() {
         let (name, value) = authorization("Aladdin:open sesame").expect("a user");
         assert_eq!(
             (&*name, &*value),
@@ -142,7 +142,7 @@ mod tests {
     }
 
     #[test]
-    fn passwords_are_not_for_the_record() {
+    fn passwords_are_removed_from_recorded_command_line() {
         let words = [
             "load",
             "http://h/",

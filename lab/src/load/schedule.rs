@@ -1,13 +1,13 @@
-//! The due times of requests or connections in an open loop. Uses no clock: times count from the beginning of the run.
+//! The due times of requests or connections in an open loop, in time since the beginning of the run. Reads no clock.
 
 /// Evenly spaced due times; during the ramp the interval shrinks as the rate grows.
 #[derive(Clone, Debug)]
 pub(crate) struct RampSchedule {
     rate_per_s: f64,
     ramp_s: f64,
-    /// Number of this thread's next due time.
+    /// Sequence number of this thread's next due time.
     next: u64,
-    /// Threads take the due times in turn.
+    /// The number of threads: each thread takes every `step`-th due time.
     step: u64,
     next_ns: u64,
 }
@@ -36,11 +36,12 @@ impl RampSchedule {
         self.next_ns = self.due_ns(self.next);
     }
 
-    /// While the rate grows from 0 to r over R seconds, r t^2 / 2R requests are due until t.
+    /// The due time of request `number`: while the rate rises from 0 to r over R seconds, r t^2 / 2R requests are due
+    /// until t.
     fn due_ns(&self, number: u64) -> u64 {
         // f64 is exact for whole numbers up to 2^53, more than any run has requests.
         let number = number as f64;
-        // The requests of the whole ramp: half of those at the full rate.
+        // The number of requests during the ramp: half of that at the full rate.
         let in_ramp = self.rate_per_s * self.ramp_s / 2.0;
         let due_s = if number < in_ramp {
             (2.0 * number * self.ramp_s / self.rate_per_s).sqrt()
@@ -65,19 +66,19 @@ mod tests {
     }
 
     #[test]
-    fn times_are_even() {
+    fn constant_rate_is_evenly_spaced() {
         let due = times(RampSchedule::new(1000.0, 0.0, 0, 1), 4);
         assert_eq!(due, [0, 1_000_000, 2_000_000, 3_000_000]);
     }
 
     #[test]
-    fn threads_take_them_in_turn() {
+    fn due_times_alternate_between_threads() {
         let due = times(RampSchedule::new(1000.0, 0.0, 1, 2), 3);
         assert_eq!(due, [1_000_000, 3_000_000, 5_000_000]);
     }
 
     #[test]
-    fn the_rate_grows() {
+    fn rate_rises_linearly_during_the_ramp() {
         let due = times(RampSchedule::new(100.0, 2.0, 0, 1), 201);
         assert!(due.is_sorted());
         // Half as many in the ramp as at the full rate, then one every 10 ms.

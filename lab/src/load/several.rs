@@ -1,5 +1,5 @@
-//! Several runs by one command: a sweep of rates, or a comparison of two servers. Knows no options: the caller
-//! supplies the function that executes a run.
+//! Several runs by one command: a sweep of rates, or a comparison of two servers. The caller supplies the function that
+//! executes a run.
 
 use std::fmt::Write;
 
@@ -48,7 +48,7 @@ fn line(rate: f64, outcome: &LoadResult) -> String {
     )
 }
 
-/// Applies two loads in turn, so that a drift of the machine affects both; the order alternates.
+/// Applies two loads alternately, so that a drift of the machine affects both; their order changes after each round.
 pub(super) fn compare(
     loads: [&LoadRun; 2],
     repeats: u32,
@@ -76,7 +76,7 @@ pub(super) fn compare(
     Ok(outcomes)
 }
 
-/// Formats a comparison: the ratio of the first to the second for each figure, with its interval.
+/// Formats a comparison: for each figure, the ratio of the first server to the second with its confidence interval.
 pub(super) fn compared(names: [&str; 2], outcomes: &[Vec<LoadResult>; 2]) -> String {
     type Of = fn(&LoadResult) -> f64;
     let figures: [(&str, Of); 3] = [
@@ -131,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn a_comparison_has_its_interval() {
+    fn comparison_prints_ratio_and_confidence_interval() {
         let of = |base: f64| (0..4).map(|step| outcome(base + f64::from(step))).collect();
         let text = compared(["a", "b"], &[of(200.0), of(100.0)]);
         assert!(text.contains("1.99 times (95 %: 1.94 to 2.03)"), "{text}");

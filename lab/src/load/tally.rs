@@ -1,4 +1,4 @@
-//! The counts of one thread, their sum over threads, and the [`LoadResult`] of it.
+//! Counts the results of one thread, sums them over threads, and computes the [`LoadResult`].
 
 use std::collections::BTreeMap;
 
@@ -38,7 +38,7 @@ pub enum ErrorKind {
     Malformed,
     /// The response exceeds the maximum length.
     Endless,
-    /// A response without a request.
+    /// A response without an outstanding request.
     Unasked,
     /// The status differs from the expected one.
     WrongStatus,
@@ -46,7 +46,7 @@ pub enum ErrorKind {
     WrongLength,
     /// The content differs.
     WrongChecksum,
-    /// A pattern of the script did not match.
+    /// A pattern of the script has no match.
     Lacking,
 }
 
@@ -102,12 +102,12 @@ pub(crate) struct NanoHistogram(Histogram<u64>);
 
 impl NanoHistogram {
     fn new() -> NanoHistogram {
-        // Three significant digits: a percentile is right to 0.1 %.
+        // Three significant digits: a percentile is accurate to 0.1 %.
         NanoHistogram(Histogram::new_with_bounds(1, TIME_US_MAX, 3).expect("valid bounds"))
     }
 
     pub(crate) fn record_ns(&mut self, ns: u64) {
-        // A time beyond the bound counts as the bound, where `record` would fail.
+        // A time beyond the maximum counts as the maximum; `record` would fail.
         self.0.saturating_record(ns / 1000);
     }
 
@@ -222,7 +222,7 @@ impl LoadTally {
         self.early_errors[kind as usize] += 1;
     }
 
-    /// Adopts the early errors: they are the only information if the server was never reached.
+    /// Counts the early errors like all others: they are the only information if the server was never reached.
     pub(crate) fn adopt_early_errors(&mut self) {
         add_each(&mut self.errors, &self.early_errors);
     }
@@ -334,7 +334,7 @@ impl LoadTally {
 
     fn reply_rate(&self, duration_s: f64) -> ReplyRate {
         let sample_s = REPLY_SAMPLE_NS as f64 / 1e9;
-        // Only whole samples: a partial one would look like a low rate.
+        // Only complete samples: the last, incomplete one would look like a low rate.
         let sample_count = (duration_s / sample_s) as usize;
         let rates: Vec<f64> = (0..sample_count)
             .map(|index| self.replies.get(index).copied().unwrap_or(0) as f64 / sample_s)
@@ -367,7 +367,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn threads_add_up() {
+    fn tallies_of_threads_are_summed() {
         let (mut one, mut other) = (LoadTally::new(2), LoadTally::new(2));
         one.latency.record_ns(1_000_000);
         other.latency.record_ns(3_000_000);

@@ -12,7 +12,7 @@ use rustls::version::TLS13;
 use super::transport::TlsStart;
 use super::{LoadError, OfferedTls, TlsSettings};
 
-/// Reads the trusted certificates and checks the name.
+/// Reads the trusted certificates and checks the server's name.
 ///
 /// # Errors
 /// Either is unusable; the text names which.
@@ -62,7 +62,8 @@ fn provider(offered: OfferedTls) -> CryptoProvider {
     }
 }
 
-/// Trusts the authorities in the file, and its certificates themselves regardless of their other fields.
+/// Trusts the authorities in the file. The server may also present a certificate from the file itself, whose other
+/// fields are not checked.
 fn trust(tls: &TlsSettings) -> Result<ServerTrust, LoadError> {
     if tls.insecure {
         return Ok(ServerTrust::any_certificate());

@@ -1,4 +1,4 @@
-//! The life of a client's connection: connect, send, receive, close. `worker` decides when.
+//! The life cycle of a client's connection: connect, send, receive, close. `worker` decides when.
 
 use std::io::{self, ErrorKind as Io};
 
@@ -18,7 +18,7 @@ const BACKOFF_NS: u64 = 100_000_000;
 /// Receive buffer of a slow client: a larger one would let the kernel acknowledge more than the simulated line can
 /// carry.
 const SLOW_BUFFER_LEN: usize = 8 * 1024;
-/// Maximum number of reads of one connection in one turn, so that the other clients are served.
+/// Maximum number of reads of one connection in a turn, so that other clients are served in between.
 const READS_MAX: usize = 8;
 
 impl LoadWorker<'_> {
@@ -40,7 +40,8 @@ impl LoadWorker<'_> {
             }
             client.line_paused = false;
             link.progress_ns = self.now_ns;
-            // Edge-triggered epoll reports the bytes that arrived during the pause only once: read to the end.
+            // Edge-triggered epoll does not report again the bytes that arrived during the pause, so all of them are
+            // read.
             self.receive(client_index, true);
         }
         self.continue_client(client_index);
@@ -53,9 +54,9 @@ impl LoadWorker<'_> {
         let addresses = &self.load.target.addresses;
         let address = addresses[self.address % addresses.len()];
         self.address += 1;
-        // The receive buffer must be set before connecting: the handshake negotiates the window scale by it.
+        // The receive buffer must be set before connecting: its size determines the window scale in the handshake.
         let slow = self.load.line_bits_per_s.map(|_| SLOW_BUFFER_LEN);
-        // Read again: one turn may open many connections, and the handshake is timed from here.
+        // The clock is read again: a turn may open many connections, and the handshake is timed from here.
         self.now_ns = self.load.now_ns();
         let opening = self.clients[client_index as usize].session.open();
         let tls = self.tls.as_ref();
@@ -82,7 +83,7 @@ impl LoadWorker<'_> {
         let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
         };
-        // Events of one wait are handled one after the other, so a later one needs a later time.
+        // A wait may return many events, which are handled one after the other, so each needs the current time.
         self.now_ns = self.load.now_ns();
         if link.established_ns == 0 && !self.establish(client_index, flags) {
             return;
@@ -94,11 +95,11 @@ impl LoadWorker<'_> {
         if !link.open {
             return;
         }
-        // EPOLLOUT also arrives with other events of a socket that was never full.
+        // EPOLLOUT is also set in events of a socket that was never full.
         if flags.contains(EventFlags::OUT) && link.has_unsent() {
             self.flush(client_index);
         }
-        // These flags only announce the error or the end of the stream; a read returns it.
+        // These flags only announce an error or the end of the stream; the next read returns it.
         let end_flags = EventFlags::RDHUP | EventFlags::HUP | EventFlags::ERR;
         if flags.intersects(EventFlags::IN | end_flags) {
             self.receive(client_index, flags.intersects(end_flags));
@@ -110,7 +111,8 @@ impl LoadWorker<'_> {
         let Some(link) = &mut self.clients[client_index as usize].link else {
             return false;
         };
-        // A failed connect reports its error by SO_ERROR; HUP without an error is a connection that was closed at once.
+        // A failed connect reports its error in SO_ERROR. HUP without an error means that the connection was closed
+        // immediately.
         if flags.intersects(EventFlags::ERR | EventFlags::HUP)
             && let Some(error) = link.transport.connect_error()
         {
@@ -223,7 +225,7 @@ impl LoadWorker<'_> {
             .as_ref()
             .is_some_and(can_take)
         {
-            // The connection ended meanwhile: the next free client takes the request, with its original due time.
+            // The connection ended in the meantime: the next free client takes the request, with the original due time.
             return self.overdue.push_front(due_ns);
         }
         if self.take_quota() {
@@ -277,7 +279,7 @@ impl LoadWorker<'_> {
             return;
         };
         if link.send().is_err() {
-            // The server may have sent a response before it closed: that can still be read.
+            // The server may have sent a response before it closed, which can still be read.
             link.out.clear();
             link.sent_len = 0;
             self.unread_clients.push(client_index);
@@ -309,7 +311,7 @@ impl LoadWorker<'_> {
                         self.now_ns = self.load.now_ns();
                     }
                     self.handle_received(client_index, &scratch[..len]);
-                    // With TLS a short read proves nothing, since more records may be buffered already.
+                    // With TLS a short read does not mean that no input is left, since more records may be buffered.
                     if len < read_len_max && !to_end && self.tls.is_none() && slow.is_none() {
                         break;
                     }
@@ -328,7 +330,7 @@ impl LoadWorker<'_> {
         self.scratch = scratch;
     }
 
-    /// Handles a close of the server's side.
+    /// Handles the end of the stream from the server.
     fn ended(&mut self, client_index: u32) {
         let Some(link) = &mut self.clients[client_index as usize].link else {
             return;
@@ -339,14 +341,15 @@ impl LoadWorker<'_> {
         self.handle_loss(client_index, ErrorKind::Closed);
     }
 
-    /// Handles a connection that the server ended.
+    /// Handles the loss of a connection: the server closed or reset it.
     fn handle_loss(&mut self, client_index: u32, kind: ErrorKind) {
         let Some(link) = &self.clients[client_index as usize].link else {
             return;
         };
         let was_idle = link.pending.is_empty();
         match kind {
-            // Closed before any request: no request failed, but a back-off avoids a busy loop of connections.
+            // Closed before any request: no request failed, but without a delay the client would reconnect in a busy
+            // loop.
             ErrorKind::Closed if was_idle && link.requests_sent == 0 => {
                 self.drop_connection(client_index, BACKOFF_NS)
             }
@@ -354,8 +357,8 @@ impl LoadWorker<'_> {
             ErrorKind::Closed | ErrorKind::Reset if was_idle && link.requests_sent > 0 => {
                 self.close(client_index)
             }
-            // The server had announced the close: requests behind its last response were not processed (RFC 9112
-            // section 9.6) and are sent again.
+            // The server had announced the close: it has not processed requests behind its last response (RFC 9112
+            // section 9.6), so they are sent again.
             _ if link.closing => self.reissue_requests(client_index),
             _ => self.fail(client_index, kind),
         }
@@ -375,7 +378,7 @@ impl LoadWorker<'_> {
         let pending = link.pending.split_off(first.min(link.pending.len()));
         self.return_quota(pending.len() as u64);
         if matches!(self.load.pace, RequestPace::Requests(_)) {
-            // In reverse order, so that the longest overdue ends up at the front.
+            // In reverse order, so that the request that is longest overdue ends up at the front.
             for request in pending.into_iter().rev() {
                 self.overdue.push_front(request.due_ns);
             }
@@ -389,7 +392,7 @@ impl LoadWorker<'_> {
         if link.established_ns == 0 {
             self.fail(client_index, ErrorKind::ConnectTimeout);
         } else if link.pending.is_empty() && link.open {
-            // The server announced a close and does not perform it, so the client closes.
+            // The server announced a close but leaves the connection open, so the client closes it.
             self.close(client_index);
         } else {
             self.fail(client_index, ErrorKind::Timeout);
@@ -432,7 +435,7 @@ impl LoadWorker<'_> {
         }
     }
 
-    /// Counts a connection attempt that failed at once.
+    /// Counts a connection attempt that failed immediately.
     fn not_connected(&mut self, client_index: u32, kind: ErrorKind) {
         if self.is_counting() {
             self.tally.error(kind);
@@ -460,8 +463,8 @@ impl LoadWorker<'_> {
         drop(link);
         let client = &mut self.clients[client_index as usize];
         client.line_paused = false;
-        // Reconnecting goes through a timer: a connection that ends at once would otherwise recurse. A slow line first
-        // delivers the bytes that it still carries.
+        // Reconnects by a timer, since connections that fail immediately would recurse. A slow line first delivers the
+        // bytes that it still carries.
         let retry_ns = client.line_ns.max(self.now_ns + retry_ns);
         self.set_timer(client_index, retry_ns);
     }

@@ -62,7 +62,7 @@ impl LoadTransport {
         }
         let tls = tls.map(|start| {
             let config = match version {
-                // ALPN offers only the wanted version, so that a server can't choose another.
+                // ALPN offers only the selected version, so that a server can't choose another.
                 WorkloadVersion::Http2 => &start.http2,
                 _ => &start.http1,
             };
@@ -156,7 +156,7 @@ impl LoadTransport {
         self.tls.as_ref().is_some_and(|tls| tls.wants_write())
     }
 
-    /// Sends the records that TLS holds back.
+    /// Sends the records that TLS has buffered.
     ///
     /// # Errors
     /// The connection is broken.
@@ -186,7 +186,7 @@ fn received(result: io::Result<usize>) -> ReceiveResult {
 }
 
 fn send_tls(tls: &mut ClientConnection, stream: &mut TcpStream, bytes: &[u8]) -> io::Result<usize> {
-    // Buffered records go first. rustls accepts nothing while its buffer is full, so a return of 0 always means that
+    // Buffered records first. rustls accepts nothing while its buffer is full, so a return value of 0 always means that
     // the socket is full.
     flush_tls(tls, stream)?;
     if tls.wants_write() {

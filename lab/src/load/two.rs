@@ -1,5 +1,5 @@
-//! HTTP/2 on a client's connection: translates the HTTP/1.1 requests of sessions to streams, and streams to responses.
-//! Does no I/O; frames and HPACK come from `lowroad_http`.
+//! HTTP/2 on a client's connection: sends the HTTP/1.1 requests of sessions as streams, and converts streams to
+//! responses. Does no I/O; frames and HPACK come from `lowroad_http`.
 
 use std::collections::VecDeque;
 
@@ -13,7 +13,7 @@ use lowroad_http::h2::{
 use lowroad_http::method::Method;
 use memchr::memmem;
 
-use super::response::{AnswerFault, CompleteResponse, append_text};
+use super::response::{CompleteResponse, ResponseFault, append_text};
 use crate::workload::ResponseInterest;
 
 /// Maximum length of a DATA frame.
@@ -28,7 +28,8 @@ pub(crate) struct H2LoadClient {
     interest: ResponseInterest,
     /// The start of an incomplete frame.
     pub buffered: Vec<u8>,
-    /// Open streams, by number: each belongs to the request at the same index of `ClientConnection::pending`.
+    /// Open streams in order of their number; each belongs to the request at the same index of
+    /// `ClientConnection::pending`.
     streams: VecDeque<ClientStream>,
 }
 
@@ -44,17 +45,17 @@ struct ClientStream {
     text: Option<Vec<u8>>,
 }
 
-/// The state that the connections of a thread share.
+/// State shared by the connections of a thread.
 pub(crate) struct H2Context {
     settings: H2Settings,
     counters: GlitchCounters,
     text: Vec<u8>,
-    /// The request as its session wrote it, in HTTP/1.1.
+    /// The request in HTTP/1.1, as written by its session.
     pub request: Vec<u8>,
     last: EncodedRequest,
 }
 
-/// The last request with its field block, reused while requests are equal.
+/// The last request with its field block, which is reused as long as requests are equal.
 #[derive(Default)]
 struct EncodedRequest {
     request: Vec<u8>,
@@ -64,7 +65,7 @@ struct EncodedRequest {
     body_at: usize,
 }
 
-/// The effect of some input. Indexes are those of `ClientConnection::pending`.
+/// The effect of some input on requests, which are given by their index in `ClientConnection::pending`.
 pub(crate) enum H2InputOutcome {
     /// No effect on a request.
     Nothing,
@@ -74,7 +75,7 @@ pub(crate) enum H2InputOutcome {
     Whole(usize, CompleteResponse),
     /// The server has reset a stream.
     Reset(usize),
-    /// GOAWAY: the server takes no more requests, and has not processed those from this index on.
+    /// GOAWAY: the server accepts no more requests, and has not processed those from this index on.
     GoneAway(usize),
 }
 
@@ -115,7 +116,7 @@ impl H2LoadClient {
         self.http.can_request()
     }
 
-    /// Writes the request in `shared`. Returns whether that was possible.
+    /// Writes the request in `shared`. Returns false if it could not be written.
     pub(crate) fn send_request(
         &mut self,
         shared: &mut H2Context,
@@ -176,7 +177,7 @@ impl H2LoadClient {
         }
     }
 
-    /// Parses the start of the input. Returns the consumed length and its effect; if both are empty, more input is
+    /// Parses the start of the input. Returns the consumed length and the effect. If both are empty, more input is
     /// needed.
     ///
     /// # Errors
@@ -187,11 +188,11 @@ impl H2LoadClient {
         shared: &mut H2Context,
         now_ns: u64,
         out: &mut Vec<u8>,
-    ) -> Result<(usize, H2InputOutcome), AnswerFault> {
+    ) -> Result<(usize, H2InputOutcome), ResponseFault> {
         let mut text = std::mem::take(&mut shared.text);
         let mut turn = shared.turn(now_ns, out);
         let step = self.http.next(input, &mut text, &mut turn);
-        let step = step.map_err(|_| AnswerFault::Malformed)?;
+        let step = step.map_err(|_| ResponseFault::Malformed)?;
         let event = match step.event {
             None | Some(H2ClientEvent::Interim(_)) => H2InputOutcome::Nothing,
             Some(H2ClientEvent::Response(head)) => match self.find(head.stream) {
@@ -225,7 +226,8 @@ impl H2LoadClient {
                         append_text(text, data);
                     }
                 }
-                // Also for a stream that is gone: its bytes count in the connection's window (RFC 9113 section 6.9).
+                // Also for a stream that no longer exists: its bytes count against the connection's window (RFC 9113
+                // section 6.9).
                 self.http.release_capacity(stream, data.len(), out);
                 H2InputOutcome::Nothing
             }
@@ -260,7 +262,7 @@ impl H2LoadClient {
         let Some(stream) = self.streams.remove(index) else {
             return H2InputOutcome::Nothing;
         };
-        // The response came before the end of the request, which is no longer needed (RFC 9113 section 8.1).
+        // The response is complete before the request, whose rest is no longer needed (RFC 9113 section 8.1).
         if stream.sent_len < stream.body.len() {
             self.http.reset(stream.id, ErrorCode::CANCEL, out);
         }
@@ -299,7 +301,7 @@ impl H2Context {
     }
 }
 
-/// Formats a response head in the style of HTTP/1, for patterns that scan it.
+/// Formats a response head like that of HTTP/1, for patterns that search in it.
 fn header_text(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     let mut text = format!("HTTP/2 {status}\r\n").into_bytes();
     for (name, value) in fields.clone() {
@@ -311,7 +313,7 @@ fn header_text(status: u16, fields: &FieldLines<'_>) -> Vec<u8> {
     text
 }
 
-/// Appends the field block of a request written for HTTP/1.1. Returns its method and the offset of its body.
+/// Appends the field block of a request in HTTP/1.1 form. Returns its method and the offset of its body.
 fn encode(request: &[u8], is_https: bool, block: &mut Vec<u8>) -> Option<(Method, usize)> {
     let line_end = memmem::find(request, b"\r\n")?;
     let body_at = memmem::find(request, b"\r\n\r\n")? + 4;

@@ -1,5 +1,5 @@
-//! Parser for URLs on the command line: `http://host:port/path@weight`. Not a general URL parser: it supports neither
-//! user nor fragment, and decodes nothing.
+//! Parser for URLs on the command line: `http://host:port/path@weight`. Not a general URL parser: it rejects user names
+//! and fragments, and decodes nothing.
 
 use std::net::Ipv6Addr;
 
@@ -47,7 +47,7 @@ impl TargetUrl {
                 "after // a name or address is required, optionally with a port: http://127.0.0.1:80/",
             );
         };
-        // A query may follow the authority directly: the empty path before it means / (RFC 9110 section 4.2.3).
+        // A query may directly follow the authority; the empty path before it means / (RFC 9110 section 4.2.3).
         let slash = if path.starts_with('/') { "" } else { "/" };
         Ok(TargetUrl {
             tls,
@@ -81,7 +81,7 @@ impl TargetUrl {
     }
 }
 
-/// Splits `/path@3`: a number after the last `@` is the weight.
+/// Splits `/path@3` into path and weight: a number after the last `@` is the weight.
 fn split_weight(path: &str) -> Result<(&str, f64), &'static str> {
     let Some((path_without_weight, number)) = path.rsplit_once('@') else {
         return Ok((path, 1.0));
@@ -104,7 +104,7 @@ fn split_authority(authority: &str, default_port: u16) -> Option<(String, u16)> 
         Some(port_start) => authority.split_at(port_start),
         None => (authority, ""),
     };
-    // An underscore is invalid in a host name (RFC 952), but occurs in internal ones.
+    // An underscore is invalid in a host name (RFC 952) but occurs in internal names.
     let right = |byte: u8| byte.is_ascii_alphanumeric() || b"-._".contains(&byte);
     if name.is_empty() || !name.bytes().all(right) {
         return None;
@@ -125,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn urls_are_read() {
+    fn url_parsing_yields_port_path_and_weight() {
         let url = TargetUrl::parse("http://127.0.0.1:8080/a?b=c@3").expect("right");
         assert_eq!(
             (url.port, url.path.as_str(), url.weight),
@@ -143,7 +143,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_is_said() {
+    fn invalid_urls_are_rejected() {
         for wrong in [
             "localhost/",
             "ftp://a/",

@@ -23,14 +23,14 @@ const EVENTS_MAX: usize = 512;
 const SCRATCH_LEN: usize = 256 * 1024;
 /// Interval at which timeouts are checked and the live figures are published.
 const SWEEP_NS: u64 = 100_000_000;
-/// Below this distance the worker polls the clock, because a sleep would overshoot.
+/// If the next due time is closer than this, the worker polls the clock, because a sleep would end too late.
 const SPIN_NS: u64 = 5_000;
-/// Failed connections for each client after which the run is given up, if no response ever arrived.
+/// The run is given up after this many failed connections for each client, if no response has ever arrived.
 const HOPELESS_TRIES: u64 = 5;
 
-/// The state that the threads share.
+/// State shared by the threads.
 pub(crate) struct LoadContext {
-    /// All threads are to end.
+    /// Whether all threads must end.
     pub stop: AtomicBool,
     /// Remaining requests, if they are limited.
     pub quota: Option<AtomicU64>,
@@ -40,7 +40,7 @@ pub(crate) struct LoadContext {
     /// When counting begins.
     pub count_ns: u64,
     pub end_ns: u64,
-    /// A response has arrived, right or wrong, so the server can be reached.
+    /// Whether any response has arrived, so that the server is known to be reachable.
     pub reached: AtomicBool,
 }
 
@@ -67,7 +67,7 @@ pub(crate) struct LoadWorker<'l> {
     pub schedule: Option<RampSchedule>,
     /// Clients that can take a due request.
     pub free: VecDeque<u32>,
-    /// Due times for which no client was free.
+    /// Due times that found no free client.
     pub overdue: VecDeque<u64>,
     pub scratch: Vec<u8>,
     pub h2_context: two::H2Context,
@@ -75,14 +75,14 @@ pub(crate) struct LoadWorker<'l> {
     pub address: usize,
     /// The request quota is used up.
     pub is_quota_used_up: bool,
-    /// Connections that failed.
+    /// Number of failed connections.
     pub failed: u64,
-    /// Clients with more to read than one turn handles, or with an end of the connection to detect.
+    /// Clients with more input than one turn reads, or with an end of the connection to detect.
     pub unread_clients: Vec<u32>,
     pub live: Arc<Mutex<LiveFigures>>,
 }
 
-/// The share of a thread in the run.
+/// The part of the run that a thread executes.
 pub(crate) struct ThreadShare {
     pub thread: u32,
     pub threads: u32,
@@ -97,7 +97,7 @@ impl<'l> LoadWorker<'l> {
         live: Arc<Mutex<LiveFigures>>,
     ) -> rustix::io::Result<LoadWorker<'l>> {
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        // Every n-th client, so that each thread has as many as the others.
+        // Every n-th client, so that all threads have about equally many.
         let numbers = (share.thread..load.connections).step_by(share.threads as usize);
         let clients = numbers
             .map(|number| LoadClient::new(load.workload.session(u64::from(number), load.seed)));
@@ -123,7 +123,7 @@ impl<'l> LoadWorker<'l> {
             overdue: VecDeque::new(),
             scratch: vec![0; SCRATCH_LEN],
             h2_context: two::H2Context::default(),
-            // Threads start at different addresses, so that short runs use all of them.
+            // Threads start with different addresses, so that even short runs use all addresses.
             address: share.thread as usize,
             is_quota_used_up: false,
             failed: 0,
@@ -143,14 +143,15 @@ impl<'l> LoadWorker<'l> {
             let timeout = self.timeout(sweep_ns);
             let events = match epoll::wait(&self.epoll, &mut buffer, Some(&timeout)) {
                 Ok((events, _)) => &*events,
-                // Mostly EINTR by a signal: the loop checks the stop flag.
+                // Mostly EINTR by a signal; the loop checks the stop flag.
                 Err(_) => &[],
             };
             self.now_ns = self.load.now_ns();
             for event in events {
                 self.ready(event.data.u64() as u32, event.flags);
             }
-            // Clients that stopped after READS_MAX reads: edge-triggered epoll does not report their input again.
+            // Clients that stopped after READS_MAX reads: edge-triggered epoll does not report the remaining input
+            // again.
             for client_index in std::mem::take(&mut self.unread_clients) {
                 self.receive(client_index, true);
             }
@@ -161,7 +162,7 @@ impl<'l> LoadWorker<'l> {
                 self.sweep();
             }
         }
-        // Only early errors explain a run without any response.
+        // Early errors count only if they explain why there was no response.
         if !self.shared.reached.load(Relaxed) {
             self.tally.adopt_early_errors();
         }
@@ -171,7 +172,7 @@ impl<'l> LoadWorker<'l> {
         (self.tally, bytes.collect(), self.now_ns)
     }
 
-    /// Starts all clients: spread over the ramp, or all at once without one.
+    /// Starts all clients: spread over the ramp, or immediately if there is none.
     fn start_clients(&mut self) {
         let count = self.clients.len().max(1) as u64;
         let ramp_ns = match self.load.pace {
@@ -191,7 +192,7 @@ impl<'l> LoadWorker<'l> {
     }
 
     fn is_finished(&self) -> bool {
-        // Without it a wrong address would keep the run connecting until its end.
+        // Otherwise a wrong address would keep the run connecting until its end.
         let hopeless = HOPELESS_TRIES * self.clients.len() as u64;
         if self.failed > hopeless && !self.shared.reached.load(Relaxed) {
             self.shared.stop.store(true, Relaxed);
@@ -212,7 +213,7 @@ impl<'l> LoadWorker<'l> {
         if let Some(Reverse((timer_ns, _))) = self.timers.peek() {
             until_ns = until_ns.min(*timer_ns);
         }
-        // Without a free client a due time can't be served, so it must not wake the thread.
+        // Without a free client no due request can be sent, so a due time must not wake the thread.
         if let (Some(schedule), false) = (
             &self.schedule,
             self.free.is_empty() || self.is_quota_used_up,
@@ -225,12 +226,12 @@ impl<'l> LoadWorker<'l> {
                 .iter()
                 .filter_map(|client| client.link.as_ref());
             let waits = links.any(ClientConnection::is_waiting);
-            // A guest's clock advances only here; epoll then polls without waiting.
+            // A guest's clock advances only in `pass`; epoll then polls without waiting.
             time.pass(self.epoll.as_fd(), until_ns, waits);
             return Timespec::default();
         }
         let wait_ns = match until_ns.saturating_sub(self.now_ns) {
-            // A sleep this short would end late.
+            // A sleep of such a short time would end too late.
             short_ns if short_ns < SPIN_NS => 0,
             far => far,
         };
@@ -286,7 +287,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// The next due time that has passed, the longest overdue first.
+    /// The next due time that has passed, beginning with the longest overdue.
     fn next_due(&mut self) -> Option<u64> {
         if let Some(due_ns) = self.overdue.pop_front() {
             return Some(due_ns);
@@ -300,7 +301,7 @@ impl<'l> LoadWorker<'l> {
     }
 
     /// Counts requests that were outstanding, or due and unsent, at the end of the run. Requests sent or due after the
-    /// end belong to no run.
+    /// end are not counted.
     fn count_unfinished(&mut self) {
         let end_ns = self.shared.end_ns;
         let links = self
@@ -311,7 +312,7 @@ impl<'l> LoadWorker<'l> {
         for request in pending.filter(|request| request.sent_ns < end_ns) {
             self.tally.unfinished(request.expected.class);
         }
-        // Due requests that wait for their connection to be established.
+        // Due requests whose connection is not established yet.
         let due = self
             .clients
             .iter()
@@ -341,11 +342,11 @@ impl<'l> LoadWorker<'l> {
         let Some(quota) = &self.shared.quota else {
             return true;
         };
-        // Requests of the warm-up are free.
+        // Requests of the warm-up do not use up the quota.
         if self.now_ns < self.shared.count_ns {
             return true;
         }
-        // A plain subtraction would wrap around when threads race for the last request.
+        // A plain subtraction would wrap around if threads compete for the last request.
         let decremented =
             quota.fetch_update(Relaxed, Relaxed, |remaining| remaining.checked_sub(1));
         self.is_quota_used_up = decremented.is_err();
@@ -377,7 +378,7 @@ impl<'l> LoadWorker<'l> {
         }
     }
 
-    /// Whether the quota is used up, so that a new connection would be useless.
+    /// Whether the quota is used up, so that a new connection would have no request to send.
     pub(crate) fn check_quota(&mut self) -> bool {
         let quota = self.shared.quota.as_ref();
         self.is_quota_used_up |= quota.is_some_and(|quota| quota.load(Relaxed) == 0);
@@ -391,7 +392,7 @@ impl<'l> LoadWorker<'l> {
             let Some(link) = &client.link else {
                 continue;
             };
-            // A paused client does not read, so silence is not the server's fault.
+            // A paused client does not read, so a lack of bytes is not the server's fault.
             if link.is_waiting()
                 && !client.line_paused
                 && self.now_ns > link.progress_ns + timeout_ns

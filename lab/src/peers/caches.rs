@@ -1,4 +1,4 @@
-//! Memory caches, each in front of an nginx with the files.
+//! Plans of the cache peers, each in front of an nginx that serves the files.
 
 use std::path::PathBuf;
 
@@ -20,7 +20,7 @@ const NGINX_CACHE_UPSTREAM: &str = include_str!("../../peers/nginx-cache-upstrea
 /// The user of caches that refuse to run as root.
 const USER: &str = "www-data";
 
-/// Size of Traffic Server's file beyond its memory: it does not start with only a few MB.
+/// Size of Traffic Server's cache file in addition to that of its memory: it does not start with only a few MB.
 const SPARE_MB: u64 = 256;
 
 /// Varnish.
@@ -28,7 +28,7 @@ pub(super) fn varnish(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     plan.file("varnish.vcl", run.fill(VARNISH, &[]));
     let storage = format!("malloc,{}m", run.settings.text("memory_mb"));
-    // -j none: the jail switches to a user without access to the lab's folder.
+    // -j none: the jail would switch to a user without access to the lab's folder.
     plan.start(&[
         &program("varnishd"),
         "-F",
@@ -66,7 +66,7 @@ pub(super) fn haproxy(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.start(&[&program("haproxy"), "-db", "-f", &run.path("haproxy.cfg")]);
 }
 
-/// Squid: always one process, since several would communicate by sockets in /run.
+/// Squid. Always one process, since several processes would communicate by sockets in /run.
 pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin_at_port(plan, run);
     // Squid refuses to run as root.
@@ -77,7 +77,7 @@ pub(super) fn squid(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     };
     let values = [("user", &*user), ("object_bytes", &object_bytes(run))];
     plan.file("squid.conf", run.fill(SQUID, &values));
-    // Squid names its shared memory by this; only letters and digits are allowed.
+    // Squid names its shared memory after this service name, in which only letters and digits are allowed.
     let folder = run.folder.file_name().unwrap_or_default();
     let name = folder
         .to_string_lossy()
@@ -111,12 +111,12 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.file("runroot.yaml", run.fill(TRAFFIC_SERVER_FOLDERS, &[]));
     plan.file("ip_allow.yaml", TRAFFIC_SERVER_ALLOW.to_owned());
     plan.file("remap.config", format!("map / http://{}/\n", run.origin));
-    // The file is a cyclic buffer, and an overwritten object is removed from memory too.
+    // The cache file is a cyclic buffer; an object that is overwritten there is removed from memory too.
     let state = run.path("state");
     let file = format!("{state} {}M\n", memory_mb + SPARE_MB);
     plan.file("storage.config", file);
     plan.run(&["mkdir", &state], None);
-    // Traffic Server gives up root's rights, and then writes its storage as this user.
+    // Traffic Server drops root's rights and then writes its cache file as this user.
     if run.as_root {
         plan.run(&["chown", USER, &state], None);
     }
@@ -124,13 +124,13 @@ pub(super) fn traffic_server(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.start(&[&program("traffic_server"), &folders]);
 }
 
-/// Maximum size of a cached object: half of the cache, HAProxy's limit.
+/// Maximum size of a cached object: half of the cache, which is HAProxy's limit.
 fn object_bytes(run: &PeerRun<'_>) -> String {
     let half = run.settings.number("memory_mb") * (1 << 19);
     half.min(64 << 20).to_string()
 }
 
-/// nginx's cache: its configuration is separate from that of its origin, which is an nginx too.
+/// nginx as a cache. Its configuration is separate from that of its origin, which is another nginx.
 pub(super) fn nginx(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     origin(plan, run);
     let upstream = run.fill(NGINX_CACHE_UPSTREAM, &[]);
@@ -151,14 +151,14 @@ pub(super) fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), Stri
     Ok(())
 }
 
-/// Adds an nginx as the origin of a cache, on a Unix socket, where no port can be lost.
+/// Adds an nginx as the origin of a cache, on a Unix socket, since another process could take a TCP port.
 fn origin(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     let socket = run.path("origin.sock");
     servers::nginx(plan, run, &format!("unix:{socket}"), "");
     plan.steps.push(JobStep::Await(PathBuf::from(socket)));
 }
 
-/// The same for a cache that supports TCP only.
+/// Adds an nginx as the origin of a cache that supports only TCP.
 fn origin_at_port(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     servers::nginx(plan, run, &format!("{} backlog=4096", run.origin), "");
     plan.steps.push(JobStep::AwaitPort(run.origin));

@@ -1,5 +1,5 @@
-//! A peer's plan for another machine: the files that it needs there, and the shell command that executes it.
-//! Independent of the kind of machine.
+//! Prepares a peer to run on another machine, such as a guest: the files that it needs there, and the shell command
+//! that executes its plan. Independent of the kind of machine.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -25,26 +25,26 @@ const SQUID_FILES: &[&str] = &[
     "/usr/share/squid/errors/templates",
     "/etc/squid/errorpage.css",
 ];
-/// Traffic Server's error pages.
+/// Traffic Server's folder of error pages.
 const TRAFFIC_SERVER_PAGES: &str = "/etc/trafficserver/body_factory";
 /// The peer's own folder in the guest.
 const FOLDER: &str = "/lab";
 
-/// The files and commands of a peer on another machine.
+/// The files and commands of a peer on the other machine.
 #[derive(Debug, Default)]
 pub struct GuestPeerFiles {
     /// Generated files: path and text.
     pub files: Vec<(String, String)>,
-    /// Programs and shared objects: path here, and path there. Their libraries are not included.
+    /// Programs and shared objects: path on this machine, and path on the other one. Their libraries are not included.
     pub needed: BTreeMap<PathBuf, String>,
-    /// Shell code to run as root; it ends when everything is started.
+    /// Shell code to run as root; it finishes when all programs are started.
     pub command: String,
     /// The peer's version.
     pub version: String,
 }
 
 impl GuestPeerFiles {
-    /// The text for the report: commands, then files.
+    /// The files and commands as text for the report, commands first.
     pub fn text(&self) -> String {
         let mut text = self.command.clone();
         for (path, content) in &self.files {
@@ -54,24 +54,24 @@ impl GuestPeerFiles {
     }
 }
 
-/// The peer, and its parameters on the other machine.
+/// A peer, and its parameters on the other machine.
 #[derive(Debug)]
 pub struct GuestPeerJob<'a> {
     /// The peer's name.
     pub peer: &'a str,
-    /// The served folder there.
+    /// The served folder on the other machine.
     pub root: &'a Path,
-    /// Its address there.
+    /// The peer's address on the other machine.
     pub address: SocketAddr,
-    /// Its processes or threads.
+    /// The peer's number of processes or threads.
     pub workers: u32,
-    /// Deviations from its tuned defaults.
+    /// Deviations from the peer's tuned defaults.
     pub settings: &'a BTreeMap<String, String>,
-    /// Folders of this machine with their path there, if it differs.
+    /// Folders of this machine with their paths on the other one, if these differ.
     pub moved_paths: &'a [(PathBuf, String)],
 }
 
-/// The packages of a peer for programs that are missing here.
+/// The Debian packages of a peer's programs, to install those that are missing on this machine.
 ///
 /// # Errors
 /// There is no such peer.
@@ -98,19 +98,19 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     };
     let mut plan = servers::plan(peer, &run).map_err(PeerFailure::Broken)?;
     if peer.name == "varnish" {
-        // The other machine has no compiler: the configuration is compiled here.
+        // The other machine has no compiler, so the configuration is compiled here.
         let copies = format!("cc_command=exec cp {VARNISH_OBJECT} %o");
-        // Varnish is the last program that its plan starts, behind the origin.
+        // The plan starts the origin first, so Varnish is the program of its last step.
         if let Some(JobStep::Start(words)) = plan.steps.last_mut() {
             words.extend(["-p".to_owned(), copies]);
         }
     }
-    // After the plan is complete, since its files and commands name the folders.
+    // Only after the plan is complete, since its files and commands contain the paths.
     for (from, to) in job.moved_paths {
         rename(&mut plan, &from.display().to_string(), to);
     }
     let mut command = String::new();
-    // The other machine has no configuration of PHP, not even the one that loads its extensions.
+    // The other machine has no PHP configuration, not even the one that loads PHP's extensions.
     if programs::runs_php(job.peer) {
         plan.file("php.ini", php::ini().map_err(PeerFailure::NotInstalled)?);
         command.push_str(&format!(
@@ -120,7 +120,7 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     command.push_str(&shell(&plan.steps));
     let lowroad = programs::lowroad(settings.text("binary")).ok();
     let mut needed = needed(&plan);
-    needed.extend(files_beside(&plan, peer.name).map_err(PeerFailure::Broken)?);
+    needed.extend(extra_files(&plan, peer.name).map_err(PeerFailure::Broken)?);
     Ok(GuestPeerFiles {
         needed,
         files: plan
@@ -133,8 +133,8 @@ pub fn prepare(job: &GuestPeerJob<'_>) -> Result<GuestPeerFiles, PeerFailure> {
     })
 }
 
-/// Files that a peer needs but neither its steps nor its configurations name.
-fn files_beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
+/// Files that a peer needs although neither its steps nor its configurations name them.
+fn extra_files(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>, String> {
     match peer {
         "lighttpd" => {
             let entries = std::fs::read_dir(LIGHTTPD_MODULES);
@@ -157,13 +157,13 @@ fn files_beside(plan: &PeerPlan, peer: &str) -> Result<BTreeMap<PathBuf, String>
     }
 }
 
-/// Files with the same path here and there.
+/// Files with the same path on both machines.
 fn unchanged_paths(paths: &[&str]) -> BTreeMap<PathBuf, String> {
     let pair = |path: &&str| (PathBuf::from(path), (*path).to_owned());
     paths.iter().map(pair).collect()
 }
 
-/// Replaces a folder's path wherever the plan names it.
+/// Replaces a folder's path everywhere in the plan.
 fn rename(plan: &mut PeerPlan, from: &str, to: &str) {
     for (_, text) in &mut plan.files {
         *text = text.replace(from, to);
@@ -177,15 +177,15 @@ fn rename(plan: &mut PeerPlan, from: &str, to: &str) {
     }
 }
 
-/// The programs of the steps, and the shared objects that configurations name.
+/// The programs in the steps, and the shared objects that configurations name.
 fn needed(plan: &PeerPlan) -> BTreeMap<PathBuf, String> {
     let programs = plan.steps.iter().filter_map(|step| match step {
         JobStep::Start(words) | JobStep::Run(words, _) => words.first(),
-        JobStep::Await(_) | JobStep::AwaitPort(_) | JobStep::AwaitSaid(_) => None,
+        JobStep::Await(_) | JobStep::AwaitPort(_) | JobStep::AwaitOutput(_) => None,
     });
     let texts = plan.files.iter().map(|(_, text)| text.as_str());
     let objects = texts.flat_map(shared_objects).map(PathBuf::from);
-    // A program without a path exists on every machine; files in a moved folder are copied with it.
+    // A program given without a path exists on every machine; files in a moved folder are copied with the folder.
     let paths = programs.map(PathBuf::from).chain(objects);
     let existing = paths.filter(|path| path.is_absolute() && path.exists());
     existing
@@ -193,8 +193,8 @@ fn needed(plan: &PeerPlan) -> BTreeMap<PathBuf, String> {
         .collect()
 }
 
-/// The path there of a program or shared object: the same for system files, and in /usr/local/bin for programs built
-/// elsewhere, even in a temporary folder.
+/// The path of a program or shared object on the other machine: the same for system files, and in /usr/local/bin for
+/// programs that were built elsewhere, even in a temporary folder.
 fn guest_path(path: &Path) -> String {
     match path.file_name() {
         Some(name) if path.is_absolute() && !path.starts_with("/usr") && path.exists() => {
@@ -204,7 +204,7 @@ fn guest_path(path: &Path) -> String {
     }
 }
 
-/// Words of a configuration that are paths of shared objects.
+/// The words of a configuration that are paths of shared objects.
 fn shared_objects(text: &str) -> impl Iterator<Item = &str> {
     let words = text.split(|it: char| it.is_whitespace() || "\"=;".contains(it));
     words.filter(|word| word.starts_with('/') && word.ends_with(".so"))
@@ -219,12 +219,12 @@ fn shell(steps: &[JobStep]) -> String {
             "until [ -S '{}' ]; do usleep 10000; done\n",
             socket.display()
         ),
-        // A listening socket has state 0A in the kernel's table, and a hexadecimal port.
+        // In /proc/net/tcp, a listening socket has state 0A and a hexadecimal port.
         JobStep::AwaitPort(address) => format!(
             "until grep -q ':{:04X} [0-9A-F:]* 0A ' /proc/net/tcp; do usleep 10000; done\n",
             address.port()
         ),
-        JobStep::AwaitSaid(text) => format!("{}\n", wait_until_printed(text)),
+        JobStep::AwaitOutput(text) => format!("{}\n", wait_until_printed(text)),
     };
     steps.iter().map(step).collect()
 }
@@ -242,14 +242,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shared_objects_are_found_in_any_configuration() {
+    fn shared_objects_are_found_in_configuration_text() {
         let text = "LoadModule a_module /usr/lib/mod_a.so\nextension=/usr/lib/b.so\nroot \"/srv\";";
         let found: Vec<&str> = shared_objects(text).collect();
         assert_eq!(found, ["/usr/lib/mod_a.so", "/usr/lib/b.so"]);
     }
 
     #[test]
-    fn steps_are_carried_out_in_order() {
+    fn job_steps_become_shell_lines_in_order() {
         let words = |text: &str| text.split(' ').map(str::to_owned).collect();
         let steps = [
             JobStep::Run(words("mkdir /a"), None),
@@ -257,7 +257,7 @@ mod tests {
             JobStep::Await("/lab/php.sock".into()),
             JobStep::AwaitPort(([0, 0, 0, 0], 80).into()),
             JobStep::Start(words("/bin/ours attach")),
-            JobStep::AwaitSaid("is ready".to_owned()),
+            JobStep::AwaitOutput("is ready".to_owned()),
         ];
         let expected = "'mkdir' '/a'\n'/usr/sbin/php-fpm' '-F' &\n\
                         until [ -S '/lab/php.sock' ]; do usleep 10000; done\n\
@@ -270,7 +270,7 @@ mod tests {
     }
 
     #[test]
-    fn a_peer_that_can_not_run_here_is_carried_all_the_same() {
+    fn guest_job_is_planned_for_peer_unavailable_on_the_host() {
         let binary = std::env::current_exe().expect("a test has a program");
         let given = [
             ("db", "198.18.0.1:3306"),

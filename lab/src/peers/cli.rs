@@ -101,7 +101,7 @@ fn list(with_settings: bool) -> String {
     text
 }
 
-/// Prints a text. The reader may close the pipe early, as `head` does, which is no failure.
+/// Prints a text. The reader may close the pipe early, as `head` does, which is not an error.
 fn print(text: &str) {
     let mut out = std::io::stdout().lock();
     let _ = out.write_all(text.as_bytes()).and_then(|()| out.flush());
@@ -160,7 +160,7 @@ fn run_one(start: &StartArgs) -> anyhow::Result<()> {
         if let Some(text) = running.ended() {
             bail!("{} has ended: {text}", start.name);
         }
-        // Signals end the wait early; a server that ends by itself is noticed within this time.
+        // Signals end the wait early; a server that has exited is noticed within this time.
         std::thread::park_timeout(Duration::from_millis(100));
     }
     Ok(())

@@ -1,5 +1,5 @@
-//! Plans of the peers that answer SPECweb99-like dynamic requests by the set in C: Lowroad at each of its levels, and
-//! nginx with FastCGI. `fronts` builds the set.
+//! Plans of the peers that answer SPECweb99-like dynamic requests with the dynamic set in C: Lowroad at each of its
+//! levels, and nginx with FastCGI. `fronts` builds the set.
 
 use super::job::JobStep;
 use super::plan::{PeerPlan, PeerRun};
@@ -7,7 +7,7 @@ use super::servers::configured_lowroad;
 
 const CONFIG: &str = include_str!("../../peers/lowroad-dynamic.toml");
 
-/// The path of the dynamic program in the workload.
+/// The path of the dynamic script in the workload.
 const SCRIPT: &str = "/specweb99.php";
 
 /// The parameters of Lowroad's configuration.
@@ -16,15 +16,15 @@ struct LevelSettings {
     description: &'static str,
     softirq: &'static str,
     module: String,
-    /// The served folder; the run's, if empty.
+    /// The served folder; empty for the folder of the run.
     site: String,
-    /// A route with precedence over the script's.
+    /// A route that takes precedence over the script's route.
     log: String,
     pattern: &'static str,
     target: String,
 }
 
-/// Adds the configuration of a Lowroad with the set, and its start.
+/// Adds a Lowroad that serves the dynamic set: its configuration, and the step that starts it.
 ///
 /// # Errors
 /// The peer is unknown.
@@ -47,7 +47,7 @@ pub fn lowroad(
     let values = [
         ("what", level.description),
         ("softirq", level.softirq),
-        // As the lab's user it can write the set's log of forms.
+        // The lab's user can write the set's log of forms.
         ("user", if run.as_root { "user = \"root\"" } else { "" }),
         ("module", &level.module),
         (
@@ -76,13 +76,13 @@ pub fn start_fastcgi(plan: &mut PeerPlan, run: &PeerRun<'_>) -> String {
     socket
 }
 
-/// The part of nginx's configuration outside the server block: the number of idle connections that each worker keeps.
+/// The part of nginx's configuration outside of the server block; it sets the number of idle connections per worker.
 pub fn nginx_upstream(run: &PeerRun<'_>, socket: &str) -> String {
     let connections = connections_per_worker(programs(run), run.workers.into());
     format!("upstream specweb99 {{ server unix:{socket}; keepalive {connections}; }}")
 }
 
-/// Processes of the FastCGI program: at least two for each of several workers.
+/// Number of processes of the FastCGI program: at least two for each worker, if there are several workers.
 fn programs(run: &PeerRun<'_>) -> u64 {
     let configured = run.settings.number("processes");
     match u64::from(run.workers) {
@@ -91,8 +91,8 @@ fn programs(run: &PeerRun<'_>) -> u64 {
     }
 }
 
-/// Idle connections per worker. A process is occupied as long as its connection is kept, even if idle. A single worker
-/// reuses its connections, so it may keep all; several workers must leave enough processes for each other.
+/// Maximum number of idle connections per worker. A kept connection occupies a process, even if idle. A single worker
+/// reuses its own connections, so it may keep all; several workers must leave enough processes for each other.
 fn connections_per_worker(processes: u64, workers: u64) -> u64 {
     match workers {
         0 | 1 => processes,
@@ -119,7 +119,7 @@ fn module(run: &PeerRun<'_>, softirq: &'static str) -> LevelSettings {
     }
 }
 
-/// The site is a folder of links that includes the set's data; the FastCGI program logs the forms.
+/// The site is a folder of links that includes the set's data; the FastCGI program writes the log of forms.
 fn wasm(plan: &mut PeerPlan, run: &PeerRun<'_>) -> LevelSettings {
     let socket = start_fastcgi(plan, run);
     let site = run.path("site");
@@ -173,7 +173,7 @@ fn cgi(run: &PeerRun<'_>) -> LevelSettings {
     LevelSettings {
         description: "a CGI program",
         softirq: "off",
-        // The folder of programs is served as the site's root.
+        // The folder of programs becomes the site's root.
         pattern: "/*.php",
         target: format!(
             "cgi = \"{}\"\nenv = {{ SPECWEB99_DATA = \"{}\" }}",
@@ -191,7 +191,7 @@ mod tests {
     use std::path::Path;
 
     #[test]
-    fn idle_workers_keep_half_of_the_programs_at_most() {
+    fn idle_fastcgi_connections_use_at_most_half_of_the_programs() {
         assert_eq!(connections_per_worker(50, 1), 50);
         for (programs, workers) in [(100, 2), (100, 8), (100, 16), (32, 16)] {
             let kept = connections_per_worker(programs, workers);
@@ -200,7 +200,7 @@ mod tests {
     }
 
     #[test]
-    fn configurations_are_ones_that_lowroad_takes() {
+    fn generated_configurations_are_valid() {
         for name in [
             "lowroad-module",
             "lowroad-softirq",

@@ -1,4 +1,5 @@
-//! The dynamic set in C (`examples/specweb99`): its sources, and the build of the programs and modules that peers run.
+//! The dynamic set in C (`examples/specweb99`): its sources, and the build of the programs and modules (fronts) that
+//! peers run.
 
 use std::path::Path;
 use std::process::Command;
@@ -11,7 +12,7 @@ macro_rules! source {
         )
     };
 }
-/// Name and text of each file of the build.
+/// Name and text of each source file.
 const SOURCES: &[(&str, &str)] = &[
     source!("ads.c"),
     source!("ads.h"),
@@ -38,7 +39,7 @@ const SOURCES: &[(&str, &str)] = &[
     ),
 ];
 
-/// The built files that each peer with a front needs.
+/// The built files that each peer needs to serve the dynamic set.
 const NEEDED: &[(&str, &[&str])] = &[
     ("lowroad-module", &["specweb99.so"]),
     ("lowroad-softirq", &["specweb99.so"]),
@@ -48,12 +49,12 @@ const NEEDED: &[(&str, &[&str])] = &[
     ("nginx-fastcgi", &["specweb99-fastcgi"]),
 ];
 
-/// Whether a peer answers SPECweb99-like dynamic requests by a front of the set.
+/// Whether a peer answers SPECweb99-like dynamic requests with a program or module of the set.
 pub fn has_front(peer: &str) -> bool {
     NEEDED.iter().any(|(name, _)| *name == peer)
 }
 
-/// Builds all fronts in a folder, as far as this machine can; does nothing if they are up to date.
+/// Builds all fronts that this machine can build, in a folder; does nothing if they are up to date.
 ///
 /// # Errors
 /// The folder can't be written, or a compiler failed.
@@ -87,7 +88,7 @@ pub fn build(folder: &Path) -> Result<(), String> {
         folder.join("cgi/specweb99.php"),
     )
     .map_err(problem)?;
-    // Last, so that an interrupted build leaves no stamp and is repeated.
+    // The stamp is written last: without it, an interrupted build is repeated.
     std::fs::write(stamp, version).map_err(problem)
 }
 
@@ -124,7 +125,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_missing_is_named() {
+    fn missing_files_are_named_in_the_error() {
         let problem = check("lowroad-wasm", Path::new("/nowhere")).expect_err("not built");
         assert!(
             problem.contains("specweb99.wasm") && problem.contains("wasi-libc"),

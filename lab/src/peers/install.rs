@@ -9,7 +9,7 @@ use anyhow::{Context, bail};
 
 use super::table::{self, PeerDescription};
 
-/// Debian asks this program whether a package may start its service; 101 means no.
+/// Debian's package scripts ask this program whether they may start a service; exit status 101 means no.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
 /// Installs these peers; all if the list is empty.
@@ -48,7 +48,7 @@ pub(crate) fn install_with_apt(packages: &BTreeSet<&str>) -> anyhow::Result<()> 
     println!(
         "(services that are not running now are not started: {POLICY} prevents that meanwhile)"
     );
-    // Removed when dropped, also after a failure.
+    // Dropping it removes the policy, also after a failure.
     let _policy = ServicePolicy::set()?;
     apt(&["update", "-qq"])?;
     let mut words = vec!["install", "-y", "--no-install-recommends"];
@@ -83,10 +83,10 @@ fn join(packages: &BTreeSet<&str>) -> String {
 /// Runs apt-get with its progress on the terminal.
 fn apt(words: &[&str]) -> anyhow::Result<()> {
     let status = Command::new("apt-get")
-        // Waits for another package manager, such as unattended upgrades, instead of failing.
+        // If another package manager runs, such as unattended upgrades, apt-get waits for it instead of failing.
         .args(["-o", "DPkg::Lock::Timeout=300"])
         .args(words)
-        // A package's question would wait for an answer for ever.
+        // Otherwise a package might ask a question and wait for an answer without end.
         .env("DEBIAN_FRONTEND", "noninteractive")
         .status()
         .context("can't run apt-get")?;
@@ -96,7 +96,7 @@ fn apt(words: &[&str]) -> anyhow::Result<()> {
     Ok(())
 }
 
-/// The policy that services stay off; an existing policy is left unchanged.
+/// The policy that no service is started; an existing policy is left unchanged.
 struct ServicePolicy {
     is_ours: bool,
 }
@@ -126,7 +126,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn packages_are_named_once() {
+    fn packages_to_install_are_deduplicated() {
         let names = ["nginx", "varnish"].map(String::from);
         assert_eq!(
             join(&packages(&names).expect("known")),

@@ -1,11 +1,11 @@
-//! The messages between lab and keeper: one line of JSON each.
+//! The messages between the lab and its keeper process: one line of JSON each.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// First line to the keeper: the environment.
+/// The first line to the keeper: where and how programs run.
 #[derive(Debug, Serialize, Deserialize)]
 pub struct KeeperPaths {
     /// The folder, created and removed by the keeper.
@@ -16,7 +16,7 @@ pub struct KeeperPaths {
     pub namespace: bool,
 }
 
-/// Second line to the keeper: the job.
+/// The second line to the keeper: the job.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct KeeperJob {
     /// Files in the folder: name, text.
@@ -30,20 +30,20 @@ pub struct KeeperJob {
 pub enum JobStep {
     /// Starts a program that keeps running.
     Start(Vec<String>),
-    /// Runs a program to its end, which must be successful; its input is the file, if given.
+    /// Runs a program to completion; it must succeed. The file, if given, is its standard input.
     Run(Vec<String>, Option<PathBuf>),
     /// Waits until a Unix socket accepts connections.
     Await(PathBuf),
     /// Waits until an address accepts connections.
     AwaitPort(SocketAddr),
     /// Waits until the last started program has printed this text.
-    AwaitSaid(String),
+    AwaitOutput(String),
 }
 
 /// A message of the keeper.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum KeeperMessage {
-    /// The folder exists, and the namespace with this number.
+    /// The folder exists, and so does the namespace, with this number, if one was requested.
     Placed(Option<u8>),
     /// All steps are done.
     Ready,

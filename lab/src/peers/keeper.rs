@@ -1,9 +1,9 @@
-//! The keeper: the parent process of the peers, so that they never outlive the lab.
+//! The keeper: the parent process of all peers, which ensures that they never outlive the lab.
 //!
-//! It holds a pipe from the lab. When the pipe closes, because the lab ended, crashed or was killed, the keeper ends
-//! all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons after their
-//! parents exit, so they are found too; in its own session it receives no signals from the terminal. It only executes
-//! jobs and has no knowledge of servers.
+//! The keeper reads from a pipe from the lab. When the pipe closes, because the lab ended, crashed or was killed, the
+//! keeper ends all its programs and removes the folder and the namespace. As a child subreaper it inherits daemons
+//! whose parents have exited, so these are ended too. It runs in a separate session, so it receives no signals from the
+//! terminal. The keeper only executes jobs and has no knowledge of servers.
 
 use std::collections::HashMap;
 use std::fs::File;
@@ -23,22 +23,22 @@ use super::job::{JobStep, KeeperJob, KeeperMessage, KeeperPaths};
 use super::namespace::NetworkNamespace;
 use super::system::{descendants, describe_exit, pin, raise_descriptors, signals};
 
-/// The name of the file with the output of all programs.
+/// The name of the file that receives the output of all programs.
 pub const OUTPUT: &str = "output";
 
 /// Maximum time of each step.
 const STEP_MAX: Duration = Duration::from_secs(60);
 
-/// Time for programs to end after SIGTERM.
+/// Time that programs have to end after SIGTERM.
 const GRACE: Duration = Duration::from_secs(3);
 
-/// Time for killed programs to disappear: they may hang in the kernel.
+/// Time that killed programs have to disappear: they may hang in the kernel.
 const DEATH_MAX: Duration = Duration::from_secs(5);
 
-/// Poll interval of a socket on which no program listens yet.
-const LOOK: Duration = Duration::from_millis(10);
+/// Interval at which a socket without a listener is checked again.
+const POLL_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Runs the keeper: jobs on standard input, results on standard output.
+/// Runs the keeper: reads jobs from standard input and writes results to standard output.
 pub fn run() -> ExitCode {
     let mut lines = std::io::stdin().lock().lines().map_while(Result::ok);
     let Some(paths) = lines
@@ -54,7 +54,7 @@ pub fn run() -> ExitCode {
             return ExitCode::FAILURE;
         }
     };
-    // The lab needs the number before it sends the job, since the plan has the peer's address.
+    // The lab needs the namespace's number before it sends the job, because the plan contains the peer's address.
     let number = keeper.namespace.as_ref().map(NetworkNamespace::number);
     send(&KeeperMessage::Placed(number));
     if let Some(job) = lines
@@ -67,7 +67,7 @@ pub fn run() -> ExitCode {
             tail(&keeper.folder)
         )));
     }
-    // Also after a failure, so that no step leaves programs behind.
+    // Also after a failure: no step may leave programs behind.
     keeper.clean_up();
     ExitCode::SUCCESS
 }
@@ -79,7 +79,7 @@ fn send(message: &KeeperMessage) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-/// The end of the output of the programs in `folder`, for a message.
+/// The last lines of the output of the programs in `folder`, for an error message.
 pub fn tail(folder: &Path) -> String {
     let bytes = std::fs::read(folder.join(OUTPUT)).unwrap_or_default();
     let text = String::from_utf8_lossy(&bytes[bytes.len().saturating_sub(2000)..]).into_owned();
@@ -89,15 +89,15 @@ pub fn tail(folder: &Path) -> String {
     }
 }
 
-/// The end of a job.
+/// Why a job ended.
 enum JobEnd {
-    /// The lab is gone, or requested the end.
-    Asked,
+    /// The lab has ended, or requested the end.
+    Stopped,
     /// A step failed.
     Failed(String),
 }
 
-/// An event of the keeper's wait.
+/// An event for which the keeper waits.
 enum KeeperEvent {
     Gone,
     Child,
@@ -109,7 +109,7 @@ struct PeerKeeper {
     namespace: Option<NetworkNamespace>,
     /// Readable when a child has ended.
     child_signals: UnixStream,
-    /// Readable when this process is to end.
+    /// Readable when this process has received a signal to end.
     stop_signals: UnixStream,
     /// Children by process id.
     children: HashMap<Pid, String>,
@@ -118,7 +118,7 @@ struct PeerKeeper {
 impl PeerKeeper {
     fn new(paths: KeeperPaths) -> Result<PeerKeeper, String> {
         let text = |error: std::io::Error| format!("the keeper process cannot start: {error}");
-        // setsid fails if this process already leads a group, as when started by hand.
+        // setsid fails if this process already leads a process group, as when started in a shell.
         let _ = rustix::process::setsid();
         rustix::process::set_child_subreaper(Some(rustix::process::getpid()))
             .map_err(|error| text(error.into()))?;
@@ -138,7 +138,7 @@ impl PeerKeeper {
         if let Err(error) = std::fs::create_dir(&keeper.folder) {
             let path = keeper.folder.display();
             let text = format!("cannot make the folder {path}: {error}");
-            // The namespace exists already, and would outlive the keeper.
+            // The namespace exists already and would outlive the keeper.
             if let Some(namespace) = &keeper.namespace {
                 namespace.remove();
             }
@@ -147,7 +147,7 @@ impl PeerKeeper {
         Ok(keeper)
     }
 
-    /// Executes all steps, then waits for the end.
+    /// Executes all steps, then waits until the job ends.
     fn work(&mut self, job: &KeeperJob) -> Result<(), JobEnd> {
         for (name, text) in &job.files {
             std::fs::write(self.folder.join(name), text)
@@ -163,10 +163,10 @@ impl PeerKeeper {
                     self.wait_until(&answers, &failure)?;
                 }
                 JobStep::AwaitPort(address) => {
-                    let answers = || TcpStream::connect_timeout(address, LOOK).is_ok();
+                    let answers = || TcpStream::connect_timeout(address, POLL_INTERVAL).is_ok();
                     self.wait_until(&answers, &format!("no server answers on {address}"))?;
                 }
-                JobStep::AwaitSaid(text) => {
+                JobStep::AwaitOutput(text) => {
                     let output = self.folder.join(OUTPUT);
                     let is_printed = || has_printed(&output, text);
                     self.wait_until(&is_printed, &format!("no process printed {text:?}"))?;
@@ -175,7 +175,7 @@ impl PeerKeeper {
         }
         send(&KeeperMessage::Ready);
         loop {
-            // Ends with an error: the lab is gone, or a program has ended.
+            // Returns only with an error: the lab has ended, or a program has exited.
             self.wait_for_step(None)?;
         }
     }
@@ -189,7 +189,7 @@ impl PeerKeeper {
         words.extend_from_slice(argv);
         let failed =
             |error: std::io::Error| JobEnd::Failed(format!("{} does not start: {error}", argv[0]));
-        // In append mode, since several programs write to the file and must not overwrite each other's lines.
+        // In append mode, so that several programs can write to the file without overwriting each other's lines.
         let output = File::options()
             .append(true)
             .create(true)
@@ -206,7 +206,7 @@ impl PeerKeeper {
             .current_dir(&self.folder)
             // Temporary files of the programs then disappear with the folder.
             .env("TMPDIR", &self.folder)
-            // A group of its own, since Apache ends its workers by a signal to its whole group.
+            // A separate process group, since Apache signals its whole group to end its workers.
             .process_group(0)
             .stdin(input)
             .stdout(output.try_clone().map_err(failed)?)
@@ -220,7 +220,7 @@ impl PeerKeeper {
 
     fn run(&mut self, argv: &[String], input: Option<&Path>) -> Result<(), JobEnd> {
         let pid = self.start(argv, input)?;
-        // Its end is expected, so `wait_for_step` must not treat it as a failure.
+        // This program is expected to exit, so `wait_for_step` must not treat that as a failure.
         self.children.remove(&pid);
         let deadline = Instant::now() + STEP_MAX;
         loop {
@@ -230,13 +230,13 @@ impl PeerKeeper {
                     _ if dead == pid => {
                         return Err(JobEnd::Failed(describe_exit(&argv[0], status)));
                     }
-                    // Another child: a started program that ends is a failure of the whole job.
+                    // Another child: if a started program exits, the whole job has failed.
                     _ => self.handle_child_end(dead, status)?,
                 }
             }
             let remaining = deadline.saturating_duration_since(Instant::now());
             match self.wait(true, Some(remaining)) {
-                KeeperEvent::Gone => return Err(JobEnd::Asked),
+                KeeperEvent::Gone => return Err(JobEnd::Stopped),
                 KeeperEvent::Time => {
                     return Err(JobEnd::Failed(format!("{} takes too long", argv[0])));
                 }
@@ -245,14 +245,14 @@ impl PeerKeeper {
         }
     }
 
-    /// Waits until a condition holds; `failure` is the error on a timeout.
+    /// Waits until a condition holds; `failure` is the error message after a timeout.
     fn wait_until(&mut self, condition: &dyn Fn() -> bool, failure: &str) -> Result<(), JobEnd> {
         let deadline = Instant::now() + STEP_MAX;
         while !condition() {
             if Instant::now() > deadline {
                 return Err(JobEnd::Failed(failure.to_owned()));
             }
-            self.wait_for_step(Some(LOOK))?;
+            self.wait_for_step(Some(POLL_INTERVAL))?;
         }
         Ok(())
     }
@@ -260,7 +260,7 @@ impl PeerKeeper {
     /// Waits for an event for at most `limit`.
     fn wait_for_step(&mut self, limit: Option<Duration>) -> Result<(), JobEnd> {
         if let KeeperEvent::Gone = self.wait(true, limit) {
-            return Err(JobEnd::Asked);
+            return Err(JobEnd::Stopped);
         }
         for (dead, status) in self.reap() {
             self.handle_child_end(dead, status)?;
@@ -268,7 +268,7 @@ impl PeerKeeper {
         Ok(())
     }
 
-    /// Handles the end of a process: an error for a started program, while workers of daemons may end at any time.
+    /// Handles the exit of a process: an error for a started program; workers of daemons may exit at any time.
     fn handle_child_end(&mut self, dead: Pid, status: WaitStatus) -> Result<(), JobEnd> {
         match self.children.remove(&dead) {
             Some(program) => Err(JobEnd::Failed(describe_exit(&program, status))),
@@ -282,13 +282,13 @@ impl PeerKeeper {
         let mut ready = vec![PollFd::new(&self.child_signals, PollFlags::IN)];
         if watches_lab {
             ready.push(PollFd::new(&self.stop_signals, PollFlags::IN));
-            // The lab sends no more lines: any readiness means the end.
+            // The lab sends no further lines, so readiness can only mean the end.
             ready.push(PollFd::new(&stdin, PollFlags::IN));
         }
         match rustix::event::poll(&mut ready, limit.as_ref()) {
             Ok(0) => return KeeperEvent::Time,
             Ok(_) => {}
-            // EINTR, probably by SIGCHLD: reaping without a child is harmless.
+            // EINTR, probably by SIGCHLD; reaping is harmless even if no child has exited.
             Err(_) => return KeeperEvent::Child,
         }
         if ready[1..]
@@ -297,12 +297,12 @@ impl PeerKeeper {
         {
             return KeeperEvent::Gone;
         }
-        // Drains the wake-ups: one reap handles all children that have ended.
+        // Drains all notifications, since one reap handles all children that have exited.
         let _ = rustix::io::read(&self.child_signals, &mut [0; 256]);
         KeeperEvent::Child
     }
 
-    /// Reaps ended children.
+    /// Reaps children that have exited.
     fn reap(&self) -> Vec<(Pid, WaitStatus)> {
         let mut dead = Vec::new();
         while let Ok(Some(child)) = rustix::process::wait(WaitOptions::NOHANG) {
@@ -313,7 +313,7 @@ impl PeerKeeper {
 
     /// Ends all programs and cleans up.
     fn clean_up(mut self) {
-        // SIGTERM only to the started programs: servers end their own workers in order.
+        // SIGTERM only to the started programs, since servers end their own workers in order.
         for &pid in self.children.keys() {
             let _ = rustix::process::kill_process(pid, Signal::TERM);
         }
@@ -326,13 +326,13 @@ impl PeerKeeper {
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 
-    /// Waits until no process is left below this one; returns whether that happened. With `kill`, processes found
-    /// meanwhile are killed.
+    /// Waits until this process has no descendants; returns whether that happened in time. With `kill`, it kills the
+    /// processes that it finds.
     fn wait_for_all(&mut self, limit: Duration, kill: bool) -> bool {
         let deadline = Instant::now() + limit;
         loop {
             self.reap();
-            // As subreaper the keeper inherits every orphan, so no child means no process.
+            // As a subreaper the keeper inherits every orphan, so without children there are no descendants.
             if rustix::process::wait(WaitOptions::NOHANG).is_err() {
                 return true;
             }
@@ -340,12 +340,12 @@ impl PeerKeeper {
                 return false;
             }
             if kill {
-                // In each round again, since a process may have started others before its end.
+                // Repeated in each round, since a process may have started others before it ended.
                 for pid in descendants(rustix::process::getpid()) {
                     let _ = rustix::process::kill_process(pid, Signal::KILL);
                 }
             }
-            self.wait(false, Some(LOOK));
+            self.wait(false, Some(POLL_INTERVAL));
         }
     }
 }
@@ -361,7 +361,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_a_file_nothing_was_printed() {
+    fn log_tail_of_missing_file_says_printed_nothing() {
         assert!(tail(Path::new("/nowhere-at-all")).contains("printed nothing"));
     }
 }

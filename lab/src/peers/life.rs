@@ -1,4 +1,4 @@
-//! A peer's lifetime on the lab's side: starts a keeper, sends it the job, and releases it at the end.
+//! The lifetime of a peer, seen from the lab: starts a keeper, sends it the job, and ends it.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -18,25 +18,25 @@ use super::{
     PeerFailure, PeerOptions, PeerPlace, RunningPeer, keeper, namespace, programs, servers,
 };
 
-/// Maximum time of a keeper for all steps; its own limits are shorter.
+/// Maximum time for a keeper to execute all steps; its own limits are shorter.
 const STEPS_MAX: Duration = Duration::from_secs(200);
 
-/// Maximum time until a running server answers.
+/// Maximum time for a started server to answer.
 const ANSWER_MAX: Duration = Duration::from_secs(30);
 
 /// Interval of requests to a server that does not answer yet.
-const ASK_AGAIN: Duration = Duration::from_millis(10);
+const RETRY_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Maximum time of a keeper to clean up; its own limits are shorter.
-const CLEAR_MAX: Duration = Duration::from_secs(20);
+/// Maximum time for a keeper to clean up; its own limits are shorter.
+const CLEANUP_MAX: Duration = Duration::from_secs(20);
 
-/// The port in a namespace, where every port is free.
+/// The peer's port in a network namespace, where every port is free.
 const NAMESPACE_PORT: u16 = 8080;
 
-/// The port of the server behind a peer, where every port is free.
+/// The port of the server behind a peer, if every port is free.
 pub const ORIGIN_PORT: u16 = 8081;
 
-/// Maximum length of the folder's path: that of a Unix socket is limited to 107 bytes, and the longest name in the
+/// Maximum length of the folder's path: the path of a Unix socket is limited to 107 bytes, and the longest name in the
 /// folder has 20.
 const FOLDER_LEN_MAX: usize = 85;
 
@@ -46,7 +46,7 @@ pub fn start(
     options: &PeerOptions,
     settings: &CheckedSettings,
 ) -> Result<RunningPeer, PeerFailure> {
-    // Absolute, since the programs run in other folders.
+    // Absolute, since the programs run in other working directories.
     let root = absolute_root(&options.root).map_err(PeerFailure::Broken)?;
     let (mut handle, number) = KeeperHandle::begin(options).map_err(PeerFailure::Broken)?;
     let (address, origin) = match (number, options.place) {
@@ -76,7 +76,7 @@ pub fn start(
     let not_running =
         |text: String| PeerFailure::Broken(format!("{} does not run: {text}", peer.name));
     handle.work(&plan).map_err(not_running)?;
-    // Steps wait for processes and sockets; only a response proves that the server works.
+    // The steps wait for processes and sockets, but only a response proves that the server works.
     if !plan.silent {
         handle.wait_for_answer(address).map_err(not_running)?;
     }
@@ -90,7 +90,7 @@ pub fn start(
     })
 }
 
-/// The plan as text, without a run.
+/// Returns the plan as text, without starting anything.
 ///
 /// # Errors
 /// With a text for the user.
@@ -127,7 +127,7 @@ fn absolute_root(root: &Path) -> Result<PathBuf, String> {
     }
 }
 
-/// Two free ports, the second for a server behind the peer.
+/// Finds two free ports; the second is for a server behind the peer.
 fn free_ports() -> Result<[SocketAddr; 2], String> {
     let listen = || TcpListener::bind((Ipv4Addr::LOCALHOST, 0));
     // Both listeners are open at the same time, so that the ports differ.
@@ -142,14 +142,14 @@ fn free_ports() -> Result<[SocketAddr; 2], String> {
 pub struct KeeperHandle {
     folder: PathBuf,
     keeper: Child,
-    /// Closing it signals the keeper to end.
+    /// Closing this pipe signals the keeper to end.
     input: Option<ChildStdin>,
     messages: Receiver<KeeperMessage>,
     ended: Option<String>,
 }
 
 impl KeeperHandle {
-    /// Starts a keeper, which creates the folder and, if requested, a namespace; returns its number.
+    /// Starts a keeper, which creates the folder and, if requested, a namespace; returns the namespace's number.
     fn begin(options: &PeerOptions) -> Result<(KeeperHandle, Option<u8>), String> {
         let folder = new_folder()?;
         let program = programs::lab()?;
@@ -166,7 +166,7 @@ impl KeeperHandle {
             cpus: options.cpus.clone(),
             namespace: options.place == PeerPlace::Namespace,
         };
-        // The handle exists before the first message, so that after an error its drop ends the keeper.
+        // The handle is created before the first message, so that dropping it after an error ends the keeper.
         let mut handle = KeeperHandle {
             folder,
             keeper,
@@ -175,7 +175,7 @@ impl KeeperHandle {
             ended: None,
         };
         handle.send(&paths)?;
-        match handle.receive(CLEAR_MAX)? {
+        match handle.receive(CLEANUP_MAX)? {
             KeeperMessage::Placed(number) => Ok((handle, number)),
             KeeperMessage::Ready => {
                 Err("the keeper process reported readiness without a request".into())
@@ -221,7 +221,7 @@ impl KeeperHandle {
     fn wait_for_answer(&mut self, address: SocketAddr) -> Result<(), String> {
         let deadline = Instant::now() + ANSWER_MAX;
         while !answers(address) {
-            match self.messages.recv_timeout(ASK_AGAIN) {
+            match self.messages.recv_timeout(RETRY_INTERVAL) {
                 Ok(KeeperMessage::Failed(text)) => return Err(text),
                 Err(RecvTimeoutError::Disconnected) => {
                     return Err("the keeper process has ended".into());
@@ -234,7 +234,7 @@ impl KeeperHandle {
                 return Err(format!("no answer from {address} within {limit} s{tail}"));
             }
         }
-        // If the port was lost, another process may have answered.
+        // If another process has taken the port, that process may have answered.
         self.ended().map_or(Ok(()), Err)
     }
 
@@ -244,7 +244,7 @@ impl KeeperHandle {
         keeper.map_or(0.0, |keeper| cpu_s(&descendants(keeper)))
     }
 
-    /// The last message, if the peer ended by itself.
+    /// The last output, if the peer has ended unexpectedly.
     pub fn ended(&mut self) -> Option<String> {
         if let Ok(KeeperMessage::Failed(text)) = self.messages.try_recv() {
             self.ended = Some(text);
@@ -255,23 +255,23 @@ impl KeeperHandle {
 
 impl Drop for KeeperHandle {
     fn drop(&mut self) {
-        // The end of the pipe makes the keeper clean up.
+        // Closing the pipe makes the keeper clean up.
         drop(self.input.take());
-        let deadline = Instant::now() + CLEAR_MAX;
-        // The keeper closes its end of the pipe after it has cleaned up.
+        let deadline = Instant::now() + CLEANUP_MAX;
+        // When the keeper has cleaned up, it closes its end of the other pipe.
         loop {
             let remaining = deadline.saturating_duration_since(Instant::now());
             if self.messages.recv_timeout(remaining).is_err() {
                 break;
             }
         }
-        // A keeper that has not finished by now hangs.
+        // If the keeper has not finished by now, it hangs.
         let _ = self.keeper.kill();
         let _ = self.keeper.wait();
     }
 }
 
-/// A unique name. The keeper creates the folder, so that it exists only while a keeper does.
+/// Chooses a unique folder name. The keeper creates the folder, so that it exists only as long as the keeper.
 fn new_folder() -> Result<PathBuf, String> {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!(
@@ -297,7 +297,7 @@ fn new_folder() -> Result<PathBuf, String> {
 
 fn messages(from: impl Read + Send + 'static) -> Receiver<KeeperMessage> {
     let (sender, receiver) = channel();
-    // A pipe can't be read with a timeout, unlike the channel of a thread.
+    // A pipe can't be read with a timeout, but the channel from a reading thread can.
     std::thread::spawn(move || {
         for line in BufReader::new(from).lines().map_while(Result::ok) {
             let Ok(message) = serde_json::from_str(&line) else {
@@ -321,10 +321,10 @@ fn status(address: SocketAddr) -> std::io::Result<u16> {
     let mut stream = TcpStream::connect_timeout(&address, timeout)?;
     stream.set_read_timeout(Some(timeout))?;
     stream.write_all(b"GET / HTTP/1.1\r\nHost: lab\r\nConnection: close\r\n\r\n")?;
-    // The status begins behind the nine bytes of the version and its space.
+    // The status code follows the nine bytes of the version and a space.
     let mut start = [0; 12];
     stream.read_exact(&mut start)?;
-    // The rest is read too: closing with unread data would send a reset.
+    // The rest is read too, since closing a socket with unread data would send a reset.
     std::io::copy(&mut stream, &mut std::io::sink())?;
     let digits = std::str::from_utf8(&start[9..]).unwrap_or_default();
     Ok(digits.parse().unwrap_or(0))

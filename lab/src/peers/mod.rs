@@ -1,8 +1,8 @@
-//! The measured servers: how each is found, configured, started and reliably ended.
+//! The peers: servers that the lab measures. Finds, configures, starts and reliably ends them.
 //!
-//! [`table`] lists them, `servers` creates a `plan` with the files and programs of each, and `handle` executes a plan
-//! and waits until the server answers. The programs are children of a `keeper`, a separate process that ends them and
-//! cleans up as soon as the lab is gone, for any reason. Independent of requests and measurements.
+//! [`table`] lists the peers, `servers` creates a `plan` with the files and programs of each, and `life` executes the
+//! plan and waits until the server answers. The programs are children of a `keeper`, a separate process that ends them
+//! and cleans up when the lab has ended for any reason. Independent of requests and measurements.
 
 mod caches;
 pub mod carried;
@@ -27,19 +27,19 @@ use std::path::PathBuf;
 
 pub use table::{PeerDescription, all};
 
-/// Where a peer runs.
+/// Where a peer runs, and so its address.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum PeerPlace {
     /// On 127.0.0.1.
     #[default]
     Loopback,
-    /// In its own network namespace, at the other end of a veth pair.
+    /// In its own network namespace, which a veth pair connects.
     Namespace,
-    /// At this address of this machine, for clients in a guest.
+    /// At this address of the host, for clients in a guest.
     At(SocketAddr),
 }
 
-/// The settings of a peer's start.
+/// The parameters with which a peer is started.
 #[derive(Clone, Debug, Default)]
 pub struct PeerOptions {
     /// The served folder.
@@ -73,7 +73,7 @@ impl RunningPeer {
         self.handle.cpu_s()
     }
 
-    /// Its last output, if it ended by itself.
+    /// The last output, if the peer has ended unexpectedly.
     pub fn ended(&mut self) -> Option<String> {
         self.handle.ended()
     }
@@ -84,7 +84,7 @@ impl RunningPeer {
 pub enum PeerFailure {
     /// No such peer; the text lists the known ones.
     Unknown(String),
-    /// A level of Lowroad that does not exist yet.
+    /// A level of Lowroad that is not implemented yet.
     Absent(String),
     /// Not installed; the text names the package.
     NotInstalled(String),
@@ -105,7 +105,7 @@ impl std::fmt::Display for PeerFailure {
 
 impl std::error::Error for PeerFailure {}
 
-/// Number of starts after which a lost port is an error.
+/// Number of attempts to start a peer, if other processes take its port.
 const PORT_RACES_MAX: u32 = 3;
 
 /// Starts a peer and waits until it answers.
@@ -127,7 +127,7 @@ pub fn start(name: &str, options: &PeerOptions) -> Result<RunningPeer, PeerFailu
     }
 }
 
-/// Whether the port was lost: another process may take a free port before the server binds it.
+/// Whether another process took the free port before the server could bind it.
 fn is_port_in_use(text: &str) -> bool {
     let text = text.to_ascii_lowercase();
     text.contains("in use") || text.contains("cannot bind") || text.contains("could not bind")

@@ -1,7 +1,7 @@
-//! A network namespace at the other end of a veth pair: 10.77.N.1 is outside, 10.77.N.2 inside.
+//! A network namespace connected by a veth pair: 10.77.N.1 is the address outside, 10.77.N.2 the one inside.
 //!
-//! All configuration uses the `ip` program. The pair's name claims N on this machine; it is created last, in one step,
-//! so that two labs never get the same number.
+//! Everything is configured by the `ip` program. The interface name of the pair claims the number N on this machine,
+//! and the pair is created by one command, so two labs never use the same number.
 
 use std::net::Ipv4Addr;
 use std::process::{Command, Stdio};
@@ -58,7 +58,7 @@ impl NetworkNamespace {
             inner(number)
         ))?;
         ip(&format!("-n {name} link set lab{number}p up"))?;
-        // The loopback device of a new namespace is down, and servers reach their backends over it.
+        // The loopback device of a new namespace is down, but servers need it to reach their backends.
         ip(&format!("-n {name} link set lo up"))
     }
 
@@ -74,19 +74,19 @@ impl NetworkNamespace {
             .to_vec()
     }
 
-    /// Removes it. The pair is removed first, since the namespace would release it only later.
+    /// Removes the namespace. The pair is removed first, since deleting the namespace would release it only later.
     pub fn remove(&self) {
         let _ = ip(&format!("link del lab{}h", self.number));
         let _ = ip(&format!("netns del {}", self.name));
     }
 }
 
-/// The lab's end.
+/// The address of the lab's end.
 pub fn outer(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, number, 1)
 }
 
-/// The peer's end.
+/// The address of the peer's end.
 pub fn inner(number: u8) -> Ipv4Addr {
     Ipv4Addr::new(10, 77, number, 2)
 }

@@ -1,5 +1,5 @@
-//! PHP for servers without their own programs: FPM processes behind a socket, or a module in each of Apache's
-//! processes.
+//! PHP for servers that need another program for dynamic pages: php-fpm behind a Unix socket, or a module in each
+//! process of Apache.
 
 use std::fs;
 use std::path::PathBuf;
@@ -55,7 +55,7 @@ pub fn module() -> Result<PathBuf, String> {
         let name = path.file_name().unwrap_or_default().to_string_lossy();
         name.starts_with("libphp") && name.ends_with(".so")
     };
-    // The names differ only in the version, so the greatest is the newest.
+    // The file names differ only in the version, so the greatest is the newest.
     let newest = entries.map(|entry| entry.path()).filter(is_php).max();
     newest.ok_or_else(|| {
         "apache-mod-php is not installed (PHP as a module of Apache is missing): `lowroad-lab peers \
@@ -85,7 +85,7 @@ pub fn fpm(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     plan.steps.push(JobStep::Await(run.folder.join("php.sock")));
 }
 
-/// The environment of scripts. php-fpm accepts no empty values.
+/// The environment variables of scripts. php-fpm accepts no empty values.
 fn environment(run: &PeerRun<'_>) -> String {
     [("SPECWEB99_DATA", "specweb99_data"), ("LAB_DB", "db")]
         .iter()
@@ -95,10 +95,11 @@ fn environment(run: &PeerRun<'_>) -> String {
         .collect()
 }
 
-/// Debian's folder of PHP extensions: one subfolder for each interface version, named by a date.
+/// Debian's folder of PHP extensions, with one subfolder for each version of the extension interface, named by a date.
 const EXTENSION_FOLDERS: &str = "/usr/lib/php";
 
-/// The extensions that the lab's programs need: file, directive, and Debian package. In load order.
+/// The extensions that the lab's programs need, in the order in which they are loaded: file, directive, and Debian
+/// package.
 const EXTENSIONS: [(&str, &str, &str); 5] = [
     ("opcache.so", "zend_extension", "php-opcache"),
     ("mysqlnd.so", "extension", "php-mysql"),
@@ -107,8 +108,8 @@ const EXTENSIONS: [(&str, &str, &str); 5] = [
     ("pdo_mysql.so", "extension", "php-mysql"),
 ];
 
-/// A configuration for a machine without any: only the opcode cache and the database clients. The cache ignores file
-/// dates, because it would not store files of 1970.
+/// A PHP configuration for a machine that has none: only the opcode cache and the database clients. The cache ignores
+/// file dates, because it would not cache files dated 1970.
 ///
 /// # Errors
 /// An extension is not installed; the text names its package.

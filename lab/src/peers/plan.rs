@@ -1,4 +1,4 @@
-//! The plan of a peer: its files and commands, with the names of this run filled in.
+//! The plan of a peer: its files and commands, for one run of the peer.
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use super::job::JobStep;
 use super::table::CheckedSettings;
 
-/// The parameters of a peer's files.
+/// The parameters of a run, which the peer's files contain.
 #[derive(Clone, Copy)]
 pub struct PeerRun<'a> {
     /// The served folder.
@@ -15,9 +15,9 @@ pub struct PeerRun<'a> {
     pub workers: u32,
     /// Its address.
     pub address: SocketAddr,
-    /// The address of a server behind it, if that can't be a Unix socket.
+    /// The address of a server behind the peer, if it can't be a Unix socket.
     pub origin: SocketAddr,
-    /// Its own temporary folder.
+    /// The temporary folder of this peer.
     pub folder: &'a Path,
     /// Its settings.
     pub settings: &'a CheckedSettings,
@@ -34,7 +34,7 @@ pub struct PeerPlan {
     pub steps: Vec<JobStep>,
     /// A Unix socket on which it answers too.
     pub socket: Option<PathBuf>,
-    /// It does not speak HTTP: it is ready when the steps are done.
+    /// Whether the peer does not speak HTTP: it is ready when the steps are done.
     pub silent: bool,
 }
 
@@ -44,17 +44,17 @@ impl PeerPlan {
         self.files.push((name.to_owned(), text));
     }
 
-    /// Adds a program that keeps running.
+    /// Adds a step that starts a program, which keeps running.
     pub fn start(&mut self, words: &[&str]) {
         self.steps.push(JobStep::Start(owned(words)));
     }
 
-    /// Adds a program that must end successfully.
+    /// Adds a step that runs a program, which must succeed.
     pub fn run(&mut self, words: &[&str], input: Option<PathBuf>) {
         self.steps.push(JobStep::Run(owned(words), input));
     }
 
-    /// The text for the report: commands, then files.
+    /// The plan as text for the report: commands, then files.
     pub fn text(&self) -> String {
         let mut text = String::new();
         for step in &self.steps {
@@ -79,7 +79,7 @@ impl PeerRun<'_> {
         self.folder.join(name).display().to_string()
     }
 
-    /// Fills in a template: the common names, and these.
+    /// Fills in a template with the values of the run and with `extra_values`.
     pub fn fill(&self, template: &str, extra_values: &[(&str, &str)]) -> String {
         let root = self.root.display().to_string();
         let folder = self.folder.display().to_string();
@@ -118,7 +118,7 @@ impl PeerRun<'_> {
     }
 }
 
-/// Replaces each `{{name}}`; the last value of a name counts.
+/// Replaces each `{{name}}`; if a name occurs several times in `values`, its last value applies.
 fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut parts = template.split("{{");
     let mut text = parts.next().unwrap_or_default().to_owned();
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn templates_are_filled() {
+    fn template_placeholders_are_replaced() {
         let values = [("a", "1"), ("b", "2"), ("a", "3")];
         assert_eq!(fill("x{{a}}y{{b}}{{a}}", &values), "x3y23");
         assert_eq!(fill("plain { }", &values), "plain { }");

@@ -1,11 +1,11 @@
-//! Finds programs, including this one, and their versions.
+//! Finds the programs of peers and of the lab, and their versions.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use super::table::PeerDescription;
 
-/// Folders of servers, which a user's PATH may lack.
+/// Folders of servers that may be missing in a user's PATH.
 const SYSTEM: [&str; 4] = ["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"];
 
 /// The path of a program; `php-fpm` stands for the newest `php-fpm8.2` or the like.
@@ -43,7 +43,7 @@ fn versions_of(folder: &Path, name: &str) -> Vec<PathBuf> {
         .collect()
 }
 
-/// The lab's own program: this one, or (in its tests) the one built next to it.
+/// The path of the lab's program: the running one or, in the lab's tests, the one built next to it.
 pub fn lab() -> Result<PathBuf, String> {
     let own_path = std::env::current_exe()
         .map_err(|error| format!("cannot find the lab's own program: {error}"))?;
@@ -57,7 +57,7 @@ pub fn lab() -> Result<PathBuf, String> {
         .ok_or_else(|| format!("lowroad-lab not found next to {}", own_path.display()))
 }
 
-/// The program `lowroad`: the given one, or the one next to the lab's, or from PATH.
+/// The path of `lowroad`: the configured one, else the one next to the lab's program, else the one in PATH.
 pub fn lowroad(configured: &str) -> Result<PathBuf, String> {
     if !configured.is_empty() {
         let path =
@@ -77,7 +77,7 @@ pub fn lowroad(configured: &str) -> Result<PathBuf, String> {
     })
 }
 
-/// Searches the folder of `program` and its parent, since tests run from a subfolder.
+/// Searches the folder of `program` and that folder's parent, since tests run from a subfolder.
 fn sibling(program: &Path, name: &str) -> Option<PathBuf> {
     let folders = program.ancestors().skip(1).take(2);
     folders
@@ -120,7 +120,7 @@ pub fn version(peer: &PeerDescription, lowroad: Option<&Path>) -> String {
                 .programs
                 .iter()
                 .take(2)
-                // Clients and installers of MariaDB are not the server.
+                // MariaDB's clients and installers are not the server.
                 .filter(|name| !name.starts_with("mariadb-"));
             let lines: Vec<String> = servers
                 .filter(|name| **name != "mariadb")
@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn versions_are_short() {
+    fn versions_are_shortened() {
         assert_eq!(shorten("nginx version: nginx/1.22.1"), "nginx/1.22.1");
         assert_eq!(
             shorten("lighttpd/1.4.69 (ssl) - a light and fast webserver"),
@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_there_is_not_found() {
+    fn missing_program_is_not_found() {
         assert_eq!(find("no-program-has-this-name"), None);
         assert!(lowroad("/nowhere/lowroad").is_err_and(|text| text.contains("setting binary")));
     }

@@ -1,4 +1,4 @@
-//! The plan of each peer: the configuration from its template, and the commands.
+//! Creates the plan of each peer: the configuration from its template, and the commands.
 
 use std::path::{Path, PathBuf};
 
@@ -66,7 +66,7 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
     let mut plan = PeerPlan::default();
     match peer.name {
         "lowroad" => lowroad(&mut plan, run, None)?,
-        // With a dynamic set the levels need a configuration; without one, a command line suffices.
+        // With a dynamic set the levels need a configuration file; otherwise a command line suffices.
         name if programs::is_lowroad(name) && has_set(run) => {
             let binary = programs::lowroad(run.settings.text("binary"))?;
             dynamic::lowroad(&mut plan, run, name, &binary.display().to_string())?;
@@ -123,7 +123,7 @@ pub fn plan(peer: &PeerDescription, run: &PeerRun<'_>) -> Result<PeerPlan, Strin
     Ok(plan)
 }
 
-/// Whether the dynamic set is served.
+/// Whether the peer serves the dynamic set.
 fn has_set(run: &PeerRun<'_>) -> bool {
     !run.settings.text("specweb99_data").is_empty()
 }
@@ -158,7 +158,7 @@ fn lowroad(plan: &mut PeerPlan, run: &PeerRun<'_>, softirq: Option<&str>) -> Res
     Ok(())
 }
 
-/// The network device of the softirq level.
+/// The network device to which the fast path attaches.
 fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     match run.address.ip() {
         ip if ip.is_loopback() => "lo",
@@ -166,27 +166,27 @@ fn device<'a>(run: &PeerRun<'_>) -> &'a str {
     }
 }
 
-/// Adds the softirq level in front of another server. A fixed freshness lifetime is needed because the files may be
-/// new, so that their dates allow no heuristic freshness.
+/// Adds the fast path (softirq level) in front of another server. It gets a fixed freshness lifetime: the files may be
+/// so new that their dates give no heuristic freshness.
 fn attach(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let port = run.address.port().to_string();
     let binary = binary.display().to_string();
     let mut words = vec![&*binary, "attach", &port, "--ttl", "600"];
-    // The default is the device of the default route, which a guest does not have.
+    // The default is the device of the default route, and a guest has no default route.
     match run.address.ip() {
         ip if ip.is_loopback() => words.extend(["--interface", "lo"]),
         _ => words.extend(["--interface", "eth0"]),
     }
-    // The level attaches to the port of a running server.
+    // The fast path attaches to the port of a running server, so the server must listen first.
     plan.steps.push(JobStep::AwaitPort(run.address));
     plan.start(&words);
-    // It first loads programs into the kernel, which takes seconds on an emulated machine.
-    plan.steps.push(JobStep::AwaitSaid(ATTACHED.to_owned()));
+    // `lowroad attach` first loads programs into the kernel, which takes seconds on an emulated machine.
+    plan.steps.push(JobStep::AwaitOutput(ATTACHED.to_owned()));
     Ok(())
 }
 
-/// Lowroad with database pages: every file that ends in `.lrp`.
+/// Lowroad with database pages: it executes every file that ends in `.lrp`.
 fn pages(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
     let binary = programs::lowroad(run.settings.text("binary"))?;
     let account = "mysql://lowroad_lab:lowroad_lab";
@@ -234,7 +234,7 @@ fn howl(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
 
 /// nginx's listen parameters for the peer's own address.
 pub(super) fn own_port(run: &PeerRun<'_>) -> String {
-    // reuseport: each worker has its own accept queue, so that the kernel spreads connections evenly.
+    // reuseport gives each worker its own accept queue, so that the kernel distributes connections evenly.
     format!("{} backlog=4096 reuseport", run.address)
 }
 
@@ -260,7 +260,7 @@ pub(super) struct NginxParts<'a> {
 
 /// Adds an nginx with its configuration in a file of this name.
 pub(super) fn nginx_as(file: &str, plan: &mut PeerPlan, run: &PeerRun<'_>, parts: &NginxParts<'_>) {
-    // As the lab's user it can read all files of the lab.
+    // The lab's user can read all files of the lab.
     let user = if run.as_root { "user root;" } else { "" };
     let sendfile = match run.settings.text("sendfile") {
         "off" => "off",
@@ -317,7 +317,7 @@ fn apache(plan: &mut PeerPlan, run: &PeerRun<'_>, mpm: &str, php: &str) {
 
 fn prefork(run: &PeerRun<'_>) -> String {
     let processes_max = run.settings.number("processes").max(u64::from(run.workers));
-    // No idle processes are started or ended during a measurement.
+    // A constant number of processes: none are started or ended during a measurement.
     format!(
         "ServerLimit {processes_max}\nMaxRequestWorkers {processes_max}\nStartServers {processes_max}\n\
          MinSpareServers 1\nMaxSpareServers {processes_max}"
@@ -340,14 +340,14 @@ fn lighttpd(plan: &mut PeerPlan, run: &PeerRun<'_>) {
     } else {
         "writev"
     };
-    // With one worker the main process serves; with more it only supervises them.
+    // With one worker the main process serves requests; with several it only supervises them.
     let workers = if run.workers > 1 { run.workers } else { 0 }.to_string();
     let descriptors = system::descriptors();
     let values = [
         ("backend", backend),
         ("workers", &workers),
         ("descriptors", &descriptors.to_string()),
-        // A connection may need a second descriptor, for the file.
+        // A connection may need a second descriptor, for its file.
         ("connections", &(descriptors / 2).to_string()),
     ];
     plan.file("lighttpd.conf", run.fill(LIGHTTPD, &values));
@@ -387,7 +387,8 @@ fn mariadb(plan: &mut PeerPlan, run: &PeerRun<'_>) -> Result<(), String> {
         ],
         None,
     );
-    // A fast shutdown suffices, since no data has to survive. (Not in the file: it would break mariadb-install-db.)
+    // A fast shutdown suffices, since no data has to be preserved. (The option is not in the file, where it would break
+    // mariadb-install-db.)
     plan.start(&[&program("mariadbd"), &config, "--innodb-fast-shutdown=2"]);
     plan.steps.push(JobStep::Await(socket.clone()));
     let schema = run.settings.text("schema");

@@ -19,7 +19,7 @@ pub fn describe_exit(program: &str, status: WaitStatus) -> String {
 /// A descriptor that becomes readable when one of these signals arrives.
 pub fn signals(numbers: &[i32]) -> std::io::Result<UnixStream> {
     let (read, write) = UnixStream::pair()?;
-    // A full socket must not block the signal handler, nor an empty one the keeper.
+    // A full socket must not block the signal handler, and an empty one must not block the keeper.
     read.set_nonblocking(true)?;
     write.set_nonblocking(true)?;
     for &signal in numbers {
@@ -28,7 +28,7 @@ pub fn signals(numbers: &[i32]) -> std::io::Result<UnixStream> {
     Ok(read)
 }
 
-/// Pins this process; children inherit it.
+/// Pins this process to CPUs; children inherit the affinity.
 pub fn pin(cpus: &[usize]) -> Result<(), String> {
     if cpus.is_empty() {
         return Ok(());
@@ -44,13 +44,13 @@ pub fn pin(cpus: &[usize]) -> Result<(), String> {
         .map_err(|error| format!("cannot run on CPUs {cpus:?}: {error}; are they on this machine?"))
 }
 
-/// The descriptor limit that a program can have.
+/// The maximum descriptor limit of a program.
 pub fn descriptors() -> u64 {
     let limit = rustix::process::getrlimit(Resource::Nofile).maximum;
     limit.unwrap_or(DESCRIPTORS).min(DESCRIPTORS)
 }
 
-/// Raises the descriptor limit to the maximum; servers report an error themselves if it is too low.
+/// Raises the descriptor limit to the maximum. If it is still too low, servers report that themselves.
 pub fn raise_descriptors() {
     let raised = Rlimit {
         current: Some(descriptors()),
@@ -59,7 +59,7 @@ pub fn raise_descriptors() {
     let _ = rustix::process::setrlimit(Resource::Nofile, raised);
 }
 
-/// All descendants of `top`, from the parents of all processes in /proc.
+/// All descendants of `top`, found by the parent of each process in /proc.
 pub fn descendants(top: Pid) -> Vec<Pid> {
     let mut parents = Vec::new();
     for entry in std::fs::read_dir("/proc").into_iter().flatten().flatten() {
@@ -97,13 +97,13 @@ pub fn cpu_s(processes: &[Pid]) -> f64 {
 
 /// User and system time in a `/proc/PID/stat`, including those of reaped children.
 fn cpu_ticks(stat: &str) -> Option<u64> {
-    // Behind the name the state comes first; the twelfth word is utime (proc_pid_stat(5)).
+    // The fields after the name begin with the state; utime is the twelfth of them (proc_pid_stat(5)).
     let mut words = stat.rsplit_once(')')?.1.split_ascii_whitespace().skip(11);
     let mut number = || words.next()?.parse::<u64>().ok();
     Some(number()? + number()? + number()? + number()?)
 }
 
-/// Parses a `/proc/PID/stat`; the name in it may contain anything, but ends at the last parenthesis.
+/// Parses a `/proc/PID/stat`. The name may contain any character, but ends at the last parenthesis of the file.
 fn pid_and_parent(stat: &str) -> Option<(i32, i32)> {
     let pid = stat.split(' ').next()?.parse().ok()?;
     let after_name = stat.rsplit_once(')')?.1;
@@ -116,7 +116,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn parents_are_read_whatever_the_name() {
+    fn stat_fields_are_parsed_despite_parentheses_in_the_name() {
         assert_eq!(pid_and_parent("12 (a) b) S 7 12 12 0"), Some((12, 7)));
         assert_eq!(
             cpu_ticks("12 (a) b) S 7 12 12 0 -1 0 1 2 3 4 100 20 3 4 20 0"),

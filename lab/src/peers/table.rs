@@ -1,4 +1,4 @@
-//! The list of peers: name, packages, description, and settings.
+//! The table of peers: name, packages, description, and settings.
 
 use std::collections::BTreeMap;
 
@@ -17,7 +17,7 @@ pub struct PeerDescription {
     pub description: &'static str,
     /// Its settings.
     pub settings: &'static [PeerSetting],
-    /// Why it can't run, if it does not exist yet.
+    /// Why the peer can't run, if it is not implemented yet.
     pub unavailable: Option<&'static str>,
 }
 
@@ -37,7 +37,7 @@ pub struct PeerSetting {
 /// The type of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SettingKind {
-    /// `is_on` or `off`.
+    /// `on` or `off`.
     Switch,
     /// A number of at least 1.
     Number,
@@ -366,7 +366,7 @@ pub fn named(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
     }
 }
 
-/// Whether a peer that can run here has a setting.
+/// Whether a peer, if it can run on this machine, has a setting.
 pub fn has_setting(peer: &str, setting: &str) -> bool {
     named(peer).is_ok_and(|peer| {
         peer.settings
@@ -375,7 +375,7 @@ pub fn has_setting(peer: &str, setting: &str) -> bool {
     })
 }
 
-/// Finds the peer with that name, including those that can't run on this machine: another machine may execute the plan.
+/// Finds the peer with that name, even if it can't run on this machine: another machine may execute its plan.
 ///
 /// # Errors
 /// It is unknown.
@@ -395,10 +395,10 @@ pub fn listed(name: &str) -> Result<&'static PeerDescription, PeerFailure> {
 pub struct CheckedSettings(BTreeMap<&'static str, String>);
 
 impl CheckedSettings {
-    /// Checks settings.
+    /// Checks the given settings.
     ///
     /// # Errors
-    /// Names or values that the peer does not have.
+    /// The peer has no setting of that name, or the value is invalid.
     pub fn new(
         peer: &PeerDescription,
         raw_settings: &BTreeMap<String, String>,
@@ -430,7 +430,7 @@ impl CheckedSettings {
         self.text(name) == "on"
     }
 
-    /// A number.
+    /// The value of a number.
     pub fn number(&self, name: &str) -> u64 {
         self.text(name).parse().unwrap_or(1)
     }
@@ -463,7 +463,7 @@ fn check(peer: &PeerDescription, setting: &PeerSetting, value: &str) -> Result<(
     ))
 }
 
-/// Whether a text needs no quoting in any server's configuration language.
+/// Whether a text can be used in the configuration language of every server without quoting.
 pub fn is_plain(text: &str) -> bool {
     !text
         .chars()
@@ -481,7 +481,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_unique_and_the_unknown_are_told_the_known() {
+    fn peer_names_are_unique_and_listed_on_a_typo() {
         let mut names: Vec<_> = all().iter().map(|peer| peer.name).collect();
         names.sort_unstable();
         names.dedup();
@@ -491,10 +491,10 @@ mod tests {
     }
 
     #[test]
-    fn what_can_not_run_says_why() {
+    fn unavailable_peers_have_a_reason() {
         for (name, why) in [
             ("lowroad-uring", "does not exist yet"),
-            ("lowroad-bare", "a machine of its own"),
+            ("lowroad-bare", "not a process"),
         ] {
             let failure = named(name).expect_err("not there");
             assert!(matches!(failure, PeerFailure::Absent(ref text) if text.contains(why)));
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn settings_are_checked() {
+    fn invalid_peer_settings_are_rejected() {
         assert!(settings("nginx", "sendfile", "off").is_ok_and(|it| !it.is_on("sendfile")));
         assert!(settings("nginx", "sendfile", "maybe").is_err_and(|it| it.contains("on or off")));
         assert!(
@@ -514,7 +514,7 @@ mod tests {
     }
 
     #[test]
-    fn defaults_are_allowed_values() {
+    fn default_settings_are_valid() {
         for peer in all() {
             CheckedSettings::new(peer, &BTreeMap::new()).expect("defaults");
         }

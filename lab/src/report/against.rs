@@ -2,7 +2,7 @@
 
 use super::chart::x_name;
 use super::model::{ExperimentStudy, FigureData};
-use crate::experiment::agree::SAME;
+use crate::experiment::agree::TOLERANCE;
 use crate::experiment::units::FigureUnit;
 
 /// One point, measured twice.
@@ -12,9 +12,9 @@ pub struct MeasuredPair {
     pub name: String,
     /// The values of this run and of the other, with unit.
     pub values: [String; 2],
-    /// Relative difference of this run's value from the other's; limited to a hundred.
+    /// Relative difference of this run's value from the other's, at most 100.
     pub difference: f64,
-    /// It is a time, which varies a lot near saturation.
+    /// Whether the value is a time, which varies a lot near saturation.
     pub is_time: bool,
 }
 
@@ -60,7 +60,7 @@ fn compare_figure(
                 values: [now, before].map(|value| unit.show(value)),
                 difference: match now == before {
                     true => 0.0,
-                    // The floor limits the share to a hundred, also for a value near 0.
+                    // The lower bound of the divisor limits the result to 100, even if the other value is near 0.
                     false => (now - before) / before.abs().max(now.abs() / 100.0),
                 },
                 is_time: unit == FigureUnit::Microseconds,
@@ -69,10 +69,10 @@ fn compare_figure(
     }
 }
 
-/// The points that differ, the largest difference first, and their number.
+/// Describes the points that differ, the largest difference first, and their number.
 #[must_use]
 pub fn text(pairs: &[MeasuredPair]) -> String {
-    let is_same = |pair: &&MeasuredPair| pair.difference.abs() <= SAME;
+    let is_same = |pair: &&MeasuredPair| pair.difference.abs() <= TOLERANCE;
     let mut differing: Vec<&MeasuredPair> = pairs.iter().filter(|pair| !is_same(pair)).collect();
     differing.sort_by(|a, b| b.difference.abs().total_cmp(&a.difference.abs()));
     let mut lines: Vec<String> = differing.iter().map(|pair| line(pair)).collect();
@@ -97,7 +97,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_farthest_is_first_and_all_are_counted() {
+    fn differences_are_sorted_and_counted() {
         let pair = |name: &str, more, is_time| MeasuredPair {
             name: name.to_owned(),
             values: ["1".to_owned(), "2".to_owned()],
@@ -105,7 +105,7 @@ mod tests {
             is_time,
         };
         let pairs = [
-            pair("same", SAME, false),
+            pair("same", TOLERANCE, false),
             pair("near", -0.04, false),
             pair("far", 0.5, true),
         ];

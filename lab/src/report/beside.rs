@@ -1,4 +1,4 @@
-//! The paper's numbers with the measured ones, as tables of text: points, ratios, and the expectations of table 1 of
+//! Tables that show the paper's numbers beside the measured ones: points, ratios, and the expected values of table 1 of
 //! paper `003`. Independent of HTML.
 
 use super::chart::x_name;
@@ -29,7 +29,7 @@ impl ReportTable {
     }
 }
 
-/// All numbers of the paper's text, with the measured ones.
+/// Tables of all numbers in the paper's text with the measured ones.
 #[must_use]
 pub fn tables(figure_data: &FigureData<'_>) -> Vec<ReportTable> {
     let figure = figure_data.figure;
@@ -73,7 +73,8 @@ pub fn tables(figure_data: &FigureData<'_>) -> Vec<ReportTable> {
     [ratios, points, expected].into_iter().flatten().collect()
 }
 
-/// All measured values: a row for each x and a column for each server, or transposed if there are more servers than x.
+/// A table of all measured values: a row for each x and a column for each server, or transposed if there are more
+/// servers than values of x.
 #[must_use]
 pub fn values(figure_data: &FigureData<'_>) -> Option<ReportTable> {
     let unit = figure_data.unit();
@@ -146,7 +147,7 @@ pub(super) fn times(value: f64) -> String {
     format!("{} ×", number(value))
 }
 
-/// The servers of a ratio.
+/// The names of the servers in a ratio.
 pub(super) fn our_ratio_name(figure_data: &FigureData<'_>, our_ratio: &OurRatio) -> String {
     let at_text = our_ratio.at.as_ref().map_or("best of each".into(), |x| {
         format!("at {}", x_name(figure_data, x))
@@ -198,7 +199,8 @@ fn series_rows(figure_data: &FigureData<'_>, series: &PaperSeries) -> Vec<Vec<St
     series.points.iter().map(row).collect()
 }
 
-/// The measured value at the paper's x; without one, the best, or for times the last.
+/// The measured value at the paper's x. If the paper gives no x, it is the best value, or for times that of the last
+/// point.
 fn our_point(
     figure_data: &FigureData<'_>,
     series: &PaperSeries,
@@ -212,11 +214,11 @@ fn our_point(
     };
     let unit = figure_data.unit();
     let relative = &figure_data.experiment.sweep.relative_to_capacity;
-    // Rates relative to a capacity may equal the paper's x by chance only.
+    // If rates are relative to a capacity, one could equal the paper's x only by chance.
     if let Some(point) = our_series.point_at(x).filter(|_| relative.is_empty()) {
         return (unit.show(point.y.median), name.clone());
     }
-    // Rates that are shares of a capacity do not correspond to the paper's rates, so no point matches its x.
+    // Rates that are shares of a capacity do not correspond to the paper's rates, so no point has the paper's x.
     if figure_data.figure.measure.lower_is_better() && !relative.is_empty() {
         return ("–".into(), "ours are at shares of a capacity".into());
     }
@@ -259,7 +261,7 @@ fn expected_table(figure_data: &FigureData<'_>) -> Option<ReportTable> {
         row.extend(our_points.map(|point| point.map_or("–".into(), |point| mbit(point.y.median))));
         row
     };
-    // The paper's rows, and the measured rates that the paper lacks.
+    // The rows of the paper, then the measured rates that the paper does not have.
     let paper = expected::TABLE
         .iter()
         .filter(|(_, table_static, _)| *table_static == fixed);

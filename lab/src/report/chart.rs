@@ -1,4 +1,4 @@
-//! Charts as SVG: line charts, and horizontal bars. No I/O. Colours and fonts are classes, which the page's style
+//! Charts as SVG: line charts and horizontal bar charts. No I/O. Colours and fonts are classes, which the page's style
 //! sheet defines.
 
 use super::model::{FigureData, PointSpread, ServerSeries};
@@ -21,7 +21,7 @@ pub fn draw(figure_data: &FigureData<'_>, width: f64) -> String {
     }
 }
 
-/// Whether it is drawn as lines, which need a legend; bars are labelled.
+/// Whether the chart has lines, which need a legend; bars are labelled.
 #[must_use]
 pub fn is_lines(figure_data: &FigureData<'_>) -> bool {
     let numbers = figure_data.xs().iter().all(|x| x.number().is_some());
@@ -140,7 +140,7 @@ fn y_axis(figure_data: &FigureData<'_>, unit: ScaledUnit) -> ((f64, f64), Vec<f6
         .filter(|low| *low > 0.0);
     let low = positive.fold(f64::INFINITY, f64::min) / unit.divisor;
     if is_log_y(figure_data) {
-        // A margin around the data; ticks stay within it.
+        // A margin around the data; ticks remain within it.
         let (low, high) = (low / 1.4, high * 1.4);
         let ticks = log_ticks(low, high);
         let within: Vec<f64> = ticks
@@ -203,7 +203,7 @@ fn x_axis(figure_data: &FigureData<'_>, frame: &ChartFrame, values: &[f64], bott
     out
 }
 
-/// Whether x counts bytes.
+/// Whether x is a number of bytes.
 #[must_use]
 pub fn is_size(figure_data: &FigureData<'_>) -> bool {
     matches!(&figure_data.experiment.sweep.parameter, AxisParameter::Workload(key) if key == "size")
@@ -280,7 +280,7 @@ fn bars(figure_data: &FigureData<'_>, width: f64) -> String {
     let bottom = group * xs.len() as f64 + 4.0;
     let height = bottom + 44.0;
     let mut out = open(width, height, &figure_data.figure.title);
-    // The tolerance keeps the last tick in spite of rounding errors.
+    // With this tolerance a rounding error can't omit the last tick.
     for tick in ticks.iter().filter(|tick| **tick <= scale.high * 1.001) {
         let x = scale.position(*tick);
         out.push_str(&line("grid", (x, 4.0), (x, bottom)));

@@ -1,5 +1,5 @@
-//! The claims of papers that instructions can judge, with the results of `lowroad-lab icount --paper`. Independent of
-//! guests.
+//! The claims of papers that instruction counts can test, with the results of `lowroad-lab icount --paper`. Independent
+//! of guests.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::icount::paper::claim::{PaperClaim, factor_text};
 use crate::icount::paper::figure::CountedFigure;
 use crate::icount::paper::{self, PaperComparison, table};
 
-/// A paper with its figures.
+/// A paper with its measured figures.
 #[derive(Debug)]
 pub struct CountedPaper {
     /// The paper.
@@ -52,7 +52,7 @@ impl CountedPaper {
         format!("Paper {} by instructions", self.paper.number)
     }
 
-    /// The comparison, and the number of claims that hold.
+    /// Summarizes the comparison, with the number of claims that hold.
     pub fn sentence(&self) -> String {
         let measured = |claim: &PaperClaim| claim.measured_factor(&self.figures);
         let judged = self
@@ -73,7 +73,7 @@ impl CountedPaper {
         )
     }
 
-    /// Claims, unjudged claims, and all figures.
+    /// The tables of claims, of claims without a verdict, and of all figures.
     pub fn tables(&self) -> Vec<ReportTable> {
         let tables = [self.claims(), self.unjudged(), self.all_figures()];
         tables
@@ -124,7 +124,7 @@ impl CountedPaper {
         }
     }
 
-    /// The servers by their versions, and how they were counted.
+    /// The versions of the servers, and how the instructions were counted.
     pub fn circumstances(&self) -> Vec<String> {
         let mut lines = vec![format!("lowroad-lab icount --paper {}", self.paper.number)];
         for subject in self.paper.subjects {
@@ -132,7 +132,7 @@ impl CountedPaper {
                 .figures
                 .iter()
                 .filter(|figure| figure.server == subject.name);
-            // A repeat without a booted guest has no version.
+            // A repeat whose guest did not boot has no version.
             let version = lowroad_figures
                 .map(|figure| figure.version.as_str())
                 .find(|text| !text.is_empty());
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn each_claim_has_both_numbers_and_a_verdict() {
+    fn claims_table_has_paper_and_measured_numbers_and_verdict() {
         let tables = counted().tables();
         let row = |place: &str, what: &str| {
             let rows = &tables[0].rows;
@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_judged_says_why() {
+    fn claims_without_verdict_have_a_reason() {
         let tables = counted().tables();
         assert!(
             tables[1]
@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_are_told_once() {
+    fn server_versions_are_listed_once() {
         let lines = counted().circumstances();
         assert!(lines[0].ends_with("icount --paper 003"));
         assert_eq!(
@@ -229,7 +229,7 @@ mod tests {
     }
 
     #[test]
-    fn doubtful_figures_are_marked() {
+    fn disagreeing_repeats_are_marked_with_an_asterisk() {
         let tables = counted().tables();
         assert_eq!(tables[2].rows[0][1], "8,500 *");
     }

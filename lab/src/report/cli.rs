@@ -48,7 +48,7 @@ pub fn run(args: &ReportArgs) -> anyhow::Result<ExitCode> {
     if let Some(other_folder) = &args.against {
         return compare(args, &studies, problems, other_folder);
     }
-    // Counts are only one part of the report, so a faulty file does not prevent it.
+    // A file of counts that can't be read must not prevent the rest of the report.
     let rows = instructions::read(&args.results).unwrap_or_else(|problem| {
         problems.push(problem);
         Vec::new()
@@ -120,8 +120,8 @@ fn compare(
     Ok(ExitCode::SUCCESS)
 }
 
-/// All experiments of a folder with their results, by the clock and by instructions. An unreadable file becomes a
-/// problem in the report and does not prevent it.
+/// All experiments of a folder with their results, by the clock and by instructions. A file that can't be read is
+/// reported as a problem and does not prevent the report.
 ///
 /// # Errors
 /// The folder of experiments can't be read.
@@ -160,7 +160,7 @@ fn study(experiment: ExperimentConfig, results_folder: &Path) -> Result<Experime
     })
 }
 
-/// The picture's address in a page: relative if both are in one folder.
+/// The picture's address in a page: relative if both are in the same folder.
 fn picture_name(picture: &Path, page: &Path) -> String {
     let is_same_folder = picture.parent() == page.parent();
     let name = picture.file_name().filter(|_| is_same_folder);

@@ -1,16 +1,16 @@
 //! Paper `003`, table 1: the expected throughput of a mix of dynamic and static requests.
 //!
-//! The formula is printed there without the bytes of the content; with them, and 58 bytes of Ethernet, IP and TCP for
-//! each packet (the segments of the response and three acknowledgements), it gives all eight rows of the table, as the
-//! test shows.
+//! The paper prints the formula without the bytes of the content. With them, and with 58 bytes of Ethernet, IP and TCP
+//! headers for each packet (the segments of the response and three acknowledgements), the formula gives all eight rows
+//! of the table, as the test shows.
 
-/// Bytes of Ethernet, IP and TCP around a segment.
+/// Bytes of Ethernet, IP and TCP headers of a packet.
 const HEADERS: f64 = 58.0;
 /// Bytes in a segment.
 const SEGMENT: f64 = 1460.0;
-/// The dynamic page of 211 bytes with its 151 bytes of head.
+/// Length of the dynamic page (211 bytes) with its head (151 bytes).
 const DYNAMIC: f64 = 362.0;
-/// The static file.
+/// Length of the static file.
 const STATIC: f64 = 3593.0;
 
 /// The table's rows: dynamic and static requests a second, Mbit/s.
@@ -32,7 +32,7 @@ pub fn bits_per_s(dynamic_per_s: f64, static_per_s: f64) -> f64 {
     8.0 * (dynamic_per_s * wire(DYNAMIC) + static_per_s * wire(STATIC))
 }
 
-/// The same without packet headers, as a load generator counts.
+/// The bits a second without packet headers, as a load generator counts them.
 #[must_use]
 pub fn content_bits_per_s(dynamic_per_s: f64, static_per_s: f64) -> f64 {
     8.0 * (dynamic_per_s * DYNAMIC + static_per_s * STATIC)
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn all_rows_of_the_table() {
+    fn formula_reproduces_the_papers_table() {
         for (dynamic, fixed, mbit_per_s) in TABLE {
             let computed = bits_per_s(dynamic, fixed) / 1e6;
             assert!(

@@ -73,7 +73,7 @@ fn push(out: &mut String, text: &str) {
     out.push_str(text);
 }
 
-/// The worth of each level, at the top.
+/// The value of each level, at the top of the page.
 fn levels(levels: &LevelTable) -> String {
     let (Some(table), Some(picture)) = (levels.table(), levels.picture()) else {
         return String::new();
@@ -285,7 +285,7 @@ fn html_table(table: &ReportTable, class: &str) -> String {
     out + "</tbody></table></div>\n"
 }
 
-/// A cell's text; short ones, such as numbers with units, are not wrapped.
+/// The text of a cell. Short texts, such as numbers with units, are not wrapped.
 fn unbroken(cell: &str) -> String {
     let text = escape(cell);
     if cell.chars().count() > 16 {

@@ -8,12 +8,12 @@ use super::claims::CountedPaper;
 use super::svg::escape;
 use crate::icount::table::{CountRow, size_text, thousands};
 
-/// The counts.
+/// The instruction counts of a report.
 #[derive(Debug, Default)]
 pub struct InstructionCounts {
     /// The standard table; empty if it was not counted.
     pub rows: Vec<CountRow>,
-    /// Papers.
+    /// The counts of papers.
     pub papers: Vec<CountedPaper>,
 }
 
@@ -24,7 +24,7 @@ pub const FILE: &str = "icount.json";
 const PAPER: &str = "Paper 002, section 5.2, counted 26,000 instructions a request for AFPA on Linux \
     and 31,000 on Windows 2000, at 64 B with a connection for each request.";
 
-/// The counts among these results; empty if there are none.
+/// The counts of the standard table in a folder of results; empty if there are none.
 ///
 /// # Errors
 /// The file can't be parsed.
@@ -38,7 +38,7 @@ pub fn read(results: &Path) -> Result<Vec<CountRow>, String> {
     serde_json::from_str(&text).map_err(|error| read_error(&error))
 }
 
-/// The section of the page; empty without counts.
+/// The counts as a section of the HTML page; empty without counts.
 pub fn html(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -62,7 +62,7 @@ pub fn html(rows: &[CountRow]) -> String {
     )
 }
 
-/// The section of the summary; empty without counts.
+/// The counts as a section of the summary; empty without counts.
 pub fn markdown(rows: &[CountRow]) -> String {
     if rows.is_empty() {
         return String::new();
@@ -81,14 +81,14 @@ pub fn markdown(rows: &[CountRow]) -> String {
 const WHAT: &str = "Of the whole machine, for one more request, in a guest under emulation \
     (lowroad-lab icount).";
 
-/// The summary: Lowroad and the best of the others, with one 64 B request per connection.
+/// A sentence that compares Lowroad with the best of the other servers, for 64 B and one request per connection.
 fn sentence(rows: &[CountRow]) -> String {
     let small: Vec<&CountRow> = rows
         .iter()
         .filter(|row| row.size == 64 && row.mode == "close" && row.instructions.is_some())
         .collect();
     let lowroad = small.iter().find(|row| row.server == "lowroad");
-    // howl is a bound and no server, so it takes no part in the comparison.
+    // howl is a bound and not a full server, so it is not compared.
     let other_rows = small
         .iter()
         .filter(|row| !["lowroad", "howl"].contains(&row.server.as_str()));
@@ -112,7 +112,7 @@ fn count(row: &CountRow) -> u64 {
     row.instructions.unwrap_or(0)
 }
 
-/// Head and lines: one server a line, with its counts by mode and size.
+/// Head and rows of the table: a row for each server, with its counts by mode and size.
 fn table(rows: &[CountRow]) -> Vec<Vec<String>> {
     let columns: BTreeSet<(bool, u64)> = rows
         .iter()
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn ours_is_compared_with_the_best_other() {
+    fn lowroad_is_compared_with_the_best_peer() {
         let rows = [
             row("lowroad", "close", Some(90_000)),
             row("howl", "close", Some(80_000)),

@@ -1,4 +1,4 @@
-//! The worth of each level: requests per 10^9 instructions, by level and load, as a table, a sentence and a
+//! The benefit of each level: requests per 10^9 instructions, by level and load, as a table, a sentence and a
 //! self-contained picture.
 
 use super::beside::ReportTable;
@@ -17,19 +17,19 @@ struct ReportLevel {
     /// The server's name in experiments.
     server: &'static str,
     /// The server's name among those of paper `003`.
-    of_003: &'static str,
+    server_in_003: &'static str,
     is_ours: bool,
 }
 
 const fn lowroad_level(
     title: &'static str,
     server: &'static str,
-    of_003: &'static str,
+    server_in_003: &'static str,
 ) -> ReportLevel {
     ReportLevel {
         title,
         server,
-        of_003,
+        server_in_003,
         is_ours: true,
     }
 }
@@ -38,7 +38,7 @@ const fn peer_level(server: &'static str) -> ReportLevel {
     ReportLevel {
         title: server,
         server,
-        of_003: server,
+        server_in_003: server,
         is_ours: false,
     }
 }
@@ -72,11 +72,11 @@ const LOADS: [(&str, &str, f64); 7] = [
     ("3,593 B", OF_003, 0.0),
 ];
 
-/// The load from paper `003`'s own counts: a file, one request per connection.
+/// The load that paper `003`'s own counts provide: a file, with one request per connection.
 const OF_003: &str = "003";
 const LOAD_003: &str = "static-close";
 
-/// The worth of the levels.
+/// The benefit of the levels.
 #[derive(Debug)]
 pub struct LevelTable {
     /// By level and load: requests for 10^9 instructions.
@@ -139,7 +139,7 @@ impl LevelTable {
         })
     }
 
-    /// The summary in a sentence.
+    /// Summarizes the table in a sentence.
     #[must_use]
     pub fn sentence(&self) -> String {
         let comparison = |level: &str, over: &str, load: &str, template: &str| {
@@ -195,7 +195,7 @@ impl LevelTable {
         }
     }
 
-    /// The picture, a self-contained SVG; `None` without values.
+    /// Draws the table as a self-contained SVG; `None` without values.
     #[must_use]
     pub fn picture(&self) -> Option<String> {
         const WIDTH: f64 = 760.0;
@@ -268,7 +268,7 @@ fn study_value(
 
 fn paper_value(papers: &[CountedPaper], level: &ReportLevel) -> Option<f64> {
     let paper = papers.iter().find(|paper| paper.paper.number == OF_003)?;
-    let instructions = find(&paper.figures, level.of_003, LOAD_003)?.median()?;
+    let instructions = find(&paper.figures, level.server_in_003, LOAD_003)?.median()?;
     Some(PER_SECOND / instructions)
 }
 

@@ -68,7 +68,7 @@ a second, so the speed of no machine is in the figures. A claim is a ratio betwe
 large, to 3 %; a ratio below 1.05 claims that both are alike.
 ";
 
-/// One page: the worth of each level, and the verdict on each tested claim.
+/// A single page: the benefit of each level, and the verdict on each tested claim.
 #[must_use]
 pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture: &str) -> String {
     let mut out = format!("# Results\n\n{SUMMARY_HEAD}\n");
@@ -83,7 +83,7 @@ pub fn summary(studies: &[ExperimentStudy], counts: &InstructionCounts, picture:
     out
 }
 
-/// The worth of each level: sentence, table and picture.
+/// The benefit of each level: sentence, table and picture.
 fn levels_section(
     out: &mut String,
     studies: &[ExperimentStudy],

@@ -1,10 +1,10 @@
-//! Aggregates records into figure data: medians and ranges by server and x, absent servers with reasons, and missing
-//! points. Independent of drawing.
+//! Aggregates result records into the data of figures: medians and ranges by server and x, servers without figures and
+//! the reasons, and missing points. Independent of drawing.
 
 use std::collections::BTreeMap;
 
 use crate::experiment::agree::median;
-use crate::experiment::plan::{MeasurementStep, RunExtent, points, steps};
+use crate::experiment::plan::{MeasurementStep, RunSelection, points, steps};
 use crate::experiment::results::{
     MeasurementRole, MissingReason, PointResult, ResultKey, ResultRecord,
 };
@@ -18,7 +18,7 @@ pub struct ExperimentStudy {
     pub experiment: ExperimentConfig,
     /// Its results.
     pub records: BTreeMap<ResultKey, ResultRecord>,
-    /// Irregularities of the results.
+    /// Anomalies of the results files.
     pub notes: Vec<String>,
 }
 
@@ -61,12 +61,12 @@ impl PointSpread {
         })
     }
 
-    /// The ratio of the means of two, with its 95 % confidence interval (Welch's interval of the logarithms); with
-    /// fewer than three repeats of one, like [`PointSpread::range`].
+    /// The ratio of the medians of two points, with a 95 % confidence interval (Welch's interval of the logarithms). If
+    /// one of them has fewer than three repeats, the same as [`PointSpread::range`].
     #[must_use]
     pub fn ratio(&self, other: &Self) -> ServerRatio {
         let times = self.median / other.median;
-        // A variance of two values says too little for an interval.
+        // The variance of two values is too uncertain for a confidence interval.
         if self.count < 3 || other.count < 3 {
             return self.range(other);
         }
@@ -82,8 +82,8 @@ impl PointSpread {
         }
     }
 
-    /// The ratio of the medians of two, with its extremes. For counts: whether there are more than two repeats depends
-    /// on their values, so a confidence interval would be invalid.
+    /// The ratio of the medians of two points, with the extremes of the ratio. Used for counts: whether a count has
+    /// more than two repeats depends on its values, so a confidence interval would be invalid.
     #[must_use]
     pub fn range(&self, other: &Self) -> ServerRatio {
         ServerRatio {
@@ -103,7 +103,7 @@ impl PointSpread {
         }
     }
 
-    /// Whether the ranges of two overlap.
+    /// Whether the ranges of two points overlap.
     #[must_use]
     pub fn overlaps(&self, other: &Self) -> bool {
         self.low <= other.high && other.low <= self.high
@@ -119,7 +119,7 @@ pub struct ServerRatio {
     pub low: f64,
     /// The upper end of the interval.
     pub high: f64,
-    /// The ends are of a 95 % confidence interval, and not the extremes.
+    /// Whether the ends are those of a 95 % confidence interval, not the extremes.
     pub confident: bool,
 }
 
@@ -142,7 +142,8 @@ impl ServerRatio {
     }
 }
 
-/// Student's t for a two-sided 95 % interval: the smaller degree of freedom of the two is the conservative choice.
+/// Student's t for a two-sided 95 % interval. `freedom` is the smaller degree of freedom of the two samples, the
+/// conservative choice.
 fn student(freedom: usize) -> f64 {
     const TABLE: [f64; 10] = [
         12.71, 4.303, 3.182, 2.776, 2.571, 2.447, 2.365, 2.306, 2.262, 2.228,
@@ -202,7 +203,8 @@ pub struct AbsentServer {
     pub name: String,
     /// The reason.
     pub reason: String,
-    /// It may become available: a level that does not exist yet, or a package that is not installed.
+    /// Whether the server may become available: a level that is not implemented yet, or a package that is not
+    /// installed.
     pub is_pending: bool,
 }
 
@@ -277,7 +279,7 @@ impl ExperimentStudy {
             .any(|record| record.measured().is_some())
     }
 
-    /// Whether any record was computed instead of measured.
+    /// Whether any record is computed, not measured.
     #[must_use]
     pub fn pretended(&self) -> bool {
         self.records.values().any(|record| record.pretended)
@@ -401,13 +403,13 @@ impl ExperimentStudy {
 
     fn incomplete(&self, series: &ServerSeries) -> Option<String> {
         let experiment = &self.experiment;
-        let extent = RunExtent::default();
+        let selection = RunSelection::default();
         let count = match experiment.sweep.values.is_empty() {
-            // The rates are unknown without the capacity, but their number is not.
+            // Without the capacity the rates are unknown, but their number is known.
             true => experiment.sweep.relative_to_capacity.len() * experiment.repeats as usize,
             false => {
-                let points = points(experiment, None, &extent);
-                let steps = steps(experiment, &points, &extent);
+                let points = points(experiment, None, &selection);
+                let steps = steps(experiment, &points, &selection);
                 let is_own =
                     |step: &&MeasurementStep| experiment.servers[step.server].name == series.server;
                 steps.iter().filter(is_own).count()
@@ -415,7 +417,7 @@ impl ExperimentStudy {
         };
         let measured = self
             .records_of(&series.server)
-            // Additional repeats of one point do not replace missing ones of another.
+            // An additional repeat of one point does not make up for a missing repeat of another.
             .filter(|record| record.measured().is_some() && record.repeat < experiment.repeats)
             .count();
         let failed = self.records_of(&series.server).find_map(failure);
@@ -456,7 +458,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn medians() {
+    fn spread_has_median_range_and_ratio_interval() {
         let spread = |values: &[f64]| PointSpread::from_values(values.to_vec());
         assert_eq!(spread(&[]), None);
         let three = spread(&[3.0, 1.0, 2.0]).expect("values");

@@ -1,16 +1,16 @@
-//! Texts that HTML and Markdown share: machines, versions, errors, repeats.
+//! Texts that the HTML page and the Markdown page share: machines, versions, errors, repeats.
 
 use std::collections::BTreeSet;
 
 use super::model::{ExperimentStudy, FigureData, ServerSeries};
 use crate::experiment::ResultRecord;
-use crate::experiment::agree::SAME;
+use crate::experiment::agree::TOLERANCE;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::{AxisParameter, FigureConfig, PaceKind};
 use crate::experiment::units::number;
 
-/// Experiments with figures, and the names of the others with the reason if known. An experiment that was either
-/// counted or timed has figures.
+/// Experiments with figures, and the names of the others with the reason if known. An experiment counts as measured if
+/// it has figures either by the clock or by instructions.
 pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<String>) {
     let measured: Vec<&ExperimentStudy> =
         studies.iter().filter(|study| study.is_measured()).collect();
@@ -30,7 +30,7 @@ pub fn measured(studies: &[ExperimentStudy]) -> (Vec<&ExperimentStudy>, Vec<Stri
     (measured, unmeasured)
 }
 
-/// A figure's location in its paper, and its unit of measurement if that is not the clock.
+/// A figure's location in its paper, and how it was measured if not by the clock.
 pub fn figure_name(study: &ExperimentStudy, figure: &FigureConfig) -> String {
     format!(
         "{}, {}{}",
@@ -40,7 +40,7 @@ pub fn figure_name(study: &ExperimentStudy, figure: &FigureConfig) -> String {
     )
 }
 
-/// The suffix of a title for the unit of measurement.
+/// The suffix of a title that tells how the experiment was measured.
 pub fn method_text(study: &ExperimentStudy) -> &'static str {
     match study.experiment.by {
         CountUnit::Clock => "",
@@ -52,7 +52,7 @@ pub fn method_text(study: &ExperimentStudy) -> &'static str {
 pub struct ServerConfiguration<'a> {
     /// The server's name.
     pub server: &'a str,
-    /// What it stands for in the paper.
+    /// The server of the paper that it represents.
     pub stands_for: Option<&'a str>,
     /// Its version.
     pub version: &'a str,
@@ -82,7 +82,7 @@ pub fn configurations(study: &ExperimentStudy) -> Vec<ServerConfiguration<'_>> {
         .collect()
 }
 
-/// The circumstances of the measurement: load, repeats, spread, machine, date.
+/// The conditions of the measurement: load, repeats, spread, machine, date.
 pub fn circumstances(study: &ExperimentStudy) -> Vec<String> {
     let experiment = &study.experiment;
     let measured = || {
@@ -142,7 +142,7 @@ fn by_instructions(study: &ExperimentStudy) -> Vec<String> {
     )]
 }
 
-/// The number of repeats: more than planned where they disagree.
+/// Describes the number of repeats; points whose repeats disagree have more than planned.
 fn repeated(planned: u32, repeats_max: u32) -> String {
     match repeats_max > planned {
         true => format!("{planned} to {repeats_max} repeats"),
@@ -150,7 +150,7 @@ fn repeated(planned: u32, repeats_max: u32) -> String {
     }
 }
 
-/// The actual number of repeats, which may be below the file's.
+/// The actual number of repeats, which may be less than in the file.
 fn repeats(study: &ExperimentStudy) -> u32 {
     let repeats = study
         .records
@@ -159,7 +159,7 @@ fn repeats(study: &ExperimentStudy) -> u32 {
     repeats.max().unwrap_or(0)
 }
 
-/// Points with differing counts.
+/// Describes the points whose repeated counts differ.
 fn wide_spreads(study: &ExperimentStudy) -> Vec<String> {
     if study.experiment.by == CountUnit::Clock {
         return Vec::new();
@@ -172,7 +172,7 @@ fn wide_spreads(study: &ExperimentStudy) -> Vec<String> {
         let spread_points = series
             .points
             .iter()
-            .filter(|point| point.y.relative_spread() > SAME);
+            .filter(|point| point.y.relative_spread() > TOLERANCE);
         let named = spread_points.map(|point| {
             let spread_percent = number(point.y.relative_spread() * 100.0);
             format!("{} at {}: {spread_percent} %", series.server, point.x)
@@ -189,10 +189,10 @@ fn wide_spreads(study: &ExperimentStudy) -> Vec<String> {
     }
 }
 
-/// Reports where the load generator used all its processor time and so was the limit. Over loopback the kernel
-/// accounts much of the server's work to it.
+/// Reports the cases where the load generator used all its processor time, so that it was the bottleneck. Over
+/// loopback, the kernel attributes much of the server's work to the load generator.
 fn limited(study: &ExperimentStudy) -> Option<String> {
-    // From nine tenths on, a thread has no reserve.
+    // A thread that is busy nine tenths of the time has no reserve.
     let full_share = 0.9 * f64::from(study.experiment.load.threads);
     let shares: Vec<f64> = study
         .records
@@ -241,7 +241,7 @@ fn settings(study: &ExperimentStudy) -> String {
     format!(" ({})", texts.join(", "))
 }
 
-/// Reports if points were measured for another time than the file's.
+/// Reports points whose duration differs from that in the file.
 fn durations(study: &ExperimentStudy) -> Option<String> {
     let record = study.records.values().find_map(ResultRecord::measured)?;
     let measured_s = record.outcome.duration_s;
@@ -280,7 +280,7 @@ pub fn date(unix_s: u64) -> String {
     String::from_utf8_lossy(&lowroad_http::date::format(unix_s)).into_owned()
 }
 
-/// The lines of several figures of an experiment, each once, since figures share runs.
+/// The lines about several figures of an experiment. Each line occurs only once, since figures share runs.
 pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> {
     let mut unique: Vec<String> = Vec::new();
     for line in lines.flatten() {
@@ -291,7 +291,7 @@ pub fn merged<'a>(lines: impl Iterator<Item = Vec<String>> + 'a) -> Vec<String> 
     unique
 }
 
-/// Servers without figures: those that may become available, or those that can't.
+/// Describes the servers without figures: those that may become available, or those that can't.
 pub fn absent_lines(figure_data: &FigureData<'_>, is_pending: bool) -> Vec<String> {
     let selected = figure_data
         .absent
@@ -302,7 +302,7 @@ pub fn absent_lines(figure_data: &FigureData<'_>, is_pending: bool) -> Vec<Strin
         .collect()
 }
 
-/// Servers with errors.
+/// Describes the servers with errors.
 pub fn errors(figure_data: &FigureData<'_>) -> Vec<String> {
     let with_errors = figure_data.series.iter().filter(|series| series.errors > 0);
     with_errors

@@ -27,14 +27,15 @@ impl AxisScale {
             }
         };
         let (low, high) = (transform(self.low), transform(self.high));
-        // An axis with a single value must not divide by 0.
+        // A range of one value would make the divisor 0.
         let width = if high > low { high - low } else { 1.0 };
         let share = ((transform(value) - low) / width).clamp(0.0, 1.0);
         self.from + share * (self.to - self.from)
     }
 }
 
-/// Ticks at 1, 2 or 5 times a power of ten, about `count` of them, from 0 or at most `low` to at least `high`.
+/// Ticks at multiples of 1, 2 or 5 times a power of ten, about `count` of them. They cover the range from `low`, or 0,
+/// to `high`.
 #[must_use]
 pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let span = (high - low).max(f64::MIN_POSITIVE);
@@ -43,7 +44,7 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
     let step = [1.0, 2.0, 5.0, 10.0].into_iter().map(|times| times * power);
     let step = step
         .into_iter()
-        // The tolerance keeps a rounding error from choosing the next larger step.
+        // The tolerance prevents a rounding error from selecting the next larger step.
         .find(|step| *step >= rough * 0.999)
         .unwrap_or(10.0 * power);
     let first = (low / step).floor() as i64;
@@ -54,10 +55,10 @@ pub fn linear_ticks(low: f64, high: f64, count: usize) -> Vec<f64> {
         .collect()
 }
 
-/// Ticks at powers of ten around the values, with 2 and 5 in between if there are few.
+/// Ticks at powers of ten around the range, with 2 and 5 in between if there are few.
 #[must_use]
 pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
-    // A logarithm needs positive values, and equal ones would give no range.
+    // A logarithm needs positive values, and equal ones would give an empty range.
     let low = low.max(1e-9);
     let high = high.max(low * 1.001);
     let (first, last) = (low.log10().floor() as i32, high.log10().ceil() as i32);
@@ -80,7 +81,7 @@ pub fn log_ticks(low: f64, high: f64) -> Vec<f64> {
     candidates[below..=above.max(below + 1).min(candidates.len() - 1)].to_vec()
 }
 
-/// Selects the labels at `positions` with `widths` that can be drawn without overlap: always the last, and as many of the
+/// Selects the labels at `positions` with `widths` that can be drawn without overlap: the last one, and as many of the
 /// others as fit, evenly spaced.
 #[must_use]
 pub fn fitting(positions: &[f64], widths: &[f64]) -> Vec<usize> {
@@ -106,7 +107,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn ticks_are_round_and_cover() {
+    fn ticks_are_round_and_cover_the_range() {
         assert_eq!(
             linear_ticks(0.0, 47_000.0, 5),
             [0.0, 10_000.0, 20_000.0, 30_000.0, 40_000.0, 50_000.0]
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn places() {
+    fn values_map_to_axis_positions() {
         let scale = AxisScale {
             low: 1.0,
             high: 100.0,
@@ -153,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn labels_do_not_touch() {
+    fn overlapping_labels_are_omitted() {
         assert_eq!(fitting(&[0.0, 50.0, 100.0], &[30.0; 3]), [0, 1, 2]);
         assert_eq!(
             fitting(&[0.0, 20.0, 40.0, 60.0, 80.0], &[30.0; 5]),

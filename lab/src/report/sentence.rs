@@ -1,19 +1,19 @@
-//! A sentence that summarises a figure, computed from its data. Servers are compared at the same x; the best points
-//! are added if they are at another x.
+//! Summarizes a figure in a sentence, computed from its data. Servers are compared at the same x; the sentence also has
+//! their best points if these are at another x.
 
 use super::chart::x_name;
 use super::model::{FigureData, SeriesPoint, ServerRatio, ServerSeries};
 use crate::experiment::counting::CountUnit;
 use crate::experiment::units::number;
 
-/// A server's series, and its point in a comparison.
+/// A server's series, and the point of it that is compared.
 #[derive(Clone, Copy)]
 struct ComparedPoint<'a> {
     series: &'a ServerSeries,
     point: &'a SeriesPoint,
 }
 
-/// The sentence.
+/// The sentence on a figure.
 #[must_use]
 pub fn sentence(figure_data: &FigureData<'_>) -> String {
     if figure_data.series.is_empty() {
@@ -75,7 +75,7 @@ fn pair<'a>(figure_data: &'a FigureData<'_>) -> Option<(&'a ServerSeries, &'a Se
         .or_else(|| figure_data.series("lowroad"))
         .or_else(|| best(figure_data, lower, &[]))?;
     let against = named(&figure.against)
-        // A server is not compared with itself.
+        // A server can't be compared with itself.
         .filter(|series| series.server != subject.server)
         .or_else(|| best(figure_data, lower, &[&subject.server]))?;
     Some((subject, against))
@@ -116,7 +116,8 @@ fn single_series(figure_data: &FigureData<'_>) -> String {
     )
 }
 
-/// The x of the comparison: for throughput the subject's best, for times the greatest load that both have.
+/// The x of the comparison: for throughput the subject's best point that both servers have, for times the greatest load
+/// that both have.
 fn common_x<'a>(
     figure_data: &FigureData<'_>,
     subject: &'a ServerSeries,
@@ -172,7 +173,7 @@ fn comparison(
     )
 }
 
-/// A verb in capitalised form at the start of a phrase; names of servers stay unchanged.
+/// Capitalizes a verb at the start of a phrase; names of servers stay unchanged.
 fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
     match begins_a_phrase {
         true => capital(verb),
@@ -180,7 +181,7 @@ fn capital_of(verb: &str, begins_a_phrase: bool) -> String {
     }
 }
 
-/// The relation of two values: a factor from a tenth on, and a percentage below.
+/// Describes the relation of two values: by a factor, or by a percentage if they differ by less than a tenth.
 fn times(
     figure_data: &FigureData<'_>,
     own_point: &SeriesPoint,
@@ -209,14 +210,14 @@ fn ratio_of(
     own_point: &SeriesPoint,
     other: &SeriesPoint,
 ) -> ServerRatio {
-    // Counts are repeated until they agree, which would invalidate a confidence interval.
+    // Counts are repeated until they agree, which makes a confidence interval invalid.
     match figure_data.experiment.by {
         CountUnit::Clock => own_point.y.ratio(&other.y),
         CountUnit::Instructions => own_point.y.range(&other.y),
     }
 }
 
-/// The interval of the ratio, and whether the difference may be chance; empty for single measurements.
+/// The interval of the ratio, and whether the difference may be due to chance; empty for single measurements.
 fn doubt(ratio: &ServerRatio, own_point: &SeriesPoint, other: &SeriesPoint) -> String {
     if own_point.y.count < 2 && other.y.count < 2 {
         return String::new();
@@ -233,7 +234,7 @@ fn doubt(ratio: &ServerRatio, own_point: &SeriesPoint, other: &SeriesPoint) -> S
     )
 }
 
-/// The best points of both, if they are at another x.
+/// The best points of both servers, if they are at another x.
 fn bests(
     figure_data: &FigureData<'_>,
     subject: ComparedPoint<'_>,
@@ -259,10 +260,10 @@ fn bests(
         .collect()
 }
 
-/// The best server, if it is neither of the two.
+/// The best server, if it is neither of the two that are compared.
 fn leader(figure_data: &FigureData<'_>, subject: &ServerSeries, against: &ServerSeries) -> String {
     let lower = lower_is_better(figure_data);
-    // The best times are at the lightest load, which is not informative.
+    // Times are best under the lightest load, which tells little about a server.
     if lower {
         return String::new();
     }
@@ -276,7 +277,7 @@ fn leader(figure_data: &FigureData<'_>, subject: &ServerSeries, against: &Server
         let second = best(figure_data, lower, &[&subject.server]);
         let doubt_text = second.map_or("", |second| equality_note(figure_data, subject, second));
         return match figure_data.series.len() {
-            // Of two servers the comparison itself shows which is faster.
+            // With only two servers, the comparison already shows which one is faster.
             0..3 => String::new(),
             count => format!("; it is the fastest of {count}{doubt_text}"),
         };
@@ -293,7 +294,7 @@ fn leader(figure_data: &FigureData<'_>, subject: &ServerSeries, against: &Server
     )
 }
 
-/// Whether the best points of two may be equal.
+/// A note if the best points of two servers may be equal.
 fn equality_note(
     figure_data: &FigureData<'_>,
     first: &ServerSeries,

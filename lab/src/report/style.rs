@@ -1,5 +1,5 @@
-//! Colour and marker of each server, equal in every figure. Colours are classes `s0` to `s9`, which the page's style
-//! sheet defines for light and dark.
+//! Colour and marker of each server, the same in every figure. Colours are classes `s0` to `s9`, which the page's style
+//! sheet defines for its light and dark themes.
 
 use super::svg::{coordinate, element};
 
@@ -29,8 +29,8 @@ pub fn styles(servers: &[&str]) -> Vec<usize> {
         if let Some(index) = fixed(name) {
             return index;
         }
-        // A variant of a known server takes its colour if that is free. The first colour is Lowroad's and is given to
-        // others last.
+        // A variant of a server with a fixed colour gets that colour if it is free. The first colour is Lowroad's, so
+        // other servers get it last.
         let similar = FIXED
             .iter()
             .position(|fixed_name| name.starts_with(fixed_name));
@@ -86,7 +86,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn servers_keep_their_colours_and_differ() {
+    fn servers_have_distinct_stable_colours() {
         assert_eq!(styles(&["nginx", "lowroad"]), [1, 0]);
         let all = styles(&["nginx", "nginx, copying", "x", "lowroad"]);
         let mut sorted = all.clone();

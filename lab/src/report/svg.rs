@@ -1,4 +1,4 @@
-//! XML text: escaping and elements. Independent of charts.
+//! XML text of drawings: escaping, and elements. Independent of charts.
 
 use std::fmt::Write;
 
@@ -67,7 +67,7 @@ pub fn coordinate(value: f64) -> String {
     text.strip_suffix(".0").map_or(text.clone(), str::to_owned)
 }
 
-/// The approximate width of a text, rather too large: 12 px, sans-serif.
+/// The approximate width of a text at 12 px sans-serif, estimated rather too large.
 #[must_use]
 pub fn text_width(text: &str) -> f64 {
     text.chars().count() as f64 * 6.8

@@ -2,44 +2,44 @@
 
 use super::beside::{ReportTable, our_ratio_name, ratio, times};
 use super::model::{ExperimentStudy, FigureData};
-use crate::experiment::agree::SAME;
+use crate::experiment::agree::TOLERANCE;
 use crate::experiment::counting::CountUnit;
 use crate::experiment::schema::PaperRatio;
 
 /// The verdict on a claim.
 #[derive(Clone, Debug, PartialEq)]
 pub enum ReportVerdict {
-    /// As much as the paper says, or more.
+    /// The measured ratio is as large as the paper's, or larger.
     Holds,
-    /// The direction holds, with a smaller ratio.
+    /// The direction holds, but the measured ratio is smaller.
     Less,
     /// The claim no longer holds.
     Fails,
-    /// The claim can't be tested; the reason.
+    /// The claim can't be tested, for this reason.
     Untested(String),
 }
 
 impl ReportVerdict {
-    /// Judges the measured ratio. A claimed ratio near 1 means that two are equal, or that a difference is small: it
-    /// holds if the measured one is as near to 1, within the tolerance of repeats.
+    /// Judges a measured ratio. A claimed ratio near 1 means that two servers are about equal: the claim holds if the
+    /// measured ratio is as close to 1, within the tolerance of repeats.
     #[must_use]
     pub fn from_factors(paper: f64, measured: f64) -> ReportVerdict {
         const SMALL: f64 = 1.05;
-        // Ratios below 1 are inverted, so that one comparison serves both directions.
+        // Ratios below 1 are inverted, so that both directions are compared in the same way.
         let (paper, measured) = match paper < 1.0 {
             true => (1.0 / paper, 1.0 / measured),
             false => (paper, measured),
         };
         if paper < SMALL {
-            let bound = paper * (1.0 + SAME);
+            let bound = paper * (1.0 + TOLERANCE);
             return match (1.0 / bound..=bound).contains(&measured) {
                 true => ReportVerdict::Holds,
                 false => ReportVerdict::Fails,
             };
         }
         match measured {
-            measured if measured >= paper * (1.0 - SAME) => ReportVerdict::Holds,
-            measured if measured > 1.0 + SAME => ReportVerdict::Less,
+            measured if measured >= paper * (1.0 - TOLERANCE) => ReportVerdict::Holds,
+            measured if measured > 1.0 + TOLERANCE => ReportVerdict::Less,
             _ => ReportVerdict::Fails,
         }
     }
@@ -71,7 +71,7 @@ pub struct JudgedClaim {
     pub verdict: ReportVerdict,
 }
 
-/// All claims of all figures. Counted results take precedence over timed ones.
+/// Judges all claims of all figures. Counted results take precedence over timed ones.
 #[must_use]
 pub fn judge_all(studies: &[ExperimentStudy]) -> Vec<JudgedClaim> {
     let mut judged = Vec::new();
@@ -181,7 +181,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn verdicts() {
+    fn verdict_follows_from_paper_and_measured_ratio() {
         for (paper, ours, verdict) in [
             (3.27, 5.0, ReportVerdict::Holds),
             (3.27, 3.2, ReportVerdict::Holds),

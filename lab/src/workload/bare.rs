@@ -1,5 +1,5 @@
-//! Paper `003`'s requests, in the style of httperf (HTTP/1.1) or http_load (HTTP/1.0): a static page of 3593 bytes,
-//! PHP pages from a database, or a mix of both.
+//! The requests of paper `003`, in the style of httperf (HTTP/1.1) or http_load (HTTP/1.0): a static page of 3593
+//! bytes, PHP pages from a database, or a mix of both.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 /// Name and length of the static page.
 const PAGE: (&str, u64) = ("page.html", 3593);
 
-/// The PHP page's lengths by dataset.
+/// The name and length of the PHP page for each dataset.
 const SETS: [(&str, (&str, u64)); 3] = [
     ("small", ("small", 211)),
     ("medium", ("medium", 10_217)),
@@ -43,7 +43,7 @@ const SETS: [(&str, (&str, u64)); 3] = [
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only the check matters: a misspelt setting must not pass as its default.
+    // Only for the check: a misspelt setting must not be ignored.
     WorkloadSettings::new("bare", raw_settings, SETTINGS)?;
     let (path, len) = PAGE;
     let files = vec![FileSpec {
@@ -99,7 +99,7 @@ pub(crate) fn workload(
         cookies: false,
         conditional: 0.0,
     };
-    // A single URL needs no draw.
+    // If only one URL is requested, the list has only that URL, so that no draw is needed.
     let specs: Vec<(&str, UrlSpec)> = [("static", page), ("dynamic", program)]
         .into_iter()
         .filter(|(_, spec)| spec.weight > 0.0)
@@ -126,7 +126,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_requests() {
+    fn a_million_requests_match_the_mix() {
         let mixed = workload(&given(&[("dynamic", "28.5")]), "h").expect("good settings");
         let mut session = mixed.session(0, 8);
         let mut counts = vec![0; 2];
@@ -139,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn pages() {
+    fn settings_select_page_and_style() {
         let settings = given(&[("dynamic", "100"), ("set", "large"), ("style", "http_load")]);
         let all = workload(&settings, "h").expect("good settings");
         assert_eq!(all.classes(), ["dynamic"]);

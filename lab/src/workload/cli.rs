@@ -64,7 +64,7 @@ pub fn run(args: &WorkloadArgs) -> anyhow::Result<ExitCode> {
 fn make(plan: &FilePlan, args: &WorkloadArgs, meter: &mut FileMeter) -> anyhow::Result<ExitCode> {
     let stop = Arc::new(AtomicBool::new(false));
     for signal in [signal_hook::consts::SIGINT, signal_hook::consts::SIGTERM] {
-        // A second signal kills the process: even then no partial file remains in the site.
+        // A second signal kills the process; even then no incomplete file remains in the site.
         signal_hook::flag::register_conditional_default(signal, stop.clone())
             .and_then(|_| signal_hook::flag::register(signal, stop.clone()))
             .context("can't handle signals")?;
@@ -98,7 +98,7 @@ pub(crate) fn parse(settings: &[String]) -> anyhow::Result<BTreeMap<String, Stri
     Ok(map)
 }
 
-/// Shows progress on standard error: one line that is overwritten on a terminal, or a line now and then without one.
+/// Shows progress on standard error: on a terminal one line that is overwritten, otherwise a line from time to time.
 struct FileMeter {
     bytes: u64,
     terminal: bool,
@@ -164,7 +164,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn settings_from_the_command_line() {
+    fn key_value_settings_are_parsed() {
         let texts = |all: &[&str]| all.iter().map(|text| text.to_string()).collect::<Vec<_>>();
         let map = parse(&texts(&["dirs=2", "files=a=b"])).expect("settings");
         assert_eq!((&*map["dirs"], &*map["files"]), ("2", "a=b"));

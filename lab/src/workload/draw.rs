@@ -5,7 +5,7 @@ use crate::random::SplitMix;
 /// A distribution over `0..n` (Walker's alias method, built as by Vose).
 #[derive(Clone, Debug)]
 pub(crate) struct WeightedChoice {
-    /// For each column: the share of the column's value, and the value of the rest.
+    /// For each column: the share of the column's own value, and the value that the remaining share stands for.
     columns: Vec<(f64, u32)>,
 }
 
@@ -22,7 +22,8 @@ impl WeightedChoice {
             .collect();
         let (mut low, mut high): (Vec<usize>, Vec<usize>) =
             (0..heights.len()).partition(|&column| heights[column] < 1.0);
-        // Vose's construction: each low column is filled up from a high one, which may become low itself.
+        // Vose's construction: each column below the average is filled up from one above it, which may then be below
+        // the average.
         while let (Some(&small), Some(&large)) = (low.last(), high.last()) {
             low.pop();
             columns[small] = (heights[small], large as u32);
@@ -32,13 +33,13 @@ impl WeightedChoice {
                 low.push(large);
             }
         }
-        // Rounding may leave columns over on either side: they keep their whole height.
+        // Rounding may leave columns in either list; these consist entirely of their own value.
         WeightedChoice { columns }
     }
 
     /// Draws one of `0..n`.
     pub(crate) fn pick(&self, random: &mut SplitMix) -> usize {
-        // Two draws in constant time: a column, and a height within it.
+        // Two random numbers: a column, and a height within it.
         let column = random.below(self.columns.len() as u64) as usize;
         let (own_share, alias) = self.columns[column];
         if random.unit() < own_share {
@@ -71,8 +72,8 @@ pub(crate) fn poisson(mean: f64, values: usize) -> Vec<f64> {
 pub(crate) mod tests {
     use super::*;
 
-    /// Fails unless the counts fit the weights: chi-square, at about 4.5 standard deviations of a
-    /// normal distribution (Wilson and Hilferty's approximation).
+    /// Fails unless the counts fit the weights: a chi-square test at about 4.5 standard deviations of a normal
+    /// distribution (Wilson and Hilferty's approximation).
     pub(crate) fn assert_fits(counts: &[u64], weights: &[f64], what: &str) {
         assert_eq!(counts.len(), weights.len(), "{what}");
         let drawn: u64 = counts.iter().sum();
@@ -98,7 +99,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn picks_by_weight() {
+    fn choice_frequencies_match_weights() {
         for weights in [
             vec![1.0],
             vec![1.0, 0.0, 3.0],
@@ -119,7 +120,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn a_wrong_weight_is_noticed() {
+    fn assert_fits_detects_a_half_per_cent_error() {
         let result = std::panic::catch_unwind(|| {
             assert_fits(&[502_500, 497_500], &[1.0, 1.0], "half a per cent off");
         });

@@ -1,9 +1,9 @@
-//! Creates the file set of a workload: the same bytes on every machine, in a folder that may be completed in several
-//! runs. The content of a file depends only on its name and length, so a larger set of the same workload extends a
-//! smaller one.
+//! Creates the file set of a workload: the same bytes on every machine, in a folder that can be completed in several
+//! runs. The content of a file depends only on its name and length, so a larger set extends a smaller one of the same
+//! workload.
 //!
-//! `DIR/site` is served, `DIR/specweb99-data` is read and written by programs, `DIR/manifest.tsv` lists the files of
-//! the site. Independent of traffic.
+//! `DIR/site` is served, programs read and write `DIR/specweb99-data`, and `DIR/manifest.tsv` lists the files of the
+//! site. Independent of traffic.
 
 mod content;
 mod disk;
@@ -37,7 +37,7 @@ pub(crate) struct FileSpec {
 pub struct FilePlan {
     /// The site.
     pub(crate) files: Vec<FileSpec>,
-    /// The data of programs, by path in the folder; small.
+    /// The data of programs, by path in the folder. It is small.
     pub(crate) data: Vec<(&'static str, Vec<u8>)>,
 }
 
@@ -83,8 +83,8 @@ pub(crate) fn file_content(workload: &str, path: &str) -> Option<Vec<u8>> {
     Some(content)
 }
 
-/// Creates the file set of a workload under a folder. `progress` receives the share of the bytes that exist, from 0 to
-/// 1.
+/// Creates the file set of a workload under a folder. `progress` receives the share of the bytes that exist already,
+/// from 0 to 1.
 ///
 /// # Errors
 /// An unknown workload, setting or value; a full disk; another disk error.
@@ -109,7 +109,7 @@ pub struct FileSetOutcome {
     pub stopped: bool,
 }
 
-/// Like [`make`], until complete or `stop` is set; the files remain for the next run.
+/// Like [`make`], but ends early if `stop` is set; the next run continues with the files created so far.
 ///
 /// # Errors
 /// A full disk, or another disk error.
@@ -122,7 +122,7 @@ pub fn make_until(
     let folder = FolderWriter::open(dir)?;
     let mut listed = manifest::load_all(dir)?;
     let missing = missing(plan, &folder, &listed);
-    // Before any file is written, since a set may fill the disk after a long time.
+    // Checked before any file is written; otherwise a set might fill the disk only after a long time.
     folder.check_room(missing.iter().map(|file| file.len))?;
     for (path, bytes) in &plan.data {
         folder.write(path, bytes)?;
@@ -142,20 +142,20 @@ pub fn make_until(
         }
         progress(present_bytes as f64 / total_bytes);
         let entry = write_file(&folder, file, &mut buffer)?;
-        // After the file is complete: an entry without its file would be trusted by the next run.
+        // Only when the file is complete: the next run would trust an entry without its file.
         journal.add(&file.path, entry)?;
         listed.insert(file.path.clone(), entry);
         present_bytes += file.len;
         outcome.written += 1;
     }
-    // The journal is removed only after the manifest that replaces it.
+    // The journal is removed only after the manifest that replaces it was written.
     manifest::save(&folder, &listed)?;
     journal.remove()?;
     progress(1.0);
     Ok(outcome)
 }
 
-/// Files that are missing on the disk or differ from the manifest.
+/// The files that do not exist or differ from the manifest.
 fn missing<'a>(
     plan: &'a FilePlan,
     folder: &FolderWriter,

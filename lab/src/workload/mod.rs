@@ -1,5 +1,5 @@
-//! Workloads: sessions that define, connection by connection and request by request, the bytes to send and the
-//! expected responses. They use neither sockets nor clocks.
+//! Workloads: sessions define the bytes to send and the expected responses, connection by connection and request by
+//! request. They use neither sockets nor clocks.
 
 pub mod bare;
 pub mod cli;
@@ -39,7 +39,7 @@ pub enum WorkloadVersion {
 pub struct ConnectionOpening {
     /// The HTTP version.
     pub version: WorkloadVersion,
-    /// Requests before the client closes the connection; `u64::MAX` for no end. At least 1.
+    /// Number of requests before the client closes the connection, at least 1; `u64::MAX` for no limit.
     pub requests: u64,
 }
 
@@ -48,7 +48,7 @@ pub struct ConnectionOpening {
 pub struct ExpectedResponse {
     /// The kind of operation: an index into [`TrafficWorkload::classes`].
     pub class: u8,
-    /// The response has no body, regardless of its fields (HEAD).
+    /// Whether the response has no body, regardless of its fields (HEAD).
     pub head_only: bool,
     /// The status; `None` for any 2xx or 3xx.
     pub status: Option<u16>,
@@ -65,11 +65,11 @@ pub struct ReceivedResponse<'a> {
     pub status: u16,
     /// The value of its last `Set-Cookie` field.
     pub set_cookie: Option<&'a str>,
-    /// Its head and decoded body, if requested: up to 1 MiB.
+    /// Head and decoded body of the response, up to 1 MiB, if requested.
     pub text: Option<&'a [u8]>,
 }
 
-/// The parts of responses that a session needs; extracting them costs time.
+/// The parts of responses that a session needs. Only these are extracted, since that costs time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ResponseInterest {
     /// [`ReceivedResponse::set_cookie`].
@@ -93,8 +93,8 @@ pub trait ClientSession: Send {
     /// Starts a connection.
     fn open(&mut self) -> ConnectionOpening;
 
-    /// Appends the next request of the connection, complete, to `out`. `last` marks the connection's last request,
-    /// which HTTP/1.1 announces by `Connection: close`.
+    /// Appends the next request of the connection to `out`. `last` marks the last request of the connection, which
+    /// HTTP/1.1 announces by `Connection: close`.
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse;
 
     /// Handles a response. With HTTP/1, responses arrive in the order of the requests.
@@ -110,7 +110,7 @@ pub trait ClientSession: Send {
         ResponseInterest::default()
     }
 
-    /// Whether the last response lacked a value that this session needs, and so was wrong.
+    /// Whether the last response lacked a value that the session needs, and so counts as wrong.
     fn is_incomplete(&self) -> bool {
         false
     }

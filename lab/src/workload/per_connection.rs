@@ -1,4 +1,4 @@
-//! The number of requests per connection: its text form and its distributions.
+//! The number of requests per connection: text form and probability distributions.
 
 use std::str::FromStr;
 
@@ -7,13 +7,13 @@ use crate::random::SplitMix;
 /// The number of requests per connection.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum PerConnection {
-    /// No end: the connection stays open until the end of the run.
+    /// Unlimited: the connection stays open until the end of the run.
     Unlimited,
     /// A constant number, at least 1.
     Fixed(u64),
-    /// Geometric: the connection ends after each request with the same probability; the mean, at least 1.
+    /// Geometric with this mean, at least 1: the connection ends after each request with the same probability.
     Geometric(f64),
-    /// Uniform over the closed range; the first is at least 1.
+    /// Uniform from the first to the second number, both included; the first is at least 1.
     Uniform(u64, u64),
 }
 
@@ -88,7 +88,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn text_and_back() {
+    fn text_round_trip() {
         for text in ["inf", "1", "5", "geometric:7.3", "uniform:5-15"] {
             let parsed: PerConnection = text.parse().expect(text);
             assert_eq!(parsed.to_string(), text);
@@ -108,7 +108,7 @@ mod tests {
     }
 
     #[test]
-    fn geometric_has_its_mean_and_share_of_ones() {
+    fn geometric_distribution_has_expected_mean_and_share_of_ones() {
         let (mean, draws) = (7.3, 1_000_000u64);
         let mut random = SplitMix::new(3);
         let (mut sum, mut ones) = (0, 0);

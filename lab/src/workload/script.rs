@@ -36,7 +36,7 @@ struct ScriptSteps {
     connection: ScriptConnection,
 }
 
-/// The scope of a connection.
+/// The part of a script that one connection carries.
 #[derive(Clone, Copy, Debug)]
 pub enum ScriptConnection {
     /// All users, one after the other.
@@ -55,7 +55,7 @@ struct ScriptStep {
     body: StepBody,
     status: Option<u16>,
     captures: Vec<ValueCapture>,
-    /// Range of the think time afterwards, ns.
+    /// Range of the think time after the step, in ns.
     think_ns: (u64, u64),
 }
 
@@ -125,11 +125,11 @@ struct ScriptUser {
     random: SplitMix,
     cookies: CookieJar,
     values: Vec<String>,
-    /// The next step.
+    /// Index of the next step.
     step: usize,
-    /// Its request is outstanding.
+    /// Whether the request of the current step is outstanding.
     is_outstanding: bool,
-    /// A pattern did not match the last response.
+    /// Whether a pattern did not match the last response.
     is_incomplete: bool,
     pause_ns: u64,
 }
@@ -144,14 +144,14 @@ impl ScriptUser {
     /// Starts again as a new user.
     fn begin(&mut self) {
         self.step = 0;
-        // Another user: the server must not recognise the previous one.
+        // The new user must not be recognised as the previous one.
         self.cookies = CookieJar::default();
     }
 }
 
 impl ClientSession for ScriptUser {
     fn open(&mut self) -> ConnectionOpening {
-        // The connection ended before the response: the script can't continue without it.
+        // The connection ended before the response, without which the script can't continue.
         if std::mem::take(&mut self.is_outstanding) {
             self.begin();
         }
@@ -197,7 +197,7 @@ impl ClientSession for ScriptUser {
             .iter()
             .all(|capture| capture.capture(text, &mut self.values));
         self.step = (self.step + 1) % script.steps.len();
-        // After a wrong response the later steps would fail too, so a new user begins.
+        // After a wrong response the later steps would fail too, so a new user starts.
         if self.is_incomplete || !step.is_right(answer.status) || self.step == 0 {
             self.begin();
         }
@@ -268,8 +268,8 @@ impl ScriptStep {
 }
 
 impl ValueCapture {
-    /// Captures the value from a response; returns whether the pattern matched. The value may be used in a field, so
-    /// control characters are rejected.
+    /// Captures the value from a response; returns whether the pattern matched. Control characters are rejected, since
+    /// the value may be used in a field.
     fn capture(&self, text: &[u8], values: &mut [String]) -> bool {
         let Some(matched) = self.pattern.captures(text) else {
             return false;
@@ -335,7 +335,7 @@ fn encode(text: &str, out: &mut String) {
     }
 }
 
-/// Decodes character references, since most captured values are in HTML.
+/// Decodes HTML character references, since most captured values are from HTML.
 fn unescaped(value: &str) -> String {
     let mut value = value.to_owned();
     for (reference, character) in [

@@ -1,4 +1,4 @@
-//! Settings of workloads in text form: parses them and reports the allowed values. Each workload has its own table of
+//! Parses the settings of workloads, which are text, and reports the allowed values. Each workload has its own table of
 //! keys.
 
 use std::collections::BTreeMap;
@@ -117,7 +117,7 @@ mod tests {
     }
 
     #[test]
-    fn says_what_is_allowed() {
+    fn setting_errors_list_allowed_values() {
         let map = given(&[("dir", "3")]);
         let error = WorkloadSettings::new("x", &map, ALLOWED)
             .err()

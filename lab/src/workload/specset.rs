@@ -20,7 +20,7 @@ pub const CLASS_WEIGHTS: [f64; CLASSES] = [0.35, 0.50, 0.14, 0.01];
 /// Maximum number of folders: names have five digits.
 pub const DIRS_MAX: u32 = 100_000;
 
-/// Files of a class by popularity, the most popular first.
+/// The files of a class in order of popularity, the most popular first.
 const FILES_BY_RANK: [usize; FILES] = [4, 3, 5, 2, 6, 1, 7, 8, 0];
 
 /// Weight of each file of a class: Zipf's law over the ranks.
@@ -54,7 +54,7 @@ pub fn all_files(dirs: u32) -> impl Iterator<Item = (u32, usize, usize)> {
     })
 }
 
-/// The files to create. Files of class 1 have one placeholder for ads, those of class 2 have two.
+/// The files to create. Files of class 1 have one ad placeholder, those of class 2 have two.
 pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
     all_files(dirs)
         .map(|(dir, class, file)| FileSpec {
@@ -67,7 +67,7 @@ pub(crate) fn plan(dirs: u32) -> Vec<FileSpec> {
         .collect()
 }
 
-/// The CRC-32 of all files in the order of [`index`], from the manifest of a folder with at least this many folders.
+/// The CRC-32 of all files in the order of [`index`], from the manifest of a file set with at least this many folders.
 pub(crate) fn checksums(folder: &Path, dirs: u32) -> Result<Vec<u32>, String> {
     let manifest = FileManifest::load(folder)?;
     all_files(dirs)
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn sizes_are_the_table_s() {
+    fn file_sizes_match_the_specweb_table() {
         let row = |class| {
             (0..FILES)
                 .map(|file| file_len(class, file))
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn popularity_is_the_table_s() {
+    fn file_popularity_matches_the_specweb_table() {
         let weights = file_weights();
         let sum: f64 = weights.iter().sum();
         let rounded: Vec<f64> = weights
@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn indexes_count_up() {
+    fn file_indexes_are_consecutive() {
         for (at, (dir, class, file)) in all_files(3).enumerate() {
             assert_eq!(at, index(dir, class, file));
         }

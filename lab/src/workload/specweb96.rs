@@ -1,8 +1,8 @@
-//! SPECweb96-like traffic: static files over HTTP/1.0, one request per connection, from a set that grows with the
-//! target rate. It uses the set of SPECweb99: some of the smallest files are a byte shorter than those of 1996.
+//! SPECweb96-like traffic: static files over HTTP/1.0, one request per connection, from a file set that grows with the
+//! target rate. The set is that of SPECweb99, in which some of the smallest files are a byte shorter than in 1996.
 //!
-//! From memory, since the rules were not available: within a class, Poisson's law around the middle file, truncated at
-//! both ends; folders uniformly.
+//! From memory, since the rules were not available: within a class, files follow Poisson's law around the middle file,
+//! truncated at both ends; folders are uniform.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -45,7 +45,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 pub(crate) fn dirs(raw_settings: &BTreeMap<String, String>) -> Result<u32, String> {
     let settings = WorkloadSettings::new("specweb96", raw_settings, SETTINGS)?;
     let target = settings.number("target", 500.0, 1.0..=1e9)?;
-    // SPECweb96's rule: the set grows with the square root of the rate.
+    // SPECweb96's rule: the set grows with the square root of the target rate.
     let default = (10.0 * (target / 5.0_f64).sqrt()) as u32;
     settings.number(
         "dirs",
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dirs_are_the_table_s() {
+    fn dir_counts_match_the_specweb_table() {
         for (target, count) in [
             ("100", 44),
             ("500", 100),
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_requests() {
+    fn a_million_requests_match_the_mix() {
         let given = [("dirs".to_string(), "20".to_string())].into();
         let workload = workload(&given, "h").expect("good settings");
         let mut session = workload.session(0, 6);

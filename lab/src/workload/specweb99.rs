@@ -1,10 +1,10 @@
 //! SPECweb99-like traffic with the mixes of paper `000`: static files, dynamic pages with and without ads that depend
-//! on a cookie, and forms. 70 % of the requests are on persistent connections of 5 to 15 requests, the rest on
+//! on a cookie, and POSTed forms. 70 % of the requests are on persistent connections of 5 to 15 requests, the others on
 //! HTTP/1.0 connections of one request.
 //!
-//! Where the rules leave a choice: each client is one user (its number modulo `connections`), its first ad is drawn,
-//! and later requests name the ad that the server returned last. Line speed and conformance are part of the load
-//! generator. lab/README.md has the rest. Uses no sockets.
+//! Choices that the rules leave open: each client is one user (its number modulo `connections`), its first ad is
+//! random, and later requests name the ad that the server returned last. Line speed and conformance belong to the load
+//! generator. lab/README.md describes the rest. Uses no sockets.
 
 mod ads;
 mod deck;
@@ -26,7 +26,7 @@ use crate::random::SplitMix;
 use ads::{ADS, AdTables};
 use deck::{ClassFile, FilePopularity, RequestDeck};
 use mix::{ConnectionMix, OperationMix, SpecWebOperation};
-/// Default number of simultaneous connections of a set.
+/// Default number of simultaneous connections for which a file set is made.
 pub const DEFAULT_CONNECTIONS: u32 = 200;
 
 pub use post_log::{PostLog, fetch_target, reset_target};
@@ -72,7 +72,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// The data folder of the dynamic program, within the folder of a file set. The program's user needs write permission.
+/// The data folder of the dynamic program, in the folder of a file set. The user of the program needs write permission.
 pub const DATA_DIR: &str = "specweb99-data";
 
 struct SpecWebOptions {
@@ -123,7 +123,7 @@ struct SpecWebState {
     pieces: RequestPieces,
 }
 
-/// The parts of requests.
+/// Constant parts of requests.
 struct RequestPieces {
     host: String,
     file_set: String,
@@ -177,7 +177,7 @@ impl TrafficWorkload for SpecWeb99 {
 
     fn session(&self, number: u64, seed: u64) -> Box<dyn ClientSession> {
         let mut random = SplitMix::stream(seed, number);
-        // The rules leave the first ad open: it is drawn.
+        // The rules leave the first ad open, so it is random.
         let last_ad = random.below(ADS as u64) as u32;
         Box::new(SpecWebClient {
             inner: self.0.clone(),
@@ -254,7 +254,7 @@ impl ClientSession for SpecWebClient {
     }
 }
 
-/// The ad that a server names in its cookie. It names -1 for an unknown user; the client then keeps its previous ad.
+/// The ad in the server's cookie. For an unknown user it is -1, and the client then keeps its previous ad.
 fn assigned_ad(field: &str) -> Option<u32> {
     let rest = field.strip_prefix("found_cookie=Ad_id=")?;
     let digits = rest.split(['&', ';']).next()?;
@@ -325,7 +325,7 @@ impl SpecWebClient {
         self.append_end_of_line_and_host(last, out);
         self.append_cookie(out);
         out.extend_from_slice(b"Content-Type: application/x-www-form-urlencoded\r\n");
-        // Numbers have a fixed width in all bodies except the client's, so the length is easy to compute.
+        // All bodies have numbers of fixed width, except for the client's number, so the length is easy to compute.
         let body = |out: &mut Vec<u8>| {
             out.extend_from_slice(b"urlroot=");
             out.extend_from_slice(pieces.file_set.as_bytes());
@@ -341,7 +341,7 @@ impl SpecWebClient {
         let len_before = out.len();
         body(out);
         let len = out.len() - len_before;
-        // The body is written twice: once to measure it, since Content-Length precedes it.
+        // The body is written twice, the first time only to measure it, since Content-Length precedes it.
         out.truncate(len_before);
         out.extend_from_slice(b"Content-Length: ");
         wire::decimal(out, len as u64, 1);
@@ -380,7 +380,7 @@ impl RequestPieces {
         out.extend_from_slice(&[b'0' + file.class, b'_', b'0' + file.number]);
     }
 
-    /// Appends the program's path, with a question mark unless it has one.
+    /// Appends the program's path, and a question mark if the path has none.
     fn append_query(&self, program: &str, out: &mut Vec<u8>) {
         out.extend_from_slice(program.as_bytes());
         if !program.contains('?') {

@@ -22,9 +22,10 @@ pub struct UrlSpec {
     pub method: String,
     /// Path and query.
     pub path: String,
-    /// Its share is this divided by the sum of all weights.
+    /// The URL's share of the requests is this divided by the sum of all weights.
     pub weight: f64,
-    /// Fields to send besides `Host`, `Content-Length` and `Connection`. A `Host` field here replaces the default one.
+    /// Fields to send in addition to `Host`, `Content-Length` and `Connection`. A `Host` field here replaces the
+    /// default one.
     pub fields: Vec<(String, String)>,
     /// The body; empty for none.
     pub body: Vec<u8>,
@@ -63,7 +64,7 @@ pub(crate) struct UrlStyle {
     pub(crate) per_connection: PerConnection,
     /// Whether cookies are stored and sent back.
     pub(crate) cookies: bool,
-    /// Share of GET requests with a condition that the file has not changed since it was created.
+    /// Share of GET requests that are sent with an If-Modified-Since field, whose date is that of the files.
     pub(crate) conditional: f64,
 }
 
@@ -97,7 +98,7 @@ impl UrlWorkload {
             cookies,
             conditional: 0.0,
         };
-        // Classes are numbered by a byte, and a longer table would be unreadable.
+        // A class number is a byte, and a table of more classes would be unreadable.
         if specs.len() > 100 {
             let specs = specs.into_iter().map(|spec| (0, spec)).collect();
             return UrlWorkload::with_classes(vec!["all".to_string()], specs, style);
@@ -114,7 +115,7 @@ impl UrlWorkload {
         UrlWorkload::with_classes(classes, specs, style)
     }
 
-    /// Creates a list of URLs with operation classes: indexes into `classes`.
+    /// Creates a list of URLs in operation classes; each URL has the index of its class in `classes`.
     pub(crate) fn with_classes(
         classes: Vec<String>,
         specs: Vec<(u8, UrlSpec)>,
@@ -173,7 +174,7 @@ struct UrlSession {
 impl ClientSession for UrlSession {
     fn open(&mut self) -> ConnectionOpening {
         let style = &self.list.style;
-        // HTTP/1.0 without keep-alive closes after each response, regardless of the setting.
+        // HTTP/1.0 without keep-alive closes after each response, whatever the setting.
         let requests = match style.version {
             WorkloadVersion::Http10 => 1,
             _ => style.per_connection.draw(&mut self.random),
@@ -186,13 +187,13 @@ impl ClientSession for UrlSession {
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
         let list = &*self.list;
-        // A single request needs no random number, which would only cost time.
+        // A list with a single request needs no random number, which would only cost time.
         let request = match &list.requests[..] {
             [only] => only,
             several => &several[list.weighted.pick(&mut self.random)],
         };
         let share = list.style.conditional;
-        // Without conditions no number is drawn, so a seed keeps its sequence of requests.
+        // If no conditions are requested, no number is drawn, so a seed gives the same sequence of requests as before.
         let conditional = share > 0.0 && request.can_be_conditional() && self.random.unit() < share;
         if conditional || !self.cookies.is_empty() {
             let extra = if conditional { request::CONDITION } else { "" };

@@ -1,8 +1,7 @@
 //! A WebBench-like static mix: pictures and pages of seven sizes, some large files and 2 % missing files, from a tree
 //! of about 6,000 files and 60 MB.
-//!
-//! The mix is from memory (the kit's documents were not available), and the number of files of each size was chosen so
-//! that the tree has its known number of files and size.
+//! The mix is from memory (the documents of the kit were not available). The number of files of each size is chosen so
+//! that the tree has the documented number of files and size.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -33,7 +32,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
 struct WebBenchKind {
     name: &'static str,
     extension: &'static str,
-    /// Lengths increase evenly from the first to the second.
+    /// Minimum and maximum length; the files' lengths are evenly spaced between them.
     lens: (u64, u64),
     /// Number of files.
     files: u64,
@@ -101,7 +100,7 @@ impl WebBenchKind {
 
 /// The file set.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only the check matters: a misspelt setting must not pass as its default.
+    // Only for the check: a misspelt setting must not be ignored.
     WorkloadSettings::new("webbench", raw_settings, SETTINGS)?;
     let files = |kind: &'static WebBenchKind| {
         let fill = if kind.extension == "htm" {
@@ -179,7 +178,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_tree_has_its_known_size() {
+    fn file_tree_has_the_documented_size() {
         let plan = plan(&BTreeMap::new()).expect("a plan");
         assert_eq!(plan.files(), 6010);
         assert!(
@@ -196,7 +195,7 @@ mod tests {
     }
 
     #[test]
-    fn a_million_requests() {
+    fn a_million_requests_match_the_mix() {
         let workload = workload(&BTreeMap::new(), "h").expect("good settings");
         let mut session = workload.session(0, 8);
         assert_eq!(session.open().requests, 1);
@@ -215,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn protocols() {
+    fn protocol_setting_selects_version_and_persistence() {
         let given = |key: &str, value: &str| [(key.to_string(), value.to_string())].into();
         let opening = |given| {
             workload(&given, "h")

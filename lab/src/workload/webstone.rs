@@ -25,7 +25,7 @@ pub const SETTINGS: &[(&str, &str)] = &[
     ),
 ];
 
-/// Name, length and share in thousandths.
+/// Name, length, and share of the requests in thousandths.
 const LIST: [(&str, u64, f64); 5] = [
     ("file500.html", 500, 350.0),
     ("file5k.html", 5125, 500.0),
@@ -34,12 +34,12 @@ const LIST: [(&str, u64, f64); 5] = [
     ("file5m.html", 5_248_000, 1.0),
 ];
 
-/// Exponents of the lengths of single files.
+/// Exponents of two: the lengths of single files.
 const EXPONENTS: std::ops::RangeInclusive<u32> = 6..=20;
 
-/// The files of all sizes, whichever size is selected.
+/// The files of all sizes, regardless of the size that is selected.
 pub(crate) fn plan(raw_settings: &BTreeMap<String, String>) -> Result<FilePlan, String> {
-    // Only the check matters: a misspelt setting must not pass as its default.
+    // Only for the check: a misspelt setting must not be ignored.
     WorkloadSettings::new("webstone", raw_settings, SETTINGS)?;
     let list = LIST.map(|(name, len, _)| FileSpec {
         path: name.to_string(),
@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_million_requests() {
+    fn a_million_requests_match_the_mix() {
         let workload = workload(&BTreeMap::new(), "h").expect("good settings");
         let mut session = workload.session(0, 6);
         assert_eq!(session.open().requests, 1);
@@ -134,13 +134,14 @@ mod tests {
             bytes += expected.len.expect("known");
         }
         assert_fits(&counts, &LIST.map(|(.., weight)| weight), "files");
-        // The mean is 19,773; its deviation comes mainly from a file of 5 MB that is drawn once in 1000 requests.
+        // The expected mean is 19,773. Its deviation is mainly due to a file of 5 MB that is drawn once in 1000
+        // requests.
         let mean = bytes as f64 / 1e6;
         assert!((mean - 19_773.0).abs() < 4.5 * 173.0, "{mean}");
     }
 
     #[test]
-    fn one_size() {
+    fn size_setting_selects_one_file() {
         let given = |size: &str| [("size".to_string(), size.to_string())].into();
         let workload_64 = workload(&given("64"), "h").expect("good settings");
         let mut out = Vec::new();

@@ -1,17 +1,17 @@
-//! The bytes of requests: the parts that workloads combine, and their validation. Independent of workloads.
+//! The bytes of requests: builds and validates the parts that workloads combine. Independent of workloads.
 
 use std::fmt::Display;
 
 use super::WorkloadVersion;
 
-/// Date of every file that the lab creates (its `mtime`), in seconds since 1970. It precedes every run, because
-/// servers ignore conditions with dates in the future (RFC 9110 section 13.1.3).
+/// Date of every file that the lab creates (its `mtime`), in seconds since 1970. It is earlier than any run, because
+/// servers ignore conditions with a date in the future (RFC 9110 section 13.1.3).
 pub(crate) const FILES_DATE_UNIX_S: u64 = 1_767_225_600;
 
-/// The condition of conditional requests: exactly the files' date, since servers may compare for equality.
+/// The field of conditional requests. Its date is exactly that of the files, since servers may compare for equality.
 pub(crate) const FILES_CONDITION: &str = "If-Modified-Since: Thu, 01 Jan 2026 00:00:00 GMT\r\n";
 
-/// The end of a request line.
+/// The HTTP version at the end of a request line.
 pub(crate) fn version(version: WorkloadVersion) -> &'static str {
     match version {
         WorkloadVersion::Http10 | WorkloadVersion::Http10KeepAlive => " HTTP/1.0\r\n",
@@ -19,9 +19,9 @@ pub(crate) fn version(version: WorkloadVersion) -> &'static str {
     }
 }
 
-/// The `Connection` field, where the version needs one.
+/// The `Connection` field, if the version needs one.
 pub(crate) fn connection(version: WorkloadVersion, last: bool) -> &'static str {
-    // HTTP/1.0 closes and HTTP/1.1 persists by default (RFC 9112 section 9.3): only the opposite needs a field.
+    // HTTP/1.0 closes and HTTP/1.1 persists by default (RFC 9112 section 9.3); only the opposite needs a field.
     match (version, last) {
         (WorkloadVersion::Http10KeepAlive, false) => "Connection: keep-alive\r\n",
         (WorkloadVersion::Http11, true) => "Connection: close\r\n",
@@ -34,7 +34,7 @@ pub(crate) fn decimal(out: &mut Vec<u8>, number: u64, width: usize) {
     let mut digits = [b'0'; 20];
     let mut rest = number;
     let mut start = digits.len();
-    // The second condition writes one digit for 0.
+    // The second condition ensures that 0 has one digit.
     while rest > 0 || start == digits.len() {
         start -= 1;
         digits[start] = b'0' + (rest % 10) as u8;
@@ -69,8 +69,8 @@ pub(crate) fn is_value(text: &str) -> bool {
         .all(|byte| byte == b'\t' || (byte >= b' ' && byte != 0x7f))
 }
 
-/// Fields that define the framing of the request and the persistence of the connection. If a user set them, the load
-/// generator would wait for responses that never come.
+/// Fields that determine the framing of the request or the persistence of the connection. If a user set them, the load
+/// generator would wait for responses that never arrive.
 const OURS: &[(&str, &str)] = &[
     (
         "connection",
@@ -86,7 +86,7 @@ const OURS: &[(&str, &str)] = &[
     ("upgrade", "only HTTP/1.0 and HTTP/1.1 are supported"),
 ];
 
-/// Why a user may not set this field; `None` if it is allowed.
+/// The reason why a user may not set this field; `None` if it is allowed.
 pub(crate) fn reserved_reason(name: &str) -> Option<&'static str> {
     let reserved = OURS
         .iter()
@@ -107,7 +107,8 @@ pub(crate) struct RequestLine<'a> {
     pub(crate) version: WorkloadVersion,
 }
 
-/// Builds a request up to its last field: `last` marks its connection's last request.
+/// Builds the head of a request without the final empty line; `last` means that it is the last request of its
+/// connection.
 pub(crate) fn head<'n, V: Display>(
     line: RequestLine<'_>,
     fields: impl Iterator<Item = (&'n str, V)>,
@@ -123,7 +124,7 @@ pub(crate) fn head<'n, V: Display>(
     for (name, value) in fields {
         text += &format!("{name}: {value}\r\n");
     }
-    // These methods need the length even if it is 0, since servers expect a body (RFC 9110 section 8.6).
+    // These methods need Content-Length even if it is 0, since servers expect a body (RFC 9110 section 8.6).
     if body_len > 0 || matches!(method, "POST" | "PUT" | "PATCH") {
         text += &format!("Content-Length: {body_len}\r\n");
     }
@@ -145,7 +146,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers() {
+    fn numbers_are_zero_padded() {
         let text = |number, width| {
             let mut out = Vec::new();
             decimal(&mut out, number, width);
@@ -159,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_stand_where() {
+    fn syntax_of_target_token_value_and_host_is_checked() {
         assert!(check_target("/a?b=c").is_ok() && check_target("*").is_ok());
         assert!(check_target("a").is_err() && check_target("/a b").is_err());
         assert!(is_token("X-Y") && !is_token("") && !is_token("a:b"));
@@ -168,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_of_the_date_agree() {
+    fn condition_date_matches_file_date() {
         let date = lowroad_http::date::format(FILES_DATE_UNIX_S);
         let date = std::str::from_utf8(&date).expect("ASCII");
         assert_eq!(FILES_CONDITION, format!("If-Modified-Since: {date}\r\n"));

@@ -1,5 +1,5 @@
-//! Builds and calls the fronts of the dynamic set. Fronts with requirements that this machine lacks are skipped,
-//! with a note.
+//! Builds and calls the fronts of the dynamic set. Fronts whose requirements this machine lacks are skipped, with a
+//! note.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -15,15 +15,15 @@ use crate::fastcgi;
 
 /// A request.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct TestRequest {
     pub method: &'static str,
     pub query: String,
     pub cookie: String,
     pub form: String,
 }
 
-pub fn get(query: &str, cookie: &str) -> Ask {
-    Ask {
+pub fn get(query: &str, cookie: &str) -> TestRequest {
+    TestRequest {
         method: "GET",
         query: query.to_string(),
         cookie: cookie.to_string(),
@@ -31,17 +31,17 @@ pub fn get(query: &str, cookie: &str) -> Ask {
     }
 }
 
-pub fn form(form: &str, cookie: &str) -> Ask {
-    Ask {
+pub fn form(form: &str, cookie: &str) -> TestRequest {
+    TestRequest {
         method: "POST",
         form: form.to_string(),
         ..get("", cookie)
     }
 }
 
-impl Ask {
-    /// The variables of CGI.
-    fn variables(&self, data: &Data) -> Vec<(&'static str, String)> {
+impl TestRequest {
+    /// The request's CGI variables.
+    fn variables(&self, data: &TestFileSet) -> Vec<(&'static str, String)> {
         let text = |path: PathBuf| path.display().to_string();
         vec![
             ("GATEWAY_INTERFACE", "CGI/1.1".to_string()),
@@ -62,18 +62,18 @@ impl Ask {
     }
 }
 
-/// The compared parts of a response.
+/// The parts of a response that are compared.
 #[derive(Debug, PartialEq, Eq)]
-pub struct Answer {
+pub struct ComparedResponse {
     pub status: u16,
     pub content_type: String,
     pub set_cookie: Option<String>,
     pub body: Vec<u8>,
 }
 
-impl Answer {
+impl ComparedResponse {
     /// Parses the output of a CGI program.
-    pub fn parse(bytes: &[u8]) -> Answer {
+    pub fn parse(bytes: &[u8]) -> ComparedResponse {
         let end = bytes.windows(4).position(|four| four == b"\r\n\r\n");
         let end = end.unwrap_or_else(|| panic!("no head: {:?}", String::from_utf8_lossy(bytes)));
         let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
@@ -88,9 +88,9 @@ impl Answer {
         }
         let status = field("Status").unwrap_or_else(|| "200".to_string());
         let content_type = field("Content-Type").expect("a type");
-        Answer {
+        ComparedResponse {
             status: status[..3].parse().expect("a status"),
-            // PHP appends its charset.
+            // PHP appends a charset to the type.
             content_type: content_type.split(';').next().unwrap_or("").to_string(),
             set_cookie: field("Set-Cookie"),
             body,
@@ -99,10 +99,10 @@ impl Answer {
 }
 
 /// A file set with its data.
-pub struct Data(TempFolder);
+pub struct TestFileSet(TempFolder);
 
-impl Data {
-    pub fn new(connections: u32) -> Data {
+impl TestFileSet {
+    pub fn new(connections: u32) -> TestFileSet {
         let folder = TempFolder::in_memory();
         let settings = [
             ("dirs", "1".to_string()),
@@ -113,7 +113,7 @@ impl Data {
             .map(|(name, value)| (name.to_string(), value))
             .collect();
         files::make("specweb99", &settings, folder.path(), &mut |_| ()).expect("a file set");
-        Data(folder)
+        TestFileSet(folder)
     }
 
     fn site(&self) -> PathBuf {
@@ -144,17 +144,17 @@ impl Data {
 }
 
 /// The folder of the built fronts.
-pub struct Built(PathBuf);
+pub struct BuiltFronts(PathBuf);
 
-impl Built {
-    /// Builds them once; `None`, with a note, without a C compiler.
-    pub fn new(test: &str) -> Option<Built> {
+impl BuiltFronts {
+    /// Builds the fronts once; returns `None`, with a note, if there is no C compiler.
+    pub fn new(test: &str) -> Option<BuiltFronts> {
         static BUILT: OnceLock<Option<PathBuf>> = OnceLock::new();
         let built = BUILT.get_or_init(build).clone();
         if built.is_none() {
             skip(test, "there is no C compiler (package gcc)");
         }
-        built.map(Built)
+        built.map(BuiltFronts)
     }
 
     /// The path of a built file, which may be missing.
@@ -163,7 +163,7 @@ impl Built {
     }
 
     /// Calls the CGI program.
-    pub fn cgi(&self, data: &Data, ask: &Ask) -> Answer {
+    pub fn cgi(&self, data: &TestFileSet, ask: &TestRequest) -> ComparedResponse {
         let mut command = Command::new(self.0.join("specweb99.cgi"));
         run_gateway(command.env_clear(), data, ask)
     }
@@ -176,7 +176,7 @@ impl Built {
     }
 
     /// Calls the lab's PHP program as a CGI program, if PHP is installed.
-    pub fn php(&self, data: &Data, ask: &Ask) -> Option<Answer> {
+    pub fn php(&self, data: &TestFileSet, ask: &TestRequest) -> Option<ComparedResponse> {
         if !self.has_php() {
             skip("dynamic set in PHP", "php-cgi is not installed");
             return None;
@@ -193,7 +193,7 @@ impl Built {
     }
 
     /// Calls the shared library `times` times; returns the last response.
-    pub fn library(&self, data: &Data, ask: &Ask, times: usize) -> Answer {
+    pub fn library(&self, data: &TestFileSet, ask: &TestRequest, times: usize) -> ComparedResponse {
         let mut command = Command::new(self.0.join("host"));
         command.args(["--repeat", &times.to_string()]);
         command.arg(self.0.join("specweb99.so"));
@@ -203,20 +203,20 @@ impl Built {
         let output = command.output().expect("the host runs");
         let problem = String::from_utf8_lossy(&output.stderr);
         assert!(output.status.success(), "{ask:?}: {problem}");
-        Answer::parse(&output.stdout)
+        ComparedResponse::parse(&output.stdout)
     }
 }
 
-fn run_gateway(command: &mut Command, data: &Data, ask: &Ask) -> Answer {
+fn run_gateway(command: &mut Command, data: &TestFileSet, ask: &TestRequest) -> ComparedResponse {
     command.envs(ask.variables(data));
     let streams = command.stdin(Stdio::piped()).stdout(Stdio::piped());
     let mut child = streams.spawn().expect("the program runs");
     let mut input = child.stdin.take().expect("a pipe");
-    // A program that rejects the request does not read the form.
+    // A program that rejects the request does not read the form, so the write may fail.
     let _ = input.write_all(ask.form.as_bytes());
     drop(input);
     let output = child.wait_with_output().expect("an answer");
-    Answer::parse(&output.stdout)
+    ComparedResponse::parse(&output.stdout)
 }
 
 fn build() -> Option<PathBuf> {
@@ -239,14 +239,18 @@ fn build() -> Option<PathBuf> {
 
 /// FastCGI processes on one socket.
 pub struct FastCgi<'a> {
-    data: &'a Data,
+    data: &'a TestFileSet,
     socket: PathBuf,
     processes: Vec<Child>,
 }
 
 impl<'a> FastCgi<'a> {
     /// Starts this many processes; `None`, with a note, if the program was not built.
-    pub fn start(built: &Built, data: &'a Data, processes: usize) -> Option<FastCgi<'a>> {
+    pub fn start(
+        built: &BuiltFronts,
+        data: &'a TestFileSet,
+        processes: usize,
+    ) -> Option<FastCgi<'a>> {
         let program = built.0.join("specweb99-fastcgi");
         if !program.is_file() {
             skip("dynamic set by FastCGI", "libfcgi-dev is not installed");
@@ -271,13 +275,13 @@ impl<'a> FastCgi<'a> {
         UnixStream::connect(&self.socket).expect("a connection")
     }
 
-    pub fn ask(&self, ask: &Ask) -> Answer {
+    pub fn ask(&self, ask: &TestRequest) -> ComparedResponse {
         self.ask_with(&mut self.connect(), ask)
     }
 
-    pub fn ask_with(&self, client: &mut UnixStream, ask: &Ask) -> Answer {
+    pub fn ask_with(&self, client: &mut UnixStream, ask: &TestRequest) -> ComparedResponse {
         let answer = fastcgi::ask(client, &ask.variables(self.data), ask.form.as_bytes());
-        Answer::parse(&answer)
+        ComparedResponse::parse(&answer)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The module in the real host: the shared library and WebAssembly, called as by the server.
+//! The module in the server's own module hosts: as a shared library and as WebAssembly.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use lowroad_http::version::HttpVersion;
 use lowroad_module_host::module::{CallLimits, ModuleHandle, open_native};
 use lowroad_module_host::wasm;
 
-use crate::fronts::{Answer, Ask, Built, Data, get};
+use crate::fronts::{BuiltFronts, ComparedResponse, TestFileSet, TestRequest, get};
 
 /// The files of a set, with its data at `/specweb99-data`. Short files count as cached in memory.
 struct Site(PathBuf);
@@ -37,7 +37,7 @@ impl Site {
 }
 
 impl SubrequestSource for Site {
-    fn now(&self, path: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, path: &[u8]) -> Option<Bytes> {
         self.read(path).filter(|bytes| bytes.len() < 4096)
     }
 
@@ -57,7 +57,7 @@ pub struct Host {
 }
 
 impl Host {
-    pub fn library(built: &Built, data: &Data) -> Host {
+    pub fn library(built: &BuiltFronts, data: &TestFileSet) -> Host {
         let code = ModuleCode::Library(built.file("specweb99.so"));
         let module = ModuleConfig {
             settings: vec![("data".into(), data.folder().display().to_string())],
@@ -67,8 +67,8 @@ impl Host {
         Host::new(&*opened.expect("a library"), data)
     }
 
-    /// `None` if it was not built. Forms are sent to `log`.
-    pub fn wasm(built: &Built, data: &Data, log: SocketAddr) -> Option<Host> {
+    /// Loads the WebAssembly module; `None` if it was not built. Forms are sent to `log`.
+    pub fn wasm(built: &BuiltFronts, data: &TestFileSet, log: SocketAddr) -> Option<Host> {
         let file = built.file("specweb99.wasm");
         if !file.is_file() {
             return None;
@@ -86,15 +86,15 @@ impl Host {
         Some(Host::new(&*opened, data))
     }
 
-    fn new(opened: &dyn ModuleHandle, data: &Data) -> Host {
+    fn new(opened: &dyn ModuleHandle, data: &TestFileSet) -> Host {
         Host {
             handler: opened.handler(CallLimits::default(), None),
             site: Arc::new(Site(data.path())),
         }
     }
 
-    /// Calls the module; also returns whether the response was ready at once.
-    pub async fn ask(&self, ask: &Ask) -> (Answer, bool) {
+    /// Calls the module; also returns whether the response was ready immediately.
+    pub async fn ask(&self, ask: &TestRequest) -> (ComparedResponse, bool) {
         match self.handler.clone().begin(0, self.request(ask)) {
             HandlerResult::Ready(answer) => {
                 let answer = answer.unwrap_or_else(|failure| panic!("{ask:?}: {failure:?}"));
@@ -108,7 +108,7 @@ impl Host {
         }
     }
 
-    fn request(&self, ask: &Ask) -> HandlerRequest {
+    fn request(&self, ask: &TestRequest) -> HandlerRequest {
         let lines = match ask.cookie.as_str() {
             "" => String::new(),
             cookie => format!("Cookie: {cookie}\r\n"),
@@ -135,7 +135,7 @@ impl Host {
             peer: [127, 0, 0, 1].into(),
             peer_port: 40_000,
             local: ([127, 0, 0, 1], 8080).into(),
-            secured: None,
+            tls: None,
             forwarded: None,
             root: Arc::from(self.site.0.join("site")),
             objects: self.site.clone(),
@@ -145,8 +145,8 @@ impl Host {
         }
     }
 
-    /// Converts a response in the server's way.
-    async fn read(&self, response: HandlerResponse) -> Answer {
+    /// Converts a response as the server does.
+    async fn read(&self, response: HandlerResponse) -> ComparedResponse {
         let field = |name: &str| {
             let found = response.fields.values(name).next();
             found.map(|value| String::from_utf8_lossy(value).into_owned())
@@ -164,9 +164,9 @@ impl Host {
                 }
                 all
             }
-            ResponseContent::Upgrade(_) | ResponseContent::Local(_) => Vec::new(),
+            ResponseContent::Upgrade(_) | ResponseContent::LocalRedirect(_) => Vec::new(),
         };
-        Answer {
+        ComparedResponse {
             status: response.status.code(),
             content_type: field("Content-Type").unwrap_or_default(),
             set_cookie: field("Set-Cookie"),
@@ -188,7 +188,7 @@ fn posted(form: &str) -> RequestBody {
 }
 
 /// A server that answers all requests with the CGI program, until the test ends.
-pub fn serve_cgi(built: &Arc<Built>, data: &Arc<Data>) -> SocketAddr {
+pub fn serve_cgi(built: &Arc<BuiltFronts>, data: &Arc<TestFileSet>) -> SocketAddr {
     let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
     let address = listener.local_addr().expect("an address");
     let (built, data) = (built.clone(), data.clone());
@@ -201,7 +201,7 @@ pub fn serve_cgi(built: &Arc<Built>, data: &Arc<Data>) -> SocketAddr {
     address
 }
 
-fn answer(client: TcpStream, built: &Built, data: &Data) {
+fn answer(client: TcpStream, built: &BuiltFronts, data: &TestFileSet) {
     let mut lines = BufReader::new(&client).lines().map_while(Result::ok);
     let first = lines.next().unwrap_or_default();
     for line in lines {

@@ -1,4 +1,5 @@
-//! A client, a link and a server with a level, in namespaces, and the served files. Independent of the requests.
+//! A client, a link and a server with a level in front of it, in network namespaces, and the served files. Independent
+//! of the requests.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
@@ -23,22 +24,22 @@ pub fn server() -> SocketAddr {
     SocketAddr::new(IpAddr::V4(SERVER.0), PORT)
 }
 
-/// The server that answers the requests that the level passes on.
+/// The server behind the level, which answers the requests that the level does not.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Above {
-    /// `lowroad run`, with the level as a part of it.
+pub enum ServerBehind {
+    /// `lowroad run`, which includes the level.
     Own,
-    /// nginx, with `lowroad attach` before it.
+    /// nginx, with `lowroad attach` in front of it.
     Nginx,
 }
 
-/// The server's program, which another workspace builds into the same target folder.
+/// The server's program, built by another workspace into the same target folder.
 fn program() -> PathBuf {
     FilePath::new(env!("CARGO_BIN_EXE_lowroad-lab")).with_file_name("lowroad")
 }
 
 /// Reports whether the test can't run on this machine, and why.
-pub fn skipped(test: &str, above: Above) -> bool {
+pub fn skipped(test: &str, above: ServerBehind) -> bool {
     let lacks = |lacks: bool, reason: &str| lacks.then(|| reason.to_owned());
     let reason = net::missing_requirement()
         .or_else(|| {
@@ -46,7 +47,7 @@ pub fn skipped(test: &str, above: Above) -> bool {
             lacks(!program().is_file(), reason)
         })
         .or_else(|| {
-            let missing = above == Above::Nginx && !net::is_installed("nginx");
+            let missing = above == ServerBehind::Nginx && !net::is_installed("nginx");
             lacks(missing, "there is no `nginx`")
         });
     if let Some(reason) = &reason {
@@ -55,7 +56,7 @@ pub fn skipped(test: &str, above: Above) -> bool {
     reason.is_some()
 }
 
-/// The files of a workload; removed with the last test that needs them.
+/// The files of a workload; deleted after the last test that needs them.
 pub struct Site {
     folder: TempFolder,
     /// The settings of the workload.
@@ -93,7 +94,7 @@ impl Site {
 
 /// Client, link and server; dropping it ends them.
 pub struct Line {
-    // Declared first, so that the programs end before their namespaces do.
+    // The first field, so that the programs are dropped before their namespaces.
     programs: Vec<NamespaceProgram>,
     /// The level's maps.
     pub level: SoftirqLevel,
@@ -105,8 +106,8 @@ pub struct Line {
 }
 
 impl Line {
-    /// Starts a server for the files with a level before it, and waits until both serve.
-    pub fn start(site: &Site, above: Above, loss_percent: f64, seed: u64) -> Line {
+    /// Starts a server for the files with a level in front of it, and waits until both answer.
+    pub fn start(site: &Site, above: ServerBehind, loss_percent: f64, seed: u64) -> Line {
         let mangling = ManglingRule {
             loss_percent,
             ..ManglingRule::default()
@@ -115,8 +116,8 @@ impl Line {
         let logs = TempFolder::new();
         let root = site.folder().join("site");
         let commands = match above {
-            Above::Own => vec![own(&logs, &root)],
-            Above::Nginx => vec![nginx(&logs, &root), attach(&logs, &path)],
+            ServerBehind::Own => vec![own(&logs, &root)],
+            ServerBehind::Nginx => vec![nginx(&logs, &root), attach(&logs, &path)],
         };
         let place = path.server.enter(|| folder::port_folder(PORT));
         let mut line = Started {
@@ -184,7 +185,7 @@ impl Drop for Line {
             }
         }
         self.programs.clear();
-        // The kernel does not remove pinned maps with the namespace.
+        // The kernel does not remove pinned maps together with the namespace.
         let _ = folder::remove(&self.place);
     }
 }
@@ -216,7 +217,7 @@ fn own(logs: &TempFolder, root: &FilePath) -> Command {
     command
 }
 
-/// A single process, so that no worker outlives a kill.
+/// A single process, so that a kill leaves no worker.
 fn nginx(logs: &TempFolder, root: &FilePath) -> Command {
     let (folder, root) = (logs.path().display(), root.display());
     let config = format!(

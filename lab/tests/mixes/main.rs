@@ -1,9 +1,9 @@
-//! The lab's mixes of requests to Lowroad with its level, and to nginx with `lowroad attach`, on good and lossy links:
-//! each request is answered with the right bytes, and no connection hangs.
+//! The lab's workloads with Lowroad and its level, and with nginx and `lowroad attach`, on good and lossy links: each
+//! request must be answered with the right bytes, and no connection may hang.
 //!
-//! At the start of a round a level is empty, and it learns popular responses later. The levels are those of TC: over
-//! veth, native XDP has no room behind a short frame. `LOWROAD_MIX_ROUNDS` and `LOWROAD_MIX_REQUESTS` configure long
-//! runs.
+//! At the start of a round a level has no responses; it learns popular ones later. The levels run at TC, because native
+//! XDP on veth devices has no tailroom behind a short frame. `LOWROAD_MIX_ROUNDS` and `LOWROAD_MIX_REQUESTS` allow
+//! longer runs.
 
 mod line;
 mod stall;
@@ -14,14 +14,14 @@ use std::time::Duration;
 use lowroad_lab::load::{self, LoadResult, LoadRun};
 use lowroad_lab::workload;
 
-use line::{Above, Line, Site};
+use line::{Line, ServerBehind, Site};
 use stall::Watch;
 
 /// Default number of rounds of each test.
 const ROUNDS: u64 = 1;
 
-/// Default number of requests of a run, and runs of a round: responses of the first run may come from the level in the
-/// second.
+/// Default number of requests of a run. A round has several runs: the level may answer in the second run from responses
+/// of the first.
 const REQUESTS: u64 = 500;
 const RUNS: u64 = 2;
 
@@ -29,7 +29,7 @@ const RUNS: u64 = 2;
 const CONNECTIONS: u32 = 8;
 
 /// A connection without input for this long hangs. A client that loses a segment six times in a row has retransmitted
-/// it by then.
+/// the segment by then.
 const SILENCE: Duration = Duration::from_secs(20);
 
 /// Maximum time of a run, which normally takes a second or two.
@@ -54,12 +54,12 @@ const WEBBENCH: Mix = Mix {
     settings: &[],
 };
 
-/// Loss rates of the link in per cent of the frames, each way.
+/// Loss rates of the link, in per cent of the frames of each direction.
 const GOOD: f64 = 0.0;
 const BAD: f64 = 2.0;
 
 /// Runs a mix in rounds, each with its own network, server and level.
-fn check(test: &str, mix: &Mix, above: Above, loss_percent: f64) {
+fn check(test: &str, mix: &Mix, above: ServerBehind, loss_percent: f64) {
     if line::skipped(test, above) {
         return;
     }
@@ -135,16 +135,16 @@ macro_rules! mixes {
 }
 
 mixes! {
-    specweb99_own: SPECWEB99, Above::Own, GOOD;
-    specweb99_own_with_losses: SPECWEB99, Above::Own, BAD;
-    specweb99_nginx: SPECWEB99, Above::Nginx, GOOD;
-    specweb99_nginx_with_losses: SPECWEB99, Above::Nginx, BAD;
-    specweb96_own: SPECWEB96, Above::Own, GOOD;
-    specweb96_own_with_losses: SPECWEB96, Above::Own, BAD;
-    specweb96_nginx: SPECWEB96, Above::Nginx, GOOD;
-    specweb96_nginx_with_losses: SPECWEB96, Above::Nginx, BAD;
-    webbench_own: WEBBENCH, Above::Own, GOOD;
-    webbench_own_with_losses: WEBBENCH, Above::Own, BAD;
-    webbench_nginx: WEBBENCH, Above::Nginx, GOOD;
-    webbench_nginx_with_losses: WEBBENCH, Above::Nginx, BAD;
+    specweb99_own: SPECWEB99, ServerBehind::Own, GOOD;
+    specweb99_own_with_losses: SPECWEB99, ServerBehind::Own, BAD;
+    specweb99_nginx: SPECWEB99, ServerBehind::Nginx, GOOD;
+    specweb99_nginx_with_losses: SPECWEB99, ServerBehind::Nginx, BAD;
+    specweb96_own: SPECWEB96, ServerBehind::Own, GOOD;
+    specweb96_own_with_losses: SPECWEB96, ServerBehind::Own, BAD;
+    specweb96_nginx: SPECWEB96, ServerBehind::Nginx, GOOD;
+    specweb96_nginx_with_losses: SPECWEB96, ServerBehind::Nginx, BAD;
+    webbench_own: WEBBENCH, ServerBehind::Own, GOOD;
+    webbench_own_with_losses: WEBBENCH, ServerBehind::Own, BAD;
+    webbench_nginx: WEBBENCH, ServerBehind::Nginx, GOOD;
+    webbench_nginx_with_losses: WEBBENCH, ServerBehind::Nginx, BAD;
 }

@@ -4,7 +4,7 @@ use lowroad_lab::load::LoadSnapshot;
 
 use crate::line::Line;
 
-/// Number of consecutive snapshots, one a second, without a response.
+/// Number of consecutive snapshots (one a second) without a response after which a run has stalled.
 const SILENT_LOOKS: u32 = 5;
 
 /// Watches the progress of one run.

@@ -1,4 +1,4 @@
-//! The parts of ELF that an image needs: program headers, the note, and the symbols of functions.
+//! The parts of ELF that the image builder needs: program headers, the note, and function symbols.
 //!
 //! Read first: `elf(5)`.
 
@@ -12,14 +12,14 @@ const NOTE: u32 = 4;
 const HEADER_LEN: usize = 56;
 const SYMBOL_LEN: usize = 24;
 
-/// Positions in the kernel's file.
+/// Offsets in the kernel's file.
 #[derive(Debug)]
 pub struct ElfLayout {
-    /// The end of the loaded bytes.
+    /// The end of the bytes that are loaded into memory.
     pub loaded_end: usize,
     /// The reserved program header.
     pub reserved_header_at: usize,
-    /// The note's content.
+    /// The content of the note.
     pub note_at: usize,
     pub note_text: [u8; SiteNote::LEN],
 }
@@ -49,7 +49,7 @@ pub fn read(file: &[u8]) -> Result<ElfLayout, ImageError> {
         .get(note_at..)
         .and_then(|bytes| bytes.first_chunk())
         .ok_or(ImageError::NotElf)?;
-    // A kernel with a site has no reserved header left; the caller reports the site instead.
+    // A kernel that already has a site has no reserved header; the caller reports the site instead.
     let is_free = *text == [0; SiteNote::LEN];
     let reserved_header_at = if is_free {
         reserved_header_at.ok_or(ImageError::NotOurs)?
@@ -80,7 +80,7 @@ fn segment(file: &[u8], header: usize) -> Option<std::ops::Range<usize>> {
     (end <= file.len()).then_some(start..end)
 }
 
-/// The position of the content of the note named `Lowroad`.
+/// The offset of the content of the note named `Lowroad`.
 fn find_note(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     let mut at = segment.start;
     while at < segment.end {
@@ -97,7 +97,7 @@ fn find_note(file: &[u8], segment: std::ops::Range<usize>) -> Option<usize> {
     None
 }
 
-/// Makes a program header a read-only `PT_LOAD`.
+/// Turns a program header into a read-only `PT_LOAD`.
 pub fn set_segment(file: &mut [u8], header: usize, offset: u64, address: u64, len: u64) {
     file[header..header + 4].copy_from_slice(&LOAD.to_le_bytes());
     file[header + 4..header + 8].copy_from_slice(&4_u32.to_le_bytes());
@@ -110,13 +110,13 @@ pub fn set_segment(file: &mut [u8], header: usize, offset: u64, address: u64, le
     }
 }
 
-/// Removes the section table from the header, since the sections were cut off.
+/// Removes the reference to the section table from the header, since the sections were cut off.
 pub fn drop_sections(file: &mut [u8]) {
     file[40..48].fill(0);
     file[60..64].fill(0);
 }
 
-/// The functions by address; none if the file has no symbols.
+/// The functions, sorted by address; none if the file has no symbols.
 pub fn functions(file: &[u8]) -> Vec<(u32, &[u8])> {
     let mut functions = symbols(file).unwrap_or_default();
     functions.sort_unstable();

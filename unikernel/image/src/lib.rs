@@ -1,5 +1,5 @@
-//! Adds a site to the kernel's ELF file, so that one file boots and serves. Follows the contract of
-//! `lowroad_kernel::site`; the site's format is opaque.
+//! Adds a site to the kernel's ELF file, so that this one file boots and serves the site. Follows the contract in
+//! `lowroad_kernel::site`; the site's format does not matter here.
 #![forbid(unsafe_code)]
 
 mod elf;
@@ -7,14 +7,14 @@ mod names;
 
 use lowroad_kernel::site::{SITE_ADDRESS, SiteNote};
 
-/// The reason that no image can be built.
+/// The reason for which no image can be built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ImageError {
-    /// The kernel is not a 64-bit ELF file of this processor, or is cut off.
+    /// The kernel is not a 64-bit ELF file for x86-64, or is truncated.
     NotElf,
-    /// It has no note named `Lowroad`, or no reserved program header.
+    /// The kernel has no note named `Lowroad`, or no reserved program header.
     NotOurs,
-    /// It already has a site.
+    /// The kernel already has a site.
     HasSite,
     /// The site does not fit below 3 GiB.
     TooLong,
@@ -33,23 +33,23 @@ impl std::fmt::Display for ImageError {
 
 impl std::error::Error for ImageError {}
 
-/// Hypervisors reserve higher addresses for devices.
+/// Higher addresses are reserved by hypervisors for devices.
 const END: u64 = 3 << 30;
 const PAGE: usize = 4096;
 
-/// Builds the image: the kernel as linked, without debug sections, with the site and a table of symbols for stack
-/// traces. An empty site makes an image that takes its site from the loader.
+/// Builds the image: the linked kernel without debug sections, with the site and a symbol table for stack traces added.
+/// With an empty site, the kernel takes its site from the boot loader.
 ///
 /// # Errors
-/// `ImageError`. The kernel is not run, so other faults of it are not detected.
+/// `ImageError`. The kernel is not run, so other faults in it are not detected.
 pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
     let elf = elf::read(kernel)?;
-    // As linked, the note is zero.
+    // In the linked kernel, the note is all zeros.
     if elf.note_text != [0; SiteNote::LEN] {
         return Err(ImageError::HasSite);
     }
     let table = names::table(&elf::functions(kernel));
-    // The contract with the kernel: the table of symbols is aligned to eight bytes.
+    // By contract with the kernel, the symbol table is aligned to eight bytes.
     let table_at = site.len().next_multiple_of(8);
     let added_len = (table_at + table.len()) as u64;
     if SITE_ADDRESS + added_len > END {
@@ -61,7 +61,7 @@ pub fn build(kernel: &[u8], site: &[u8]) -> Result<Vec<u8>, ImageError> {
         symbols_address: SITE_ADDRESS + table_at as u64,
         symbols_len: table.len() as u64,
     };
-    // A loadable segment has the same offset in its page in the file and in memory.
+    // In a loadable segment, the offsets in the file and in memory must agree modulo the page size.
     let offset = elf.loaded_end.next_multiple_of(PAGE);
     let mut image = Vec::with_capacity(offset + table_at + table.len());
     image.extend_from_slice(&kernel[..elf.loaded_end]);

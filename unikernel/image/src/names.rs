@@ -1,6 +1,6 @@
-//! Builds the table of symbols for `lowroad_kernel::symbols`, with demangled names.
+//! Builds the symbol table that `lowroad_kernel::symbols` reads, with demangled names.
 
-/// Builds the table; `functions` ascend by address.
+/// Builds the table; `functions` must be sorted by address.
 pub fn table(functions: &[(u32, &[u8])]) -> Vec<u8> {
     let mut names = Vec::new();
     let mut table = (functions.len() as u32).to_le_bytes().to_vec();
@@ -28,7 +28,7 @@ fn path(name: &[u8]) -> Option<Vec<u8>> {
         parts.push(rest.get(digits..digits.checked_add(len)?)?);
         rest = &rest[digits + len..];
     }
-    // The hash that ends a mangled name, which is of no use in a trace.
+    // A mangled name ends with a hash, which is of no use in a stack trace.
     if parts
         .last()
         .is_some_and(|hash| hash.len() == 17 && hash[0] == b'h')
@@ -43,7 +43,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_become_readable() {
+    fn rust_names_are_demangled() {
         assert_eq!(
             readable(b"_ZN4core3fmt5write17h0123456789abcdefE"),
             b"core::fmt::write"

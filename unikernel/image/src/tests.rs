@@ -4,7 +4,7 @@ use lowroad_kernel::symbols;
 
 use super::{ImageError, build};
 
-/// A kernel: code at 4096, then the note; a reserved header; two functions in the symbols.
+/// A kernel file: code at 4096, then the note; a reserved program header; a symbol table with two functions.
 fn kernel() -> Vec<u8> {
     let mut file = vec![0; 4096];
     file[..6].copy_from_slice(b"\x7fELF\x02\x01");
@@ -55,7 +55,7 @@ fn sections(file: &mut Vec<u8>) {
 }
 
 #[test]
-fn site_and_symbols_are_where_the_note_says() {
+fn note_contains_the_addresses_of_site_and_symbols() {
     let image = build(&kernel(), b"a site").unwrap();
     let header = 64 + 2 * 56;
     assert_eq!(
@@ -66,24 +66,24 @@ fn site_and_symbols_are_where_the_note_says() {
     assert!(offset.is_multiple_of(4096));
     let added = &image[offset..];
     assert_eq!(u64_at(&image, header + 32), Some(added.len() as u64));
-    let places = SiteNote::read(image[4096 + 28..][..SiteNote::LEN].first_chunk().unwrap());
-    assert_eq!((places.site_address, places.site_len), (SITE_ADDRESS, 6));
+    let note = SiteNote::read(image[4096 + 28..][..SiteNote::LEN].first_chunk().unwrap());
+    assert_eq!((note.site_address, note.site_len), (SITE_ADDRESS, 6));
     assert_eq!(&added[..6], b"a site");
-    let table = &added[(places.symbols_address - SITE_ADDRESS) as usize..];
-    assert_eq!(table.len() as u64, places.symbols_len);
+    let table = &added[(note.symbols_address - SITE_ADDRESS) as usize..];
+    assert_eq!(table.len() as u64, note.symbols_len);
     assert_eq!(symbols::name_of(table, 0x1fff), Some(("one", 0xfff)));
     assert_eq!(symbols::name_of(table, 0x2000), Some(("two", 0)));
     assert_eq!((u64_at(&image, 40), u16_at(&image, 60)), (Some(0), Some(0)));
 }
 
 #[test]
-fn an_image_gets_no_second_site() {
+fn image_with_a_site_is_rejected() {
     let image = build(&kernel(), b"a site").unwrap();
     assert_eq!(build(&image, b"another"), Err(ImageError::HasSite));
 }
 
 #[test]
-fn other_files_are_refused() {
+fn damaged_and_foreign_files_are_rejected() {
     assert_eq!(build(b"", b""), Err(ImageError::NotElf));
     let mut other = kernel();
     other[4096 + 20] = b'l';

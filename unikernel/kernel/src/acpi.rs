@@ -1,20 +1,20 @@
-//! ACPI tables: power off, interrupt controllers, processors. Parses bytes; finding the tables is the caller's. AML is
-//! not interpreted: only the numbers of `_S5_` are searched for in the DSDT.
+//! ACPI tables: power off, interrupt controllers, processors. Parses bytes only; the caller finds the tables. AML is
+//! not interpreted, except that the DSDT is searched for the numbers of `_S5_`.
 //!
 //! Read first: ACPI 6.5, 5.2.5 (RSDP), 5.2.9 (FADT), 5.2.12 (MADT), 7.4.2 (`_S5`).
 
 use crate::bytes::{u16_at, u32_at, u64_at};
 
-/// Bytes of the header that all tables have.
+/// Length of the header that all tables have.
 pub const HEAD_LEN: usize = 36;
 
-/// Whether the ACPI checksum is right: the bytes add up to 0.
+/// Whether the ACPI checksum is correct: the sum of all bytes is 0.
 #[must_use]
 pub fn has_valid_checksum(bytes: &[u8]) -> bool {
     bytes.iter().fold(0_u8, |sum, byte| sum.wrapping_add(*byte)) == 0
 }
 
-/// The root table (RSDT or XSDT): its address, and whether its entries have 8 bytes.
+/// The root table (RSDT or XSDT): its address, and whether its entries have 8 bytes each.
 #[must_use]
 pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
     // The checksum of version 1 covers 20 bytes.
@@ -22,34 +22,34 @@ pub fn root(rsdp: &[u8]) -> Option<(u64, bool)> {
         return None;
     }
     match u64_at(rsdp, 24) {
-        // Revision 2 has the XSDT, with addresses above 4 GiB.
+        // From revision 2 on there is an XSDT, which can refer to addresses above 4 GiB.
         Some(xsdt) if rsdp[15] >= 2 && xsdt != 0 => Some((xsdt, true)),
         _ => Some((u32_at(rsdp, 16)?.into(), false)),
     }
 }
 
-/// The power registers of the FADT. Port numbers; 0 if absent.
+/// The power registers of the FADT, as port numbers; 0 if absent.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PowerRegisters {
-    /// Writing `acpi_enable` to this port transfers the buttons from the firmware.
+    /// Writing `acpi_enable` to this port transfers control of the buttons from the firmware.
     pub smi_command: u16,
     /// See `smi_command`.
     pub acpi_enable: u8,
-    /// The event block: status, and 2 bytes behind it the interrupt enable bits.
+    /// The port of the event block: the status bits, and 2 bytes behind them the interrupt enable bits.
     pub event: u16,
-    /// The control register of sleep states.
+    /// The port of the control register for sleep states.
     pub control: u16,
-    /// The PM timer, which counts at 3.579545 MHz.
+    /// The port of the PM timer, which counts at 3.579545 MHz.
     pub timer: u16,
-    /// The line of the ACPI interrupt (SCI).
+    /// The interrupt line of ACPI (SCI).
     pub line: u32,
-    /// The sleep type for power off.
+    /// The sleep type that switches the machine off.
     pub sleep_type: u8,
-    /// The memory address of the sleep control register on hardware-reduced machines, which lack `control`.
+    /// The memory address of the sleep control register, for hardware-reduced machines, which have no `control`.
     pub sleep_address: u64,
 }
 
-/// Parses the FADT, without `off`. Also returns the address of the DSDT.
+/// Parses the FADT. Leaves out `sleep_type`, and also returns the address of the DSDT, which contains that.
 #[must_use]
 pub fn power(fadt: &[u8]) -> Option<(PowerRegisters, u64)> {
     let port = |at| {
@@ -60,7 +60,7 @@ pub fn power(fadt: &[u8]) -> Option<(PowerRegisters, u64)> {
     // HW_REDUCED_ACPI.
     let reduced = u32_at(fadt, 112)? & 1 << 20 != 0;
     let dsdt = match u64_at(fadt, 140) {
-        // X_DSDT replaces the field of 32 bits.
+        // X_DSDT replaces the 32-bit field.
         Some(address) if address != 0 => address,
         _ => u32_at(fadt, 40)?.into(),
     };
@@ -85,11 +85,11 @@ pub fn power(fadt: &[u8]) -> Option<(PowerRegisters, u64)> {
     Some((power, dsdt))
 }
 
-/// The sleep type of power off, from `Name (_S5_, Package () { off, … })` in the DSDT.
+/// The sleep type for power off, from `Name (_S5_, Package () { off, … })` in the DSDT.
 #[must_use]
 pub fn power_off_type(dsdt: &[u8]) -> Option<u8> {
     let at = dsdt.windows(5).position(|window| window == b"_S5_\x12")?;
-    // The package's length takes 1 to 4 bytes, by its first two bits; then follows the number of its elements.
+    // The package's length takes 1 to 4 bytes, as given by its first two bits; the number of elements follows.
     let len_len = usize::from(dsdt.get(at + 5)? >> 6) + 1;
     // A byte prefix (0x0a) and a number, or one of the constants ZeroOp and OneOp.
     match *dsdt.get(at + 5 + len_len + 1..)? {
@@ -104,7 +104,7 @@ pub fn power_off_type(dsdt: &[u8]) -> Option<u8> {
 pub struct IoController {
     /// Physical address of its registers.
     pub address: u64,
-    /// The number of its first line (GSI base).
+    /// The number of its first interrupt line (GSI base).
     pub line: u32,
 }
 
@@ -120,7 +120,7 @@ pub fn io_controllers(madt: &[u8]) -> impl Iterator<Item = IoController> {
         })
 }
 
-/// The line that an ISA interrupt is routed to, according to a MADT.
+/// The interrupt line to which an ISA interrupt is routed, according to a MADT.
 #[must_use]
 pub fn line_of(madt: &[u8], isa: u32) -> u32 {
     entries(madt)
@@ -131,7 +131,7 @@ pub fn line_of(madt: &[u8], isa: u32) -> u32 {
         .unwrap_or(isa)
 }
 
-/// The enabled processors of a MADT by their APIC id, without duplicates; in most machines the first is the boot
+/// The APIC ids of the enabled processors of a MADT, without duplicates. On most machines, the first one is the boot
 /// processor.
 pub fn processors(madt: &[u8]) -> impl Iterator<Item = u32> + Clone {
     entries(madt)
@@ -159,7 +159,7 @@ fn processor(entry: &[u8]) -> Option<u32> {
 fn entries(madt: &[u8]) -> impl Iterator<Item = &[u8]> + Clone {
     let mut rest = madt.get(HEAD_LEN + 8..).unwrap_or_default();
     core::iter::from_fn(move || {
-        // At least 2, or an entry of length 0 would loop.
+        // At least 2, since an entry of length 0 would cause an endless loop.
         let len = usize::from(*rest.get(1)?).max(2);
         let (entry, remaining) = rest.split_at_checked(len)?;
         rest = remaining;
@@ -172,7 +172,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn off_is_found_in_aml() {
+    fn power_off_type_is_found_in_aml() {
         assert_eq!(power_off_type(b"junk\x08_S5_\x12\x06\x04\0\0\0\0"), Some(0));
         assert_eq!(
             power_off_type(b"\x08_S5_\x12\x0a\x04\x0a\x05\x0a\x05\0\0"),
@@ -184,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn controllers_and_lines() {
+    fn madt_lists_io_apics_and_interrupt_overrides() {
         let mut madt = vec![0; HEAD_LEN + 8];
         madt.extend([0, 8, 0, 0, 1, 0, 0, 0]);
         madt.extend([1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 24, 0, 0, 0]);
@@ -205,11 +205,11 @@ mod tests {
     }
 
     #[test]
-    fn processors_that_may_be_used() {
+    fn enabled_processors_are_listed_once() {
         let mut madt = vec![0; HEAD_LEN + 8];
         madt.extend([0, 8, 0, 0, 1, 0, 0, 0]);
         madt.extend([0, 8, 1, 2, 1, 0, 0, 0]);
-        // Disabled; could be hot-plugged.
+        // Disabled, but could be hot-plugged.
         madt.extend([0, 8, 2, 3, 2, 0, 0, 0]);
         madt.extend([1, 12, 0, 0, 0, 0, 0xc0, 0xfe, 24, 0, 0, 0]);
         // A duplicate as an x2APIC, and an id that only an x2APIC can have.
@@ -217,7 +217,7 @@ mod tests {
         madt.extend([9, 16, 0, 0, 0, 1, 0, 0, 1, 0, 0, 0, 7, 0, 0, 0]);
         let all: Vec<_> = processors(&madt).collect();
         assert_eq!(all, [0, 2, 256]);
-        // Too short for their type.
+        // Entries that are too short for their type.
         madt.extend([0, 4, 0, 9]);
         madt.extend([9, 8, 0, 0, 9, 0, 0, 0]);
         madt.extend([0, 0]);
@@ -228,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_root_must_add_up() {
+    fn root_pointer_needs_a_valid_checksum() {
         let mut rsdp = *b"RSD PTR \0LOWRD\0\0\x34\x12\0\0";
         rsdp[8] = rsdp.iter().fold(0_u8, |sum, byte| sum.wrapping_sub(*byte));
         assert_eq!(root(&rsdp), Some((0x1234, false)));

@@ -1,4 +1,4 @@
-//! The interrupt controllers: the local APIC with its timer, and the I/O APICs.
+//! Interrupt controllers: the local APIC with its timer, and the I/O APICs.
 //!
 //! Read first: Intel SDM volume 3, 11 (APIC); 82093AA (I/O APIC).
 
@@ -12,7 +12,7 @@ const BASE_MSR: u32 = 0x1b;
 const DEADLINE_MSR: u32 = 0x6e0;
 const X2: u64 = 1 << 10;
 
-/// Registers, as offsets of the memory-mapped controller.
+/// Offsets of the memory-mapped registers.
 const ID: u32 = 0x20;
 const TASK_PRIORITY: u32 = 0x80;
 const SPURIOUS: u32 = 0xf0;
@@ -21,14 +21,14 @@ const LINT0: u32 = 0x350;
 const INITIAL: u32 = 0x380;
 const CURRENT: u32 = 0x390;
 const COMMAND: u32 = 0x300;
-/// The destination of a command; an x2APIC has one register for both.
+/// The destination of a command; an x2APIC has one register for command and destination.
 const COMMAND_TO: u32 = 0x310;
 const DIVIDE: u32 = 0x3e0;
 
 const MASKED: u32 = 1 << 16;
 const BY_DEADLINE: u32 = 1 << 18;
 const BY_16: u32 = 3;
-/// Bits of inter-processor commands.
+/// Bits of inter-processor interrupt commands.
 const ASSERT: u32 = 1 << 14;
 const IS_PENDING: u32 = 1 << 12;
 const RESET: u32 = 5 << 8;
@@ -40,18 +40,18 @@ pub struct LocalApic {
     timer: ApicTimer,
 }
 
-/// The source of timer interrupts.
+/// The source of a core's timer interrupts.
 enum ApicTimer {
-    /// TSC deadline: the time stamp counter is compared with a register.
+    /// TSC deadline: the interrupt comes when the time stamp counter reaches the value in a register.
     Deadline,
-    /// The APIC's counter, with its rate.
+    /// The APIC's own counter; the value is its rate.
     Counter(TickRate),
 }
 
 impl LocalApic {
-    /// Enables the first core's local APIC and disables the PICs. The timer is off.
+    /// Enables the first core's local APIC, and disables the PICs. The timer stays off.
     pub fn open() -> LocalApic {
-        // Masks all lines of both PICs.
+        // Mask all lines of both PICs.
         out8(0x21, 0xff);
         out8(0xa1, 0xff);
         let local = LocalApic::enter();
@@ -60,16 +60,17 @@ impl LocalApic {
         local
     }
 
-    /// Enables the local APIC of another core. The timer is off.
+    /// Enables the local APIC of another core. The timer stays off.
     pub fn enter() -> LocalApic {
-        // The global enable bit first: a direct change from disabled to x2APIC mode is a fault.
+        // The global enable bit is set first, since a direct change from disabled to x2APIC mode causes a fault.
         let base = read_msr(BASE_MSR) | 1 << 11;
         let is_x2 = cpu::id(1, 0).ecx & 1 << 21 != 0;
         write_msr(BASE_MSR, base);
         if is_x2 {
             write_msr(BASE_MSR, base | X2);
         }
-        // SAFETY: the controller's registers, below 4 GiB and so mapped; it is still at its address after a reset.
+        // SAFETY: the controller's registers, which are still at their default address after a reset, below 4 GiB and
+        // therefore mapped.
         let memory = (!is_x2).then(|| unsafe { DeviceRegisters::new(0xfee0_0000) });
         let local = LocalApic {
             memory,
@@ -83,7 +84,7 @@ impl LocalApic {
         local
     }
 
-    /// Whether the timer can use TSC deadlines.
+    /// Whether the timer supports TSC deadlines.
     pub fn has_deadline() -> bool {
         cpu::id(1, 0).ecx & 1 << 24 != 0
     }
@@ -94,12 +95,12 @@ impl LocalApic {
         self.write(INITIAL, u32::MAX);
     }
 
-    /// The number of counts since the start.
+    /// The number of ticks since the counter was started.
     pub fn counted(&self) -> u32 {
         u32::MAX - self.read(CURRENT)
     }
 
-    /// Starts the timer: with TSC deadlines if possible, else with the counter of this rate.
+    /// Starts the timer: with TSC deadlines if possible, otherwise with the counter, whose rate is given.
     pub fn open_timer(&mut self, counter: TickRate) {
         let vector = u32::from(interrupts::TIMER);
         if LocalApic::has_deadline() {
@@ -134,19 +135,19 @@ impl LocalApic {
         self.send(to, RESET);
     }
 
-    /// Sends SIPI: a processor after INIT starts at a page below 1 MiB.
+    /// Sends SIPI: a processor that has received INIT starts at a page below 1 MiB.
     pub fn start(&self, to: u8, page: u8) {
         self.send(to, START | u32::from(page));
     }
 
-    /// Sends an interrupt or a command to another processor, which sees earlier stores.
+    /// Sends an interrupt or a command to another processor, to which earlier stores are then visible.
     fn send(&self, to: u8, command: u32) {
         cpu::store_fence();
         match self.memory {
             Some(memory) => {
                 memory.write(COMMAND_TO as usize, u32::from(to) << 24);
                 memory.write(COMMAND as usize, ASSERT | command);
-                // Sent within microseconds; the next command must wait for it.
+                // Sending takes microseconds; the next command must wait for that.
                 let _ =
                     (0..100_000).any(|_| memory.read::<u32>(COMMAND as usize) & IS_PENDING == 0);
             }
@@ -157,7 +158,7 @@ impl LocalApic {
         }
     }
 
-    /// Wakes a sleeping core, or keeps it from falling asleep; the core sees earlier stores.
+    /// Wakes a sleeping core, or prevents it from falling asleep; earlier stores are visible to that core.
     pub fn wake(&self, core: u16) {
         self.send(cores::id(core), u32::from(interrupts::WAKE));
     }
@@ -170,8 +171,8 @@ impl LocalApic {
             .for_each(|core| self.wake(core));
     }
 
-    /// The APIC id. Ids above 8 bits are not used: device messages can't address them, and such processors are not
-    /// started.
+    /// The APIC id. Processors with ids above 8 bits are not started, since message-signalled interrupts can't address
+    /// them.
     pub fn id(&self) -> u8 {
         let id = self.read(ID);
         (if self.memory.is_some() { id >> 24 } else { id }) as u8
@@ -192,7 +193,7 @@ impl LocalApic {
     }
 }
 
-/// The address for message-signalled interrupts to the processor with this id.
+/// The address to which a device writes message-signalled interrupts for the processor with this id.
 pub fn message_address(id: u8) -> u32 {
     0xfee0_0000 | u32::from(id) << 12
 }
@@ -215,7 +216,8 @@ impl IoControllers {
         }
     }
 
-    /// Routes a line to a vector, edge triggered: the device needs no acknowledgement before the interrupt ends.
+    /// Routes an interrupt line to a vector, edge triggered, so that the device needs no acknowledgement before the
+    /// interrupt handler returns.
     pub fn open_line(&self, line: u32, vector: u8) {
         for controller in self.all.iter().flatten() {
             // SAFETY: the address comes from the firmware; mapped by `new`.
@@ -225,7 +227,7 @@ impl IoControllers {
             let Some(pin) = line.checked_sub(controller.line).filter(|pin| *pin < count) else {
                 continue;
             };
-            // The destination first, since the write of the lower half unmasks the line.
+            // The destination is written first, since the write of the lower half unmasks the line.
             registers.write(0, 0x11 + pin * 2);
             registers.write(16, self.destination);
             registers.write(0, 0x10 + pin * 2);

@@ -1,6 +1,6 @@
-//! The first instructions: from 32-bit mode without paging, as PVH and Multiboot2 enter, to `start` in 64-bit mode
-//! with the first 4 GiB identity mapped. Also the headers for loaders, and the first instructions of further
-//! processors, which start in 16-bit mode in a page below 1 MiB (`processors`).
+//! The first instructions: from 32-bit mode without paging, in which PVH and Multiboot2 enter the kernel, to `start` in
+//! 64-bit mode with the first 4 GiB identity mapped. Also contains the headers for boot loaders, and the first
+//! instructions of further processors, which start in 16-bit mode in a page below 1 MiB (`processors`).
 //!
 //! Read first: Xen's `docs/misc/pvh.pandoc`; Multiboot2 specification, 3.1 and 3.3; Intel SDM volume 3, 9.4 and 10.9.
 
@@ -8,7 +8,7 @@ use core::arch::global_asm;
 
 use crate::loader::{BY_MULTIBOOT2, BY_PVH};
 
-/// The segment for the 32-bit instructions of a further processor.
+/// Selector of the code segment for the 32-bit instructions of further processors.
 const CODE_32: u16 = 24;
 
 global_asm!(

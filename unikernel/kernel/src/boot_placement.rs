@@ -1,5 +1,5 @@
-//! The places of the site and the symbols, in the note that the image builder fills in; its contract is in
-//! `lowroad_kernel::site`.
+//! The addresses of the site and the symbol table, from a note that the image builder fills in. `lowroad_kernel::site`
+//! documents the contract.
 
 use core::arch::global_asm;
 
@@ -27,17 +27,17 @@ unsafe extern "C" {
 
 /// The note as written by the builder.
 pub fn site_note() -> SiteNote {
-    // SAFETY: a static; read volatile, since the builder changes its value after compilation.
+    // SAFETY: a static; read as volatile, since the builder changes its value after compilation.
     SiteNote::read(&unsafe { (&raw const lowroad_places).read_volatile() })
 }
 
-/// The symbols, or nothing.
+/// The symbol table; empty if there is none.
 pub fn symbols() -> &'static [u8] {
     let note = site_note();
     bytes(MemoryRegion::new(note.symbols_address, note.symbols_len)).unwrap_or_default()
 }
 
-/// The site in the image, or else the loader's module.
+/// The site in the image; without one, the boot loader's module.
 pub fn site(module: Option<MemoryRegion>) -> Option<MemoryRegion> {
     let note = site_note();
     let built_in = MemoryRegion::new(note.site_address, note.site_len);
@@ -48,9 +48,9 @@ pub fn site(module: Option<MemoryRegion>) -> Option<MemoryRegion> {
     }
 }
 
-/// The bytes of a region that is kept out of the heap.
+/// The bytes of a region that is excluded from the heap.
 pub fn bytes(region: MemoryRegion) -> Option<&'static [u8]> {
     let is_present = !region.is_empty() && is_mapped(region.start, region.len());
-    // SAFETY: mapped; the region is kept out of the heap (`main`), so it is never written.
+    // SAFETY: mapped; the region is excluded from the heap (`main`), so it is never written.
     is_present.then(|| unsafe { boot_memory(region.start, region.len() as usize) })
 }

@@ -1,5 +1,5 @@
-//! Self-tests on the machine: `memcpy` and its relatives for all short lengths and positions, and the heap under use
-//! by all cores. Compiled with the feature `echo` only, since they run on the bare machine alone.
+//! Self-tests on the virtual machine: `memcpy` and its relatives for all short lengths and several offsets, and the
+//! heap while all cores use it. Compiled only with the feature `echo`, since they can run only in the kernel.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -21,7 +21,7 @@ fn sample(n: usize) -> u8 {
     (n * 7 + n / 256 + 1) as u8
 }
 
-/// Panics if one of the functions is wrong.
+/// Panics if one of the functions has a wrong result.
 pub fn bytes() {
     for len in 0..LENGTHS {
         for (to, from) in [
@@ -46,7 +46,7 @@ fn check_move(to: usize, from: usize, len: usize) {
     let mut area: [u8; LEN] = core::array::from_fn(sample);
     let is_disjoint = to + len <= from || from + len <= to;
     let base = black_box(area.as_mut_ptr());
-    // SAFETY: both ranges are within `area`; `memcpy` is called only for disjoint ones.
+    // SAFETY: both ranges are within `area`; `memcpy` is called only for disjoint ranges.
     let returned = unsafe {
         if is_disjoint {
             memcpy(base.add(to), base.add(from), len)
@@ -67,7 +67,7 @@ fn check_move(to: usize, from: usize, len: usize) {
 
 fn filled(len: usize) {
     let mut area = black_box([1; LEN]);
-    // SAFETY: within `area`. Only the low byte of the value counts.
+    // SAFETY: within `area`. memset(3) uses only the low byte of the value.
     unsafe { memset(area.as_mut_ptr().add(5), 0x1a5, len) };
     for (n, byte) in black_box(area).iter().enumerate() {
         assert_eq!(
@@ -81,7 +81,7 @@ fn filled(len: usize) {
 fn check_compare(len: usize) {
     let one: [u8; LEN] = black_box(core::array::from_fn(sample));
     let mut other = one;
-    // A difference behind the length must not count.
+    // A difference behind the length must not matter.
     other[len] ^= 1;
     // SAFETY: within both arrays.
     assert_eq!(unsafe { memcmp(one.as_ptr(), other.as_ptr(), len) }, 0);
@@ -97,7 +97,7 @@ fn check_compare(len: usize) {
     }
 }
 
-/// Allocates many lengths, and frees memory of other cores. Panics if another core has written to it.
+/// Allocates blocks of many lengths, and frees those of other cores. Panics if another core has written to a block.
 pub fn heap() {
     const TIMES: usize = 20_000;
     static KEPT: [AtomicPtr<Vec<u8>>; 61] = [const { AtomicPtr::new(ptr::null_mut()) }; 61];
@@ -108,7 +108,7 @@ pub fn heap() {
         let new = Box::into_raw(Box::new(alloc::vec![len as u8; len]));
         let old = KEPT[n % KEPT.len()].swap(new, Ordering::AcqRel);
         if !old.is_null() {
-            // SAFETY: comes from `Box::into_raw` of this function; the swap made this core its only owner.
+            // SAFETY: the pointer comes from `Box::into_raw` above; after the swap, this core is its only owner.
             let old = unsafe { Box::from_raw(old) };
             let byte = old.len() as u8;
             assert!(

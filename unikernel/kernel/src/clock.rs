@@ -1,4 +1,4 @@
-//! Time: the time stamp counter, with a rate that is queried or measured at the start, and the date.
+//! Time: the time stamp counter, whose rate is queried or measured at startup, and the date.
 
 use lowroad_kernel::ticks::{self, TickRate, UtcDate};
 use lowroad_unikernel::CurrentTime;
@@ -7,22 +7,22 @@ use crate::apic::LocalApic;
 use crate::cpu::{self, in8, in32, out8};
 use crate::kvm;
 
-/// The duration of a measurement.
+/// Duration of a measurement.
 const MEASURE_US: u64 = 5000;
-/// The frequency of the PIT.
+/// Frequency of the PIT.
 const PIT_HZ: u64 = 1_193_182;
-/// The frequency of the ACPI PM timer.
+/// Frequency of the ACPI PM timer.
 const ACPI_HZ: u64 = 3_579_545;
-/// Counters of two processors that differ by more are not synchronized.
+/// If the counters of two processors differ by more, they are not synchronized.
 const SLACK_US: u64 = 1_000_000;
-/// A timer that doesn't advance is given up after this many reads.
-const LOOKS_MAX: u32 = 50_000_000;
+/// Number of reads after which a timer that does not advance is given up.
+const READS_MAX: u32 = 50_000_000;
 
 /// The clock. Reading it costs one multiplication.
 #[derive(Clone)]
 pub struct TickClock {
     rate: TickRate,
-    /// The rate of the local APICs' counters.
+    /// The rate of the local APIC's counter.
     counter: TickRate,
     start: u64,
     unix_s: u64,
@@ -30,7 +30,8 @@ pub struct TickClock {
 }
 
 impl TickClock {
-    /// Opens the clock and starts the local APIC's timer. Also returns the source of the rate, for the console.
+    /// Opens the clock and starts the local APIC's timer. Also returns a description of the rate's source, for the
+    /// console.
     pub fn open(local: &mut LocalApic, acpi_timer: u16) -> (TickClock, &'static str) {
         let start = cpu::ticks();
         local.start_counter();
@@ -65,8 +66,8 @@ impl TickClock {
         )
     }
 
-    /// The same clock for another core, called on that core: `remote_ticks` is the recent counter of the core that gives its
-    /// clock. Also starts this core's timer.
+    /// The same clock for another core; called on that core. `remote_ticks` is a recent counter value of the core whose
+    /// clock this is. Also starts the calling core's timer.
     pub fn for_other_core(mut self, remote_ticks: u64, local: &mut LocalApic) -> TickClock {
         let slack = self.rate.ticks(SLACK_US);
         self.start = ticks::synchronized_start(cpu::ticks(), remote_ticks, self.start, slack);
@@ -94,7 +95,7 @@ impl TickClock {
     }
 }
 
-/// The rate as reported by the processor or the hypervisor.
+/// The rate that the processor or the hypervisor reports.
 fn reported_khz() -> Option<u64> {
     let crystal = cpu::id(0x15, 0);
     if crystal.eax != 0 && crystal.ebx != 0 && crystal.ecx != 0 {
@@ -120,11 +121,11 @@ fn measure(acpi_timer: u16) -> (TickRate, &'static str) {
     {
         return (TickRate::new(khz), "measured by ACPI's timer");
     }
-    // Without any timer: a rate of 1 GHz, so that the machine runs at least.
+    // Without any timer, a rate of 1 GHz is assumed, so that the machine runs at least.
     (TickRate::new(1_000_000), "guessed")
 }
 
-/// Measures by the PIT's channel 0; its interrupt is masked.
+/// Measures the rate with channel 0 of the PIT; its interrupt is masked.
 fn by_pit() -> Option<u64> {
     let count = || {
         out8(0x43, 0);
@@ -133,9 +134,10 @@ fn by_pit() -> Option<u64> {
     out8(0x43, 0x30);
     out8(0x40, 0xff);
     out8(0x40, 0xff);
-    // The counter is loaded with its next clock edge; an absent PIT reads as ones.
+    // The counter is loaded at its next clock edge. All bits of an absent PIT read as ones.
     (0..1000).find(|_| count() != u16::MAX)?;
-    // Reads take microseconds under a hypervisor, some much longer: the quickest of several counts, at its midpoint.
+    // Under a hypervisor, reads take microseconds, and some much longer. The fastest of several reads is used, with the
+    // midpoint of its duration.
     let read = || {
         let sample = || {
             let before = cpu::ticks();
@@ -148,7 +150,7 @@ fn by_pit() -> Option<u64> {
     };
     let (first, start) = read();
     let target = (PIT_HZ * MEASURE_US / 1_000_000) as u16;
-    (0..LOOKS_MAX).find(|_| first.wrapping_sub(count()) >= target)?;
+    (0..READS_MAX).find(|_| first.wrapping_sub(count()) >= target)?;
     let (last, end) = read();
     Some((end - start) * PIT_HZ / u64::from(first.wrapping_sub(last)) / 1000)
 }
@@ -159,12 +161,13 @@ fn by_acpi(port: u16) -> Option<u64> {
     let target = ACPI_HZ * MEASURE_US / 1_000_000;
     // The timer has at least 24 bits.
     let counted = |now: u32| u64::from(now.wrapping_sub(first) & 0xff_ffff);
-    (0..LOOKS_MAX).find(|_| counted(in32(port)) >= target)?;
+    (0..READS_MAX).find(|_| counted(in32(port)) >= target)?;
     let (last, end) = (in32(port), cpu::ticks());
     Some((end - start) * ACPI_HZ / counted(last) / 1000)
 }
 
-/// The date of the real-time clock, taken as UTC; read until two reads agree, since an update may be in progress.
+/// The date of the real-time clock, which is assumed to be UTC. Read until two reads agree, since an update may be in
+/// progress.
 fn date() -> Option<UtcDate> {
     let mut last = registers()?;
     for _ in 0..10 {
@@ -182,7 +185,7 @@ fn registers() -> Option<UtcDate> {
         out8(0x70, n);
         in8(0x71)
     };
-    (0..LOOKS_MAX / 100).find(|_| register(10) & 0x80 == 0)?;
+    (0..READS_MAX / 100).find(|_| register(10) & 0x80 == 0)?;
     let status_b = register(11);
     let number = |n: u8| {
         let raw = u32::from(register(n));
@@ -202,7 +205,7 @@ fn registers() -> Option<UtcDate> {
         hour = hour % 12 + if raw_hour & 0x80 != 0 { 12 } else { 0 };
     }
     Some(UtcDate {
-        // The clock has two digits of the year.
+        // The real-time clock has only two digits of the year.
         year: 2000 + number(9),
         month: number(8),
         day: number(7),

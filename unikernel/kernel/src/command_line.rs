@@ -9,24 +9,24 @@ use lowroad_net::AddressSource;
 pub struct VirtioMmioDevice {
     /// Physical address.
     pub address: u64,
-    /// Its line at the I/O APICs.
+    /// Its interrupt line at the I/O APICs.
     pub line: u32,
 }
 
-/// The most devices that are used.
+/// Maximum number of devices that are used.
 pub const DEVICES_MAX: usize = 16;
 
-/// A word of the command line.
+/// An option on the command line.
 pub enum KernelOption<'l> {
-    /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1`; the gateway may be left out.
+    /// `ip=dhcp`, or `ip=192.0.2.2/24,192.0.2.1`; the gateway is optional.
     Address(AddressSource),
     /// `virtio_mmio.device=`.
     Device(VirtioMmioDevice),
-    /// Unknown, or an invalid `ip=`.
+    /// An unknown option, or an invalid `ip=`.
     Unknown(&'l str),
 }
 
-/// The words of a command line.
+/// The options on a command line.
 pub fn words(line: &str) -> impl Iterator<Item = KernelOption<'_>> {
     line.split_ascii_whitespace().map(|word| {
         let option = match word.split_once('=') {
@@ -55,7 +55,7 @@ fn address(value: &str) -> Option<AddressSource> {
     })
 }
 
-/// Parses a device. The length (`512`, `4K`) is ignored: the standard defines the registers.
+/// Parses a device. The length (`512`, `4K`) is ignored, since the virtio standard defines the registers.
 fn device(value: &str) -> Option<VirtioMmioDevice> {
     let (_len, location) = value.split_once('@')?;
     let mut parts = location.split(':');
@@ -76,7 +76,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_what_hypervisors_give() {
+    fn address_and_virtio_mmio_devices_are_parsed() {
         let line = "ip=192.0.2.2/24,192.0.2.1 virtio_mmio.device=512@0xfeb00e00:12 reboot=t virtio_mmio.device=4K@4096:5:0";
         let mut words = words(line);
         assert!(
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_address_is_unknown() {
+    fn invalid_address_is_an_unknown_option() {
         for line in [
             "ip=",
             "ip=1.2.3.4",

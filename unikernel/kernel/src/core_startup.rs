@@ -1,5 +1,5 @@
-//! Decides the number of cores, gives each its work, and prints the sums at the end. Each core has a server, a pair of
-//! queues and a heap; the shared state is in `lowroad_unikernel::CoreSet`.
+//! Decides on the number of cores, assigns each its work, and prints the total counters at the end. Each core has a
+//! server, a pair of queues, and a heap; the shared state is in `lowroad_unikernel::CoreSet`.
 
 use alloc::boxed::Box;
 use alloc::string::String;
@@ -19,20 +19,20 @@ use crate::tables::FirmwareTables;
 use crate::virtio::net::NetQueuePair;
 use crate::{cores, heap, main_loop, power, processors, random, server};
 
-/// The most memory for the program's pools and tables, on all cores together.
+/// Maximum memory for the server's pools and tables, on all cores together.
 const PROGRAM_MAX: usize = 64 << 20;
-/// The heap memory of a core beside the program's pools.
+/// Heap memory of a core in addition to the server's pools.
 const HEAP_SPARE: usize = 1 << 20;
-/// The least heap memory of a core: queues and stacks, the program's minimum, and the spare.
+/// Minimum heap memory of a core: for queues and stacks, the server's minimum, and the spare.
 const CORE_LEN_MIN: usize = 8 << 20;
-/// The longest wait of the first core for the counters of the others.
-const SUMS_US: u64 = 1_000_000;
+/// Maximum time that the first core waits for the counters of the others.
+const SUM_INTERVAL_US: u64 = 1_000_000;
 
 /// The number of cores to start.
 pub struct CorePlan {
     /// The machine's processors.
     processors: usize,
-    /// The page in low memory where they start.
+    /// The page in low memory at which further processors start.
     page: Option<u8>,
     /// The number of cores that the machine permits, before the network device limits it.
     pub cores: u16,
@@ -40,7 +40,7 @@ pub struct CorePlan {
 }
 
 impl CorePlan {
-    /// A plan for a machine with this memory, of which `occupied` is occupied.
+    /// A plan for a machine with this memory, parts of which are `occupied`.
     pub fn new(firmware: &FirmwareTables, memory: &MemoryMap, occupied: &MemoryMap) -> CorePlan {
         let mut plan = CorePlan {
             processors: firmware.processors().count().max(1),
@@ -92,7 +92,7 @@ impl CorePlan {
     }
 }
 
-/// The settings of all cores.
+/// The settings that all cores share.
 #[derive(Clone, Copy)]
 struct TeamSettings {
     site: &'static [u8],
@@ -104,11 +104,11 @@ struct TeamSettings {
     cores: Option<&'static CoreSet>,
 }
 
-/// Runs the server on all cores until the power button is pressed and connections have ended. There is a pair of
-/// queues for each core.
+/// Runs the server on all cores until the power button is pressed and all connections have ended. `nets` contains a
+/// pair of queues for each core.
 ///
 /// # Errors
-/// The server can't be created.
+/// If the server can't be created.
 pub fn run_cores(
     device: &DetectedDevice,
     mut nets: Vec<NetQueuePair>,
@@ -132,7 +132,7 @@ pub fn run_cores(
         secret,
         cores,
     };
-    // Queues are taken from the end, so each core gets the pair of its number.
+    // Queues are taken from the end, so that each core gets the pair with its number.
     for core in (1..count).rev() {
         let (net, clock) = (nets.pop().ok_or("too few queues")?, clock.clone());
         let run = move |mut local: LocalApic, remote_ticks| {
@@ -165,10 +165,10 @@ fn run_core(
         secret: settings.secret,
         cores: settings.cores.map(|cores| (cores, core)),
     };
-    // The machine ends afterwards, so the server needs no destruction.
+    // The machine stops afterwards, so the server need not be dropped.
     let mut server = ManuallyDrop::new(server::open(settings.site, machine)?);
     main_loop::run(core, &mut server, &mut net, clock, local);
-    // Other cores may be waiting for this one's end.
+    // Other cores may be waiting for this core to stop.
     local.wake_others();
     add(&net);
     Ok(())
@@ -178,7 +178,7 @@ static RECEIVED: AtomicU64 = AtomicU64::new(0);
 static SENT: AtomicU64 = AtomicU64::new(0);
 static DROPPED: AtomicU64 = AtomicU64::new(0);
 static WRONG: AtomicU64 = AtomicU64::new(0);
-/// Cores that have added their counters.
+/// Number of cores that have added their counters.
 static ADDED: AtomicU16 = AtomicU16::new(0);
 
 fn add(net: &NetQueuePair) {
@@ -195,7 +195,7 @@ fn add(net: &NetQueuePair) {
 }
 
 fn report_totals(count: u16, clock: &mut TickClock) {
-    let end_us = clock.now().mono_us + SUMS_US;
+    let end_us = clock.now().mono_us + SUM_INTERVAL_US;
     while ADDED.load(Ordering::Acquire) < count && clock.now().mono_us < end_us {
         core::hint::spin_loop();
     }

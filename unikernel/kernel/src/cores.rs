@@ -1,19 +1,19 @@
-//! The used cores: the current one, their stacks, and their APIC ids. Core 0 is the boot processor.
+//! The cores in use: the current core's number, the stacks, and the APIC ids. Core 0 is the boot processor.
 
 use core::arch::asm;
 use core::ops::Range;
 use core::sync::atomic::{AtomicU8, AtomicU16, AtomicU64, Ordering};
 
-/// The most cores that are used.
+/// Maximum number of cores in use.
 pub const MAX: usize = 16;
-/// The selector of the first core's task segment in the table of `boot`; those of the other cores follow at intervals
-/// of 16 bytes. Filled in by `interrupts`.
+/// The selector of the first core's task segment in the descriptor table of `boot`; those of the other cores follow at
+/// intervals of 16 bytes. Filled in by `interrupts`.
 pub const TASK: u16 = 32;
 
 static COUNT: AtomicU16 = AtomicU16::new(1);
-static PLACES: [CoreSlot; MAX] = [const { CoreSlot::new() }; MAX];
+static CORE_SLOTS: [CoreSlot; MAX] = [const { CoreSlot::new() }; MAX];
 
-/// The data of a core that other cores use.
+/// Data of a core that other cores use.
 struct CoreSlot {
     /// Its APIC id.
     id: AtomicU8,
@@ -31,7 +31,7 @@ impl CoreSlot {
     }
 }
 
-/// The number of cores; 1 until others have started.
+/// The number of cores; 1 until other cores have started.
 pub fn count() -> u16 {
     COUNT.load(Ordering::Relaxed)
 }
@@ -53,7 +53,7 @@ pub fn current() -> u16 {
 
 /// Records a core's stacks.
 pub fn set_stacks(core: u16, stack: Range<u64>, exception_stack: Range<u64>) {
-    let slot = &PLACES[usize::from(core)];
+    let slot = &CORE_SLOTS[usize::from(core)];
     for (to, from) in [
         (&slot.stack, stack),
         (&slot.exception_stack, exception_stack),
@@ -66,7 +66,7 @@ pub fn set_stacks(core: u16, stack: Range<u64>, exception_stack: Range<u64>) {
 /// Whether the two words at `address` are within a stack of any core.
 pub fn is_stack(address: u64) -> bool {
     address.is_multiple_of(8)
-        && PLACES
+        && CORE_SLOTS
             .iter()
             .flat_map(|slot| [&slot.stack, &slot.exception_stack])
             .any(|[start, end]| {
@@ -77,10 +77,12 @@ pub fn is_stack(address: u64) -> bool {
 
 /// Records a core's APIC id, as read on that core.
 pub fn set_id(core: u16, id: u8) {
-    PLACES[usize::from(core)].id.store(id, Ordering::Relaxed);
+    CORE_SLOTS[usize::from(core)]
+        .id
+        .store(id, Ordering::Relaxed);
 }
 
 /// The APIC id of a core.
 pub fn id(core: u16) -> u8 {
-    PLACES[usize::from(core)].id.load(Ordering::Relaxed)
+    CORE_SLOTS[usize::from(core)].id.load(Ordering::Relaxed)
 }

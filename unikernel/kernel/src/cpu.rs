@@ -1,5 +1,5 @@
-//! Processor instructions. Ports and model-specific registers are safe functions: callers in this program never write
-//! values through them that change memory used by Rust.
+//! Processor instructions. Access to ports and model-specific registers is by safe functions, since callers in this
+//! program never use them to change memory that Rust uses.
 
 use core::arch::asm;
 use core::arch::x86_64::{__cpuid_count, _rdtsc, CpuidResult};
@@ -100,16 +100,16 @@ pub fn store_load_fence() {
     core::sync::atomic::fence(core::sync::atomic::Ordering::SeqCst);
 }
 
-/// Makes earlier stores visible before a later write to the interrupt controller; writes to x2APIC registers are not
-/// ordered by themselves (Intel SDM volume 3, 11.12.3).
+/// Makes earlier stores visible before a later write to the interrupt controller. Writes to x2APIC registers do not
+/// have that order by themselves (Intel SDM volume 3, 11.12.3).
 pub fn store_fence() {
     // SAFETY: changes no memory.
     unsafe { asm!("mfence", "lfence", options(nostack, preserves_flags)) }
 }
 
-/// Stops this core for good.
+/// Stops this core permanently.
 pub fn halt() -> ! {
-    // SAFETY: interrupts stay off, so the core runs no further.
+    // SAFETY: interrupts stay off, so the core executes nothing further.
     unsafe { asm!("2: cli", "hlt", "jmp 2b", options(noreturn, nomem, nostack)) }
 }
 
@@ -121,7 +121,8 @@ pub struct DeviceRegisters {
 
 impl DeviceRegisters {
     /// # Safety
-    /// The address belongs to a device, or to memory reserved for it; it is mapped, and no Rust object is there.
+    /// The address must belong to a device, or to memory reserved for a device. It must be mapped, and no Rust object
+    /// may be there.
     pub unsafe fn new(address: u64) -> DeviceRegisters {
         DeviceRegisters {
             address: address as usize,

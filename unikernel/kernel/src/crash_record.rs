@@ -1,5 +1,5 @@
-//! The crash record: a page of memory at a fixed address that survives a restart. It is neither used by the loader nor
-//! part of the heap. Power loss, or a loader that clears memory, erases it.
+//! The crash record: a page of memory at a fixed address, which survives a restart. Neither the boot loader nor the
+//! heap uses it. Power loss, or a boot loader that clears memory, erases it.
 
 use core::fmt::{self, Write as _};
 
@@ -14,11 +14,11 @@ const TEXT_MAX: usize = 256;
 const TEXT: usize = 12;
 
 fn page() -> DeviceRegisters {
-    // SAFETY: memory that `main` keeps out of the heap, below 4 GiB.
+    // SAFETY: memory below 4 GiB that `main` excludes from the heap.
     unsafe { DeviceRegisters::new(PAGE) }
 }
 
-/// Counts a fault and stores the beginning of its description.
+/// Counts a fault, and stores the beginning of its description.
 pub fn record(text: fmt::Arguments<'_>) {
     struct CrashWriter(usize);
     impl fmt::Write for CrashWriter {
@@ -55,7 +55,7 @@ fn count() -> u32 {
     }
 }
 
-/// Prints the record of the last run on the console.
+/// Prints the crash record of the previous run on the console.
 pub fn print_last() {
     let count = count();
     if count > 0 {

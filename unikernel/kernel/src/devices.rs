@@ -1,4 +1,4 @@
-//! Finds the network device: on the command line, or on PCI. The first usable one is taken.
+//! Finds the network device, on the command line or on PCI. The first usable one is taken.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -12,7 +12,7 @@ use crate::virtio::transport::{self, VirtioError};
 use crate::virtio::{mmio, pci as over_pci};
 use crate::{cores, interrupts, pci};
 
-/// A detected device, and its kind of interrupts.
+/// A detected device and its kind of interrupts.
 pub struct DetectedDevice {
     /// The device.
     pub device: VirtioNetDevice,
@@ -21,13 +21,13 @@ pub struct DetectedDevice {
 
 /// The kind of a device's interrupts.
 enum InterruptMode {
-    /// A line, to the first core.
+    /// An interrupt line, which is routed to the first core.
     Line,
-    /// Messages (MSI-X), one for each receiving queue.
+    /// Messages (MSI-X), one for each receive queue.
     Messages(pci::PciFunction),
 }
 
-/// Finds the device; unusable ones are reported on the console. `is_multicore`: several cores could use it.
+/// Finds the device; reports unusable ones on the console. `is_multicore`: whether several cores could use the device.
 pub fn find(
     devices: &[command_line::VirtioMmioDevice],
     controllers: &IoControllers,
@@ -44,7 +44,7 @@ fn by_mmio(
     controllers: &IoControllers,
 ) -> Option<DetectedDevice> {
     let device = match mmio::kind(config) {
-        // All queues share one line.
+        // All queues share one interrupt line.
         Ok((transport::NET, transport)) => VirtioNetDevice::open(Box::new(transport), false),
         Ok(_) => return None,
         Err(error) => Err(error),
@@ -77,7 +77,7 @@ fn by_pci(function: pci::PciFunction, is_multicore: bool) -> Option<DetectedDevi
     let opened = over_pci::open(function)
         .ok_or("its registers can't be reached")
         .and_then(|transport| {
-            // One message suffices at first; those of other cores follow once these have started.
+            // One message suffices at first; those for other cores follow once these have started.
             open_messages(function, 1)?;
             VirtioNetDevice::open(Box::new(transport), is_multicore)
         });
@@ -105,7 +105,7 @@ fn open_messages(function: pci::PciFunction, count: u16) -> Result<(), VirtioErr
 }
 
 impl DetectedDevice {
-    /// Starts a pair of queues for each of `count` cores, or one for the first core if the device has no more.
+    /// Starts a pair of queues for each of `count` cores, or only one for the first core if the device has no more.
     pub fn begin(&mut self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
         let result = match self.interrupt_mode {
             InterruptMode::Messages(function) if count > 1 => {

@@ -1,7 +1,7 @@
-//! A stand-in for the program, to test the machine alone: answers ARP and ICMP echo at its address. Datagrams to
-//! certain UDP ports cause faults ([`PANIC`] and the next ones) or a segment that the device has to cut ([`LONG`]).
-//! Each core answers the frames of its queue; the first byte of a datagram names the core that executes it, other
-//! cores only answer with theirs.
+//! A stand-in for the server, to test the kernel alone: answers ARP and ICMP echo requests to its address. Datagrams to
+//! certain UDP ports cause faults ([`PANIC`] and the following), or a segment that the device must split ([`LONG`]).
+//! Each core answers the frames of its queue. The first byte of a datagram names the core that executes the action;
+//! other cores only answer with their number.
 
 use alloc::string::String;
 use core::net::Ipv4Addr;
@@ -9,21 +9,21 @@ use core::net::Ipv4Addr;
 use lowroad_net::{AddressSource, LinkDevice, OutgoingFrame, ReceivedFrame};
 use lowroad_unikernel::{CurrentTime, MachineSetup};
 
-/// UDP ports, and the actions of datagrams to them.
+/// UDP ports, each with the action that a datagram to it causes.
 const PANIC: u16 = 1;
 const PAGE_FAULT: u16 = 2;
 const STACK_OVERFLOW: u16 = 3;
 const WRITE_TO_CODE: u16 = 6;
 const RUN_DATA: u16 = 7;
 const NULL: u16 = 8;
-/// Answers.
+/// Answer.
 const ANSWER: u16 = 0;
-/// Sends a segment that the device has to cut.
+/// Send a segment that the device must split.
 const LONG: u16 = 4;
-/// Sends one datagram in three descriptors, half of it in static memory.
+/// Send one datagram in three descriptors, half of it from static memory.
 const PARTS: u16 = 5;
 
-/// Answers after [`LATER_US`], for which the core has to be woken.
+/// Answer after [`LATER_US`], for which the core must be woken.
 const LATER: u16 = 9;
 
 const TICK_US: u64 = 1_000_000;
@@ -38,7 +38,7 @@ pub struct EchoServer {
     mac: [u8; 6],
     address: Ipv4Addr,
     next_us: u64,
-    /// A delayed answer, its length, and its time.
+    /// A delayed answer, its length, and the time at which it is due.
     delayed: Option<([u8; KEPT_LEN], usize, u64)>,
     stopping: bool,
     message: Option<String>,
@@ -103,7 +103,7 @@ impl EchoServer {
             }
             ([8, 0], 17) if frame[30..34] == octets => {
                 swap_addresses(answer);
-                // No UDP checksum: that of a frame from this host may still be partial.
+                // Without UDP checksum, since that of a frame from this host may be partial.
                 answer[40..42].fill(0);
                 let mut port = u16::from_be_bytes([frame[36], frame[37]]);
                 let has_payload = frame[38..40] > [0, 8][..];
@@ -126,7 +126,8 @@ impl EchoServer {
         }
     }
 
-    /// The first core runs each second; others only when due, so that only the tested event wakes them.
+    /// The first core's timer expires every second; those of other cores only when an answer is due, so that only the
+    /// tested event wakes them.
     pub fn tick(&mut self, now: CurrentTime, link: &mut impl LinkDevice) -> Option<u64> {
         if now.mono_us >= self.next_us {
             self.next_us = now.mono_us + TICK_US;
@@ -224,7 +225,7 @@ fn datagram(link: &mut impl LinkDevice, answer: &mut [u8], port: u16) {
     }
 }
 
-/// Sends a TCP segment of no connection, for the device to checksum and segment.
+/// Sends a TCP segment that belongs to no connection, for the device to checksum and split.
 fn long(link: &mut impl LinkDevice, answer: &[u8]) {
     let mut head = [0; 54];
     head[..34].copy_from_slice(&answer[..34]);

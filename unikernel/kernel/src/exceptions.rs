@@ -1,5 +1,5 @@
-//! Fatal faults: exceptions and panics. Reports on the console, stores a crash record, and restarts the machine. One
-//! core reports; another core with a fault or output meanwhile halts.
+//! Fatal faults: exceptions and panics. Prints a report on the console, stores a crash record, and restarts the
+//! machine. Only one core reports; another core that has a fault or prints in the meantime is halted.
 
 use core::arch::naked_asm;
 use core::fmt::{self, Write as _};
@@ -49,7 +49,7 @@ macro_rules! stub {
 
 /// Sets the gates of all exceptions.
 pub fn open() {
-    // A second number: the processor pushes an error code.
+    // A second number marks exceptions for which the processor pushes an error code.
     stub!(0, 1, 2, 3, 4, 5, 6, 7, 8 1, 9, 10 1, 11 1, 12 1, 13 1, 14 1, 15, 16, 17 1, 18, 19, 20, 21 1, 28, 29 1, 30 1,);
 }
 
@@ -97,7 +97,7 @@ extern "C" fn report(frame: &ExceptionFrame) -> ! {
         );
     }
     say!("  rsp {:016x}", frame.rsp);
-    // Register 6 is rbp, the head of the frame chain.
+    // Register 6 is rbp, the start of the chain of frames.
     line(frame.rip);
     trace(frame.registers[6]);
     crash_record::record(format_args!("{CoreLocal}{description} at {:#x}", frame.rip));
@@ -118,7 +118,7 @@ fn panicked(info: &core::panic::PanicInfo<'_>) -> ! {
     power::restart()
 }
 
-/// Formats this core's number if there are several.
+/// Formats the number of this core, if there are several.
 struct CoreLocal;
 
 impl fmt::Display for CoreLocal {
@@ -130,17 +130,17 @@ impl fmt::Display for CoreLocal {
     }
 }
 
-/// Prints the callers, by the chain of frame pointers.
+/// Prints the callers along the chain of frame pointers.
 fn trace(mut frame: u64) {
     for _ in 0..40 {
         if !cores::is_stack(frame) {
             break;
         }
         let pair = with_exposed_provenance::<[u64; 2]>(frame as usize);
-        // SAFETY: within a stack, by `cores::is_stack`.
+        // SAFETY: within a stack, as checked by `cores::is_stack`.
         let [next, return_address] = unsafe { pair.read() };
         line(return_address);
-        // Frames of callers are at higher addresses; anything else is a damaged chain or its end.
+        // Callers have frames at higher addresses; anything else is a damaged chain or its end.
         if next <= frame {
             break;
         }

@@ -1,7 +1,7 @@
-//! The heap. With one core it is one region without a lock. For several cores, [`split`] makes a heap for each: a core
-//! allocates from its own, and from others only when that is exhausted; freed memory returns to its heap, regardless
-//! of the core. Each heap has a spin lock for soundness; there is little contention, since memory is mostly freed by
-//! the core that allocated it. Interrupt handlers never allocate.
+//! The heap. With one core, it is a single region without a lock. For several cores, [`split`] makes a heap for each: a
+//! core allocates from its own heap, and from others only if that is exhausted; freed memory returns to the heap from
+//! which it came. For soundness, each heap has a spin lock, with little contention, since memory is mostly freed by the
+//! core that allocated it. Interrupt handlers never allocate.
 
 use core::alloc::{GlobalAlloc, Layout};
 use core::cell::UnsafeCell;
@@ -21,7 +21,7 @@ struct CoreHeap {
 
 struct CoreHeaps {
     all: [CoreHeap; cores::MAX],
-    /// 1 until [`split`].
+    /// 1 until [`split`] has been called.
     count: AtomicUsize,
     /// The start of the second heap.
     start: AtomicUsize,
@@ -29,7 +29,7 @@ struct CoreHeaps {
     len: AtomicUsize,
 }
 
-// SAFETY: a heap is used under its lock, or by the only core while there is one heap.
+// SAFETY: a heap is used only under its lock, or, while there is one heap, only by the single core.
 unsafe impl Sync for CoreHeaps {}
 
 #[global_allocator]
@@ -51,7 +51,7 @@ impl CoreHeap {
         while self.is_locked.swap(true, Ordering::Acquire) {
             core::hint::spin_loop();
         }
-        // SAFETY: this core has the lock, and not twice: `action` allocates no memory.
+        // SAFETY: this core holds the lock, and only once, since `action` allocates no memory.
         let result = action(unsafe { &mut *self.heap.get() });
         self.is_locked.store(false, Ordering::Release);
         result
@@ -63,38 +63,38 @@ impl CoreHeaps {
         self.count.load(Ordering::Relaxed) == 1
     }
 
-    /// The only heap of a machine with one core.
+    /// The only heap, on a machine with one core.
     ///
     /// # Safety
-    /// There is one heap, so only one core allocates; the reference is the only one.
+    /// There must be one heap, so that only one core allocates; the reference must be the only one.
     #[allow(clippy::mut_from_ref, reason = "the caller sees to it")]
     unsafe fn single(&self) -> &mut Heap {
         // SAFETY: by the caller's contract.
         unsafe { &mut *self.all[0].heap.get() }
     }
 
-    /// The heaps, beginning with this core's.
+    /// The heaps, starting with the current core's.
     fn iter_from_current(&self) -> impl Iterator<Item = &CoreHeap> {
         let all = &self.all[..self.count.load(Ordering::Relaxed)];
         let (before, from) = all.split_at(usize::from(cores::current()).min(all.len()));
         from.iter().chain(before)
     }
 
-    /// Allocation with several cores; not inlined, to keep call sites small.
+    /// Allocates on a machine with several cores. Not inlined, to keep call sites small.
     #[inline(never)]
     fn alloc_shared(&self, layout: Layout) -> Option<NonNull<u8>> {
         self.iter_from_current()
             .find_map(|piece| piece.with(|heap| heap.allocate_first_fit(layout).ok()))
     }
 
-    /// See `CoreHeaps::alloc_shared`.
+    /// Frees on a machine with several cores.
     ///
     /// # Safety
-    /// The memory was allocated from this heap with this layout.
+    /// The memory must have been allocated from this heap with this layout.
     #[inline(never)]
     unsafe fn dealloc_shared(&self, memory: NonNull<u8>, layout: Layout) {
         self.find_heap(memory.as_ptr() as usize)
-            // SAFETY: by the caller's contract; the memory belongs to this heap.
+            // SAFETY: by the caller's contract; the memory belongs to the heap that was found.
             .with(|heap| unsafe { heap.deallocate(memory, layout) });
     }
 
@@ -107,7 +107,7 @@ impl CoreHeaps {
         let n = address
             .checked_sub(start)
             .map_or(0, |offset| offset / len.max(1) + 1);
-        // Addresses behind all of them belong to the first, from which the others were allocated.
+        // Addresses behind all heaps belong to the first one, from which the others were allocated.
         if n < self.count.load(Ordering::Relaxed) {
             &self.all[n]
         } else {
@@ -121,7 +121,7 @@ unsafe impl GlobalAlloc for CoreHeaps {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let block = if self.is_single() {
-            // SAFETY: one heap, as just checked.
+            // SAFETY: there is one heap, as just checked.
             unsafe { self.single() }.allocate_first_fit(layout).ok()
         } else {
             self.alloc_shared(layout)
@@ -135,7 +135,7 @@ unsafe impl GlobalAlloc for CoreHeaps {
             return;
         };
         if self.is_single() {
-            // SAFETY: one heap, as just checked; memory and layout by the caller's contract.
+            // SAFETY: there is one heap, as just checked; memory and layout by the caller's contract.
             unsafe { self.single().deallocate(memory, layout) }
         } else {
             // SAFETY: by the caller's contract.
@@ -147,18 +147,18 @@ unsafe impl GlobalAlloc for CoreHeaps {
 /// Sets the heap's memory.
 ///
 /// # Safety
-/// Called once; the memory is mapped, unused and permanent.
+/// To be called once. The memory must be mapped, unused and permanent.
 pub unsafe fn set_memory(start: u64, len: usize) {
-    // SAFETY: only one core runs yet; the memory is valid by the caller's contract.
+    // SAFETY: only one core runs so far; the memory is valid by the caller's contract.
     unsafe {
         HEAP.single()
             .init(ptr::with_exposed_provenance_mut(start as usize), len);
     }
 }
 
-/// Divides the free memory among `count` cores, about equally; the first heap keeps the rest. Called at most once, by
-/// the first core before any other allocates. Returns the least free bytes of a core; None: the free memory is
-/// fragmented.
+/// Divides the free memory among `count` cores about equally; the first heap keeps the remainder. To be called at most
+/// once, by the first core, before any other core allocates. Returns the minimum of the cores' free bytes; `None` if
+/// the free memory is fragmented.
 pub fn split(count: u16) -> Option<usize> {
     let count = usize::from(count);
     if count == 1 {
@@ -178,17 +178,17 @@ pub fn split(count: u16) -> Option<usize> {
     }
     HEAP.start.store(start.as_ptr() as usize, Ordering::Relaxed);
     HEAP.len.store(len, Ordering::Relaxed);
-    // Published last: a core that sees the count sees the bounds.
+    // Stored last, so that a core that sees the count also sees the bounds.
     HEAP.count.store(count, Ordering::Release);
     Some(len.min(HEAP.all[0].with(|heap| heap.free())))
 }
 
-/// Free bytes, before [`split`].
+/// Free bytes before [`split`].
 pub fn free_len() -> usize {
     HEAP.all[0].with(|heap| heap.free())
 }
 
-/// Permanent zeroed memory for a device, page aligned.
+/// Permanent, zeroed, page-aligned memory for a device.
 pub fn pages(len: usize) -> Option<NonNull<u8>> {
     let layout = Layout::from_size_align(len.max(1), PAGE_LEN).ok()?;
     // SAFETY: the layout's length is not 0.

@@ -1,6 +1,6 @@
-//! Interrupt and exception tables. Exceptions go to `exceptions`, on separate stacks (the precompiled core uses the
-//! red zone below the stack pointer); wake-up interrupts only acknowledge themselves. All cores share the handlers;
-//! each has a task segment with its stacks.
+//! Interrupt and exception tables. Exceptions are handled by `exceptions` on separate stacks, since the precompiled
+//! `core` library uses the red zone below the stack pointer. Handlers of wake-up interrupts only acknowledge the
+//! interrupt. All cores share the handlers; each core has a task segment with its stacks.
 
 use core::arch::{asm, naked_asm};
 use core::cell::UnsafeCell;
@@ -9,7 +9,7 @@ use core::sync::atomic::{AtomicBool, Ordering};
 
 use crate::cores;
 
-/// The selector of the code segment in the table of `boot`.
+/// The selector of the code segment in the descriptor table of `boot`.
 const CODE: u16 = 8;
 /// Vector of device interrupts.
 pub const DEVICE: u8 = 0x40;
@@ -22,17 +22,17 @@ pub const WAKE: u8 = 0x43;
 /// Vector of spurious interrupts.
 pub const SPURIOUS: u8 = 0xff;
 
-/// Set by the power button's interrupt.
+/// Set by the handler of the power button's interrupt.
 pub static BUTTON: AtomicBool = AtomicBool::new(false);
 
-/// Bytes of the stack for exceptions, and of the one for wake-ups behind it.
+/// Length of the stack for exceptions, and of the one for wake-ups behind it.
 pub const STACK_LEN: usize = 16 << 10;
 
 #[repr(C, align(16))]
 struct InterruptTables<T>(UnsafeCell<T>);
 
-// SAFETY: written before interrupts are enabled and other cores start, or by the core that owns the part; afterwards
-// read by processors only.
+// SAFETY: written before interrupts are enabled and other cores start, or by the core that owns this part; afterwards
+// read only by processors.
 unsafe impl<T> Sync for InterruptTables<T> {}
 
 #[derive(Clone, Copy)]
@@ -67,7 +67,7 @@ unsafe extern "C" {
     static stack_top: u8;
 }
 
-/// Sets up the tables and the first core. Interrupts stay off.
+/// Sets up the tables, and the first core. Interrupts stay off.
 pub fn open() {
     set_gate(POWER, power as *const () as u64, 2);
     set_gate(SPURIOUS, nothing as *const () as u64, 2);
@@ -78,15 +78,15 @@ pub fn open() {
     );
 }
 
-/// Makes the calling processor core number `core`: `stack` is its current stack, the two interrupt stacks begin at
-/// `interrupt_stacks`. Called once on each core, with interrupts off.
+/// Makes the calling processor core number `core`. `stack` is its current stack; its two interrupt stacks begin at
+/// `interrupt_stacks`. To be called once on each core, with interrupts off.
 pub fn enter(core: u16, stack: Range<u64>, interrupt_stacks: u64) {
     let first_end = interrupt_stacks + STACK_LEN as u64;
     cores::set_stacks(core, stack, interrupt_stacks..first_end);
     let task = TASKS[usize::from(core)].0.get();
     let selector = cores::TASK + 16 * core;
-    // SAFETY: this core's own parts of the tables; the descriptor has the format of the processor's manual (AMD64
-    // volume 2, 4.8 and 8.9).
+    // SAFETY: this core's own parts of the tables; the descriptor's format is that of the AMD64 manual (volume 2, 4.8
+    // and 8.9).
     unsafe {
         (*task).interrupt_stacks[0] = first_end;
         (*task).interrupt_stacks[1] = first_end + STACK_LEN as u64;
@@ -117,7 +117,8 @@ pub fn enter(core: u16, stack: Range<u64>, interrupt_stacks: u64) {
     unsafe { asm!("lidt [{0}]", in(reg) &pointer, options(nostack, preserves_flags)) }
 }
 
-/// Sets the wake-up handlers, which acknowledge by a memory register or, for an x2APIC, by a model-specific register.
+/// Sets the wake-up handlers, which acknowledge interrupts through a memory-mapped register or, on an x2APIC, through a
+/// model-specific register.
 pub fn open_wake_ups(is_x2: bool) {
     let handler = if is_x2 {
         wake_x2 as *const ()
@@ -135,7 +136,7 @@ pub fn open_wake_ups(is_x2: bool) {
     set_gate(TIMER, timer as u64, 2);
 }
 
-/// Whether a core's timer has expired, indexed by its task selector.
+/// Whether a core's timer has expired; indexed by the core's task selector.
 static HAS_RUN_OUT: [AtomicBool; SEGMENTS_LEN] = [const { AtomicBool::new(false) }; SEGMENTS_LEN];
 const SEGMENTS_LEN: usize = cores::TASK as usize + 16 * cores::MAX;
 
@@ -147,25 +148,25 @@ pub fn take_timer() -> bool {
         .is_some_and(|flag| flag.load(Ordering::Relaxed) && flag.swap(false, Ordering::Relaxed))
 }
 
-/// Sets the gate of a vector; the handler runs on the stack of exceptions (1) or of wake-ups (2).
+/// Sets the gate of a vector. The handler runs on the stack for exceptions (1) or for wake-ups (2).
 pub fn set_gate(vector: u8, handler: u64, stack: u64) {
     let low = (handler & 0xffff)
         | u64::from(CODE) << 16
         | stack << 32
         | 0x8e << 40
         | (handler >> 16 & 0xffff) << 48;
-    // SAFETY: called only while interrupts are off and one core runs.
+    // SAFETY: called only while interrupts are off and only one core runs.
     unsafe { (*GATES.0.get())[usize::from(vector)] = [low, handler >> 32] }
 }
 
-/// Waits for an interrupt; returns at once if one is pending. Interrupts are off before and after.
+/// Waits for an interrupt; returns immediately if one is pending. Interrupts are off before and after.
 pub fn wait() {
-    // SAFETY: the handlers run on their own stack and change only the registers named here and static flags.
-    // `sti` takes effect after the next instruction, so no interrupt can slip in between it and `hlt`.
+    // SAFETY: the handlers run on their own stack, and change only the registers named here and static flags. `sti`
+    // takes effect after the next instruction, so no interrupt can occur between it and `hlt`.
     unsafe { asm!("sti", "hlt", "cli", out("rax") _, out("rcx") _, out("rdx") _) }
 }
 
-/// The timer's handler, see [`wake`]; the task selector identifies the core.
+/// The handler of the timer's interrupt; continues with [`wake`]. The task selector identifies the core.
 #[unsafe(naked)]
 extern "C" fn timer() {
     naked_asm!(
@@ -191,7 +192,8 @@ extern "C" fn timer_x2() {
     )
 }
 
-/// A wake-up's handler. Runs between `sti` and `cli` of [`wait`] only, so the registers named there are free.
+/// The handler of wake-up interrupts. It runs only between `sti` and `cli` in [`wait`], so it may use the registers
+/// named there.
 #[unsafe(naked)]
 extern "C" fn wake() {
     naked_asm!(
@@ -214,7 +216,8 @@ extern "C" fn wake_x2() {
     )
 }
 
-/// The power button's handler, see [`wake`]; it detects the kind of controller, since it runs rarely.
+/// The handler of the power button's interrupt; continues with [`wake`]. It detects the kind of controller each time,
+/// since it runs rarely.
 #[unsafe(naked)]
 extern "C" fn power() {
     naked_asm!(

@@ -14,7 +14,7 @@ fn has_clock() -> bool {
     is_kvm && cpu::id(0x4000_0001, 0).eax & 1 << 3 != 0
 }
 
-/// Lets the hypervisor write to a page, which `action` reads.
+/// Gives the hypervisor a page to write to, and lets `action` read it.
 fn with_page<T>(
     register: u32,
     enable: u64,
@@ -22,7 +22,7 @@ fn with_page<T>(
 ) -> Option<T> {
     let page = heap::pages(4096)?.as_ptr() as u64;
     write_msr(register, page | enable);
-    // SAFETY: the page belongs to the hypervisor for good; no Rust object is there.
+    // SAFETY: the page belongs to the hypervisor permanently; no Rust object is there.
     Some(action(unsafe { DeviceRegisters::new(page) }))
 }
 
@@ -34,7 +34,7 @@ pub fn khz() -> Option<u64> {
     let (multiplier, shift) = with_page(SYSTEM_TIME, 1, |page| {
         (page.read::<u32>(24), page.read::<u8>(28).cast_signed())
     })?;
-    // The hypervisor stops its updates of the page.
+    // Ends the hypervisor's updates of the page.
     write_msr(SYSTEM_TIME, 0);
     if multiplier == 0 {
         return None;
@@ -48,7 +48,7 @@ pub fn khz() -> Option<u64> {
     })
 }
 
-/// The time at which the machine started, in seconds since 1970; so only right at the start.
+/// The time at which the virtual machine started, in seconds since 1970, so it is correct only at startup.
 pub fn unix_s() -> Option<u64> {
     if !has_clock() {
         return None;

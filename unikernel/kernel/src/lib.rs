@@ -1,5 +1,5 @@
-//! The parts of the kernel that don't touch the machine: formats of loaders and firmware, the memory map, clock
-//! arithmetic. The program is `main.rs`.
+//! The parts of the kernel that don't access hardware: formats of boot loaders and firmware, the memory map, clock
+//! arithmetic. The kernel itself is `main.rs`.
 #![cfg_attr(not(test), no_std)]
 #![forbid(unsafe_code)]
 

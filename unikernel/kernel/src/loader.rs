@@ -1,28 +1,28 @@
-//! The boot information of either loader: command line, memory, a site, the ACPI root. Copies it out of the loader's
-//! memory before any of that is reused.
+//! The boot information of both kinds of boot loaders: command line, memory map, site, ACPI root pointer. Copies it
+//! before its memory is reused.
 
 use core::ptr::with_exposed_provenance;
 
 use lowroad_kernel::regions::{MemoryMap, MemoryRegion};
 use lowroad_kernel::{multiboot2, pvh};
 
-/// The kind of loader, in `edi` from the entry points on.
+/// Numbers for the kinds of boot loaders, which the entry points in `boot` pass in `edi`.
 pub const BY_PVH: u32 = 1;
 /// See [`BY_PVH`].
 pub const BY_MULTIBOOT2: u32 = 2;
 
-/// Longer command lines are truncated.
+/// Maximum length of the command line; longer ones are truncated.
 const COMMAND_LINE_MAX: usize = 4096;
 
 /// The boot information.
 pub struct BootInfo {
-    /// The loader's name.
+    /// The name of the boot protocol.
     pub loader: &'static str,
     command_line: [u8; COMMAND_LINE_MAX],
     command_line_len: usize,
     /// Usable memory.
     pub memory: MemoryMap,
-    /// The first module of the loader.
+    /// The boot loader's first module.
     pub module: Option<MemoryRegion>,
     /// The ACPI root pointer.
     pub rsdp: Option<[u8; 36]>,
@@ -40,16 +40,16 @@ impl BootInfo {
     }
 }
 
-/// Memory that firmware, hypervisor or loader left.
+/// A view of memory that firmware, hypervisor or boot loader have written.
 ///
 /// # Safety
-/// The bytes are mapped, and not written while the slice is used.
+/// The bytes must be mapped, and must not be written while the slice is used.
 pub unsafe fn boot_memory(address: u64, len: usize) -> &'static [u8] {
     // SAFETY: by the caller's contract.
     unsafe { core::slice::from_raw_parts(with_exposed_provenance(address as usize), len) }
 }
 
-/// Whether the bytes are within the initial mapping, the first 4 GiB.
+/// Whether the bytes are within the initial mapping, which covers the first 4 GiB.
 pub fn is_mapped(address: u64, len: u64) -> bool {
     address != 0 && address.checked_add(len).is_some_and(|end| end <= 1 << 32)
 }
@@ -74,7 +74,7 @@ pub fn read_boot_info(protocol: u32, info: u32) -> BootInfo {
 
 fn by_pvh(boot_info: &mut BootInfo, address: u64) {
     boot_info.loader = "PVH";
-    // SAFETY: below 4 GiB, and no memory is written before all is read.
+    // SAFETY: below 4 GiB; memory is not written before everything is read.
     let Some(info) = pvh::start_info(unsafe { boot_memory(address, pvh::START_INFO_LEN) }) else {
         return;
     };
@@ -87,7 +87,7 @@ fn by_pvh(boot_info: &mut BootInfo, address: u64) {
         boot_info.set_command_line(&bytes[..bytes.iter().position(|byte| *byte == 0).unwrap_or(0)]);
     }
     if let Some((at, count)) = info.map {
-        // Bounds the work if the count is wrong.
+        // Bounds the work in case the count is wrong.
         for n in 0..count.min(256) {
             let entry = at + u64::from(n) * pvh::MAP_ENTRY_LEN as u64;
             if is_mapped(entry, pvh::MAP_ENTRY_LEN as u64)
@@ -113,7 +113,7 @@ fn by_pvh(boot_info: &mut BootInfo, address: u64) {
 
 fn by_multiboot2(boot_info: &mut BootInfo, address: u64) {
     boot_info.loader = "Multiboot2";
-    // SAFETY: below 4 GiB, and no memory is written before all is read.
+    // SAFETY: below 4 GiB; memory is not written before everything is read.
     let len = unsafe { boot_memory(address, 4) }
         .first_chunk()
         .map_or(0, |len| u32::from_le_bytes(*len));

@@ -1,11 +1,11 @@
-//! The machine below the program of `lowroad-bare`: boots on a bare virtual machine, finds its network device, and
-//! runs the program in one loop that sleeps while idle. There is one address space, without processes or preemption.
-//! With several processors, each runs such a loop with a pair of the network device's queues.
+//! The kernel below the server of `lowroad_unikernel`: boots on a virtual machine without an operating system, finds
+//! the network device, and runs the server in a loop that sleeps while idle. There is one address space, without
+//! processes or preemption. With several processors, each one runs such a loop with its own pair of network queues.
 //!
-//! The way: `boot` (assembly) calls `start`; `loader` reads the boot information; `heap` gets the free memory;
-//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network; `core_startup` decides
-//! the number of cores, has `processors` start them, and gives each its work; `main_loop` is the loop. All faults end
-//! in `exceptions`.
+//! Order of startup: `boot` (assembly) calls `start`; `loader` reads the boot information; `heap` gets the free memory;
+//! `interrupts`, `apic`, `clock` and `power` set up the machine; `devices` finds the network device; `core_startup`
+//! decides on the number of cores, lets `processors` start them, and assigns each its work; `main_loop` is the loop.
+//! All faults end in `exceptions`.
 #![no_std]
 #![no_main]
 
@@ -51,7 +51,7 @@ use crate::core_startup::CorePlan;
 use crate::loader::BootInfo;
 use crate::serial::say;
 
-/// The largest heap, regardless of the machine's memory.
+/// Maximum size of the heap, regardless of the machine's memory.
 const HEAP_MAX: u64 = 256 << 20;
 
 unsafe extern "C" {
@@ -81,7 +81,7 @@ extern "C" fn start(protocol: u32, info: u32) -> ! {
 }
 
 fn serve(boot_info: &BootInfo, site: Option<MemoryRegion>) -> Result<(), alloc::string::String> {
-    // Page tables are allocated from the heap, which exists by now.
+    // Page tables are allocated from the heap, which exists from here on.
     mapping::protect();
     let mut local = LocalApic::open();
     let firmware = tables::read(boot_info.rsdp);
@@ -129,13 +129,13 @@ fn open_heap(boot_info: &BootInfo) -> Result<Option<MemoryRegion>, &'static str>
     if len < 4 << 20 {
         return Err("less than 4 MiB of memory are free");
     }
-    // SAFETY: usable memory by the loader's map, disjoint from `occupied_regions`, and mapped, being below 4 GiB. The boot
-    // information was copied.
+    // SAFETY: usable memory according to the boot loader's map, disjoint from `occupied_regions`, and mapped, since it
+    // is below 4 GiB. The boot information was copied before.
     unsafe { heap::set_memory(start, len as usize) }
     Ok(site)
 }
 
-/// The regions that must not become heap.
+/// The regions that must not become a part of the heap.
 fn occupied_regions(boot_info: &BootInfo) -> MemoryMap {
     let note = boot_placement::site_note();
     let mut occupied = MemoryMap::default();

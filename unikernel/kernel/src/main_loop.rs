@@ -1,6 +1,6 @@
-//! The main loop: processes received frames and due timers, then sleeps. Work is done in bursts: the device is
-//! notified once for all sent frames, and once for all freed buffers. Each core runs such a loop; the program passes
-//! frames between cores, and this loop wakes the receiving core.
+//! The main loop: processes received frames and expired timers, then sleeps. It works in bursts: the device is notified
+//! once for all sent frames, and once for all freed buffers. Each core runs such a loop; the servers pass frames
+//! between cores, and the loop wakes the receiving core.
 
 use core::sync::atomic::Ordering;
 
@@ -13,12 +13,12 @@ use crate::server::UnikernelServer;
 use crate::virtio::net::NetQueuePair;
 use crate::{cores, interrupts, power};
 
-/// The most frames in a burst, so that timers are not delayed for long.
+/// Maximum number of frames in a burst, so that timers are not delayed for long.
 const BURST_MAX: usize = 64;
-/// The longest sleep: the range of some machines' timers.
+/// Maximum duration of a sleep: the range of the timers of some machines.
 const SLEEP_MAX_US: u64 = 30_000_000;
 
-/// Runs until the power button was pressed and the server has finished. Never inlined, so that traces show it.
+/// Runs until the power button was pressed and the server has finished. Never inlined, so that stack traces show it.
 #[inline(never)]
 pub fn run(
     core: u16,
@@ -61,12 +61,13 @@ pub fn run(
         if is_stopping && server.is_stopped(now) {
             break;
         }
-        // Frames that arrived before the request cause no interrupt.
+        // Frames that arrived before the device was asked for an interrupt cause none.
         if net.receiver.wake() {
             continue;
         }
         if wake_timer.set(now, next_us, clock, local) {
-            // Interrupts are off from here to the sleep itself, so that no wake-up of another core is lost in between.
+            // Interrupts are off from here until the sleep itself, so that a wake-up by another core can't be lost in
+            // between.
             if server.prepare_sleep() {
                 interrupts::wait();
             }
@@ -79,7 +80,7 @@ pub fn run(
     }
 }
 
-/// Wakes the cores of the set bits.
+/// Wakes the cores whose bits are set.
 #[inline(never)]
 fn wake(mut cores: u64, local: &LocalApic) {
     while cores != 0 {
@@ -88,15 +89,15 @@ fn wake(mut cores: u64, local: &LocalApic) {
     }
 }
 
-/// The wake-up timer. Setting it costs an exit to the hypervisor, and most deadlines are postponed before they are
-/// due; so an earlier setting is kept when the next deadline is later, at the cost of a superfluous wake-up.
+/// The wake-up timer. Setting it costs an exit to the hypervisor, and most deadlines are postponed before they are due.
+/// So an earlier setting is kept if the next deadline is later, at the cost of a superfluous wake-up.
 struct WakeTimer {
-    /// The time of the setting; `u64::MAX`: none.
+    /// The time for which the timer is set; `u64::MAX` if it is not set.
     at_us: u64,
 }
 
 impl WakeTimer {
-    /// Ensures a wake-up at `next_us`. False: that is now.
+    /// Ensures a wake-up at `next_us`. Returns false if that time has come.
     fn set(
         &mut self,
         now: CurrentTime,
@@ -104,7 +105,8 @@ impl WakeTimer {
         clock: &TickClock,
         local: &LocalApic,
     ) -> bool {
-        // The timer's own clock may run a little fast: by the time alone an expired timer would look pending forever.
+        // The timer's own clock may run a little fast. By the time alone, a timer that has expired would look pending
+        // forever.
         if interrupts::take_timer() || self.at_us <= now.mono_us {
             self.at_us = u64::MAX;
         }

@@ -1,5 +1,5 @@
-//! The page tables: identity mapped. `boot` maps the first 4 GiB; this module maps higher addresses, by 2 MiB, and
-//! sets the protection once there is a heap.
+//! The page tables, which map addresses to themselves (identity mapping). `boot` maps the first 4 GiB; this module maps
+//! higher addresses, in pages of 2 MiB, and sets the protection once there is a heap.
 
 use core::arch::asm;
 use core::ptr::with_exposed_provenance_mut;
@@ -22,7 +22,7 @@ unsafe extern "C" {
     static image_end: u8;
 }
 
-/// Maps `len` bytes from `start` on; needed only above 4 GiB. False: no memory for page tables.
+/// Maps `len` bytes from `start` on; needed only above 4 GiB. Returns false if there is no memory for page tables.
 pub fn map(start: u64, len: u64) -> bool {
     let mut at = start & !(LARGE - 1);
     while at < start.saturating_add(len) {
@@ -43,7 +43,7 @@ fn map_large(address: u64) -> bool {
     };
     let entry = with_exposed_provenance_mut::<u64>(second as usize)
         .wrapping_add((address >> 21 & 511) as usize);
-    // SAFETY: an entry within a table, by `table`. Existing mappings are kept, so no pointer changes its meaning.
+    // SAFETY: an entry in a table from `table`. Existing mappings are kept, so no pointer changes its meaning.
     unsafe {
         if entry.read() == 0 {
             entry.write_volatile(address | PRESENT_WRITABLE | IS_LARGE);
@@ -52,7 +52,7 @@ fn map_large(address: u64) -> bool {
     true
 }
 
-/// The table below `parent` for `index` (its low 9 bits); created if missing.
+/// The table below `parent` at `index` (its low 9 bits); created if missing.
 fn table(parent: u64, index: u64) -> Option<u64> {
     let entry =
         with_exposed_provenance_mut::<u64>(parent as usize).wrapping_add((index & 511) as usize);
@@ -65,8 +65,8 @@ fn table(parent: u64, index: u64) -> Option<u64> {
     }
 }
 
-/// Sets page protection: code and constants are read-only, other memory isn't executable, and the stack's guard page
-/// and the page at address 0 are unmapped.
+/// Sets page protection: code and constants become read-only, other memory becomes non-executable, and the stack's
+/// guard page and the page at address 0 are unmapped.
 pub fn protect() {
     let no_execute = if cpu::id(0x8000_0001, 0).edx & 1 << 20 != 0 {
         cpu::write_msr(EFER, cpu::read_msr(EFER) | 1 << 11);
@@ -79,19 +79,19 @@ pub fn protect() {
         split(at, no_execute);
         at += LARGE;
     }
-    // Only entries above the image: this code must stay executable throughout.
+    // Only entries above the image are changed here, since this code must stay executable.
     for n in (at / LARGE) as usize..2048 {
-        // SAFETY: one of the entries that `boot` made for the first 4 GiB; the mapped address stays.
+        // SAFETY: one of the entries that `boot` made for the first 4 GiB; the mapped address does not change.
         unsafe {
             let entry = (&raw mut map_1g).cast::<u64>().add(n);
             entry.write_volatile(entry.read() | no_execute);
         }
     }
-    // SAFETY: the same mapping as before, except for the protection above.
+    // SAFETY: reloads the same mapping, except for the protection set above.
     unsafe { asm!("mov {0}, cr3", "mov cr3, {0}", out(reg) _, options(nostack, preserves_flags)) }
 }
 
-/// Replaces a mapping of 2 MiB by pages with the flags of their use.
+/// Replaces a mapping of 2 MiB with pages that have the flags for their use.
 fn split(large: u64, no_execute: u64) {
     let Some(pages) = heap::pages(4096) else {
         return;
@@ -103,7 +103,7 @@ fn split(large: u64, no_execute: u64) {
         // SAFETY: within the new page.
         unsafe { pages.as_ptr().cast::<u64>().add(n as usize).write(entry) }
     }
-    // SAFETY: the entry of this large page; mapped addresses stay.
+    // SAFETY: the entry of this large page; the mapped addresses do not change.
     unsafe {
         let entry = (&raw mut map_1g)
             .cast::<u64>()
@@ -125,8 +125,9 @@ fn flags(address: u64, no_execute: u64) -> u64 {
     }
 }
 
-/// Unmaps a page of the heap, so that its use is a fault (stack guard). Must precede the start of other cores, since
-/// their TLBs are not flushed. False: no memory for page tables, or the page is above 4 GiB.
+/// Unmaps a page of the heap, so that any use of it causes a fault (stack guard). Must be called before other cores
+/// start, since their TLBs are not flushed. Returns false if there is no memory for page tables, or the page is above 4
+/// GiB.
 pub fn guard(page: u64) -> bool {
     if page >= 1 << 32 {
         return false;
@@ -149,7 +150,7 @@ pub fn guard(page: u64) -> bool {
         // SAFETY: the same mapping as before.
         unsafe { entry.write_volatile(pages.as_ptr() as u64 | PRESENT_WRITABLE) }
     }
-    // SAFETY: the entry leads to a table of pages, by the code above; the page is unused.
+    // SAFETY: the entry refers to a table of pages, as made above; the page is unused.
     unsafe {
         let table = entry.read_volatile() & 0x000f_ffff_ffff_f000;
         with_exposed_provenance_mut::<u64>(table as usize)

@@ -5,20 +5,20 @@
 use crate::bytes::{u32_at, u64_at};
 use crate::regions::{MemoryMap, MemoryRegion};
 
-/// The used parts.
+/// The parts of the boot information that are used.
 #[derive(Default)]
 pub struct MultibootInfo<'b> {
-    /// Without the image's name, which GRUB omits.
+    /// The command line, without the image's name, which GRUB omits.
     pub command_line: &'b str,
     /// The first module.
     pub module: Option<MemoryRegion>,
     /// Usable memory.
     pub memory: MemoryMap,
-    /// The ACPI root pointer, copied by the loader.
+    /// The ACPI root pointer, as copied by the boot loader.
     pub rsdp: Option<&'b [u8]>,
 }
 
-/// Parses the information; `bytes` has the length of its first four bytes.
+/// Parses the boot information. `bytes` has the length that its first four bytes contain.
 #[must_use]
 pub fn info(bytes: &[u8]) -> MultibootInfo<'_> {
     let mut info = MultibootInfo::default();
@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn reads_what_grub_gives() {
+    fn multiboot2_tags_of_grub_are_parsed() {
         let bytes = sample();
         let info = info(&bytes);
         assert_eq!(info.command_line, "ip=dhcp");
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn half_of_it_is_read_without_harm() {
+    fn damaged_or_truncated_information_does_not_panic() {
         let bytes = sample();
         for len in 0..bytes.len() {
             let _ = info(&bytes[..len]);

@@ -1,5 +1,5 @@
-//! PCI devices: found and configured by the two ports that every PC has; the 256 bytes that they reach suffice for
-//! virtio devices.
+//! PCI devices, found and configured through the two I/O ports that every PC has. The 256 bytes of configuration space
+//! that these reach suffice for virtio devices.
 //!
 //! Read first: PCI Local Bus Specification 3.0, 3.2.2.3.2 (ports), 6.2 (header), 6.8.2 (MSI-X).
 
@@ -36,7 +36,7 @@ pub fn find<T>(mut visit: impl FnMut(PciFunction) -> Option<T>) -> Option<T> {
                 let kind = function.read8(14);
                 if kind & 0x7f == BRIDGE && count < BUSES_MAX {
                     let bus = function.read8(25);
-                    // A bridge that the firmware didn't configure has bus 0.
+                    // A bridge that the firmware has not configured reports bus 0.
                     if bus != 0 && !buses[..count].contains(&bus) {
                         buses[count] = bus;
                         count += 1;
@@ -98,7 +98,7 @@ impl PciFunction {
         )
     }
 
-    /// Enables memory access and bus mastering; disables the interrupt line.
+    /// Enables memory access and bus mastering, and disables the interrupt line.
     pub fn enable(self) {
         // Memory space, bus mastering, interrupt disable.
         self.write16(4, self.read32(4) as u16 | 0x406);
@@ -112,7 +112,7 @@ impl PciFunction {
         } else {
             0
         };
-        // At most 48 fit; the bound also ends a cyclic list.
+        // At most 48 capabilities fit; the bound also ends a cyclic list.
         let mut remaining = 48;
         core::iter::from_fn(move || {
             while at >= 0x40 && remaining > 0 {
@@ -127,15 +127,15 @@ impl PciFunction {
         })
     }
 
-    /// Maps `len` bytes at `offset` in base address register `n`. None: it is for ports, or the firmware has assigned
-    /// no address.
+    /// Maps `len` bytes at `offset` in base address register `n`. `None` if the register is for I/O ports, or the
+    /// firmware has assigned no address.
     pub fn memory(self, n: u8, offset: u32, len: u32) -> Option<DeviceRegisters> {
         let at = 16 + n.checked_mul(4).filter(|at| *at < 24)?;
         let low = self.read32(at);
         if low & 1 != 0 {
             return None;
         }
-        // A 64-bit register takes two slots.
+        // A 64-bit base address takes two registers.
         let high = if low >> 1 & 3 == 2 && n < 5 {
             self.read32(at + 4)
         } else {
@@ -146,19 +146,20 @@ impl PciFunction {
         if base == 0 || !mapping::map(start, len.into()) {
             return None;
         }
-        // SAFETY: registers of a device that responds there, and mapped.
+        // SAFETY: mapped registers of a device that responds at this address.
         Some(unsafe { DeviceRegisters::new(start) })
     }
 
-    /// The number of message interrupts (MSI-X) of the device; 0 if it has none.
+    /// The number of message-signalled interrupts (MSI-X) of the device; 0 if it has none.
     pub fn messages_max(self) -> u16 {
         self.capabilities(0x11).next().map_or(0, |at| {
-            // 11 bits of the control register, minus one.
+            // The 11 bits of the control register contain the number minus one.
             (self.read32(at) >> 16 & 0x7ff) as u16 + 1
         })
     }
 
-    /// Enables the first MSI-X interrupts: the n-th goes to the n-th of `addresses`. None: not supported.
+    /// Enables the first MSI-X interrupts: the n-th interrupt is sent to the n-th of `addresses`. `None` if the device
+    /// does not support that.
     pub fn open_messages(
         self,
         addresses: impl ExactSizeIterator<Item = u32>,
@@ -180,7 +181,7 @@ impl PciFunction {
             entry.write(8, u32::from(vector));
             entry.write(12, 0_u32);
         }
-        // MSI-X enable, once the entries are written.
+        // MSI-X is enabled after the entries are written.
         self.write8(at + 3, 0x80);
         Some(())
     }

@@ -9,18 +9,18 @@ use crate::apic::{IoControllers, LocalApic};
 use crate::cpu::{DeviceRegisters, in16, out8, out16};
 use crate::{interrupts, loader};
 
-/// Bits of the event registers: power button; of the control register: sleep enable.
+/// Bits of the event registers (power button) and of the control register (sleep enable).
 const BUTTON: u16 = 1 << 8;
 const SLEEP: u16 = 1 << 13;
 
-/// Set once the button was pressed, for the cores other than the first.
+/// Set once the button was pressed, for all cores but the first.
 static IS_STOPPING: AtomicBool = AtomicBool::new(false);
 static EVENT: AtomicU16 = AtomicU16::new(0);
 static CONTROL: AtomicU16 = AtomicU16::new(0);
 static SLEEP_ADDRESS: AtomicU64 = AtomicU64::new(0);
 static OFF_NUMBER: AtomicU8 = AtomicU8::new(0);
 
-/// Takes over the button from the firmware.
+/// Takes over control of the button from the firmware.
 pub fn open(power: &PowerRegisters, controllers: &IoControllers) {
     EVENT.store(power.event, Ordering::Relaxed);
     CONTROL.store(power.control, Ordering::Relaxed);
@@ -29,18 +29,18 @@ pub fn open(power: &PowerRegisters, controllers: &IoControllers) {
     if power.event == 0 || power.control == 0 {
         return;
     }
-    // The firmware owns the events until SCI_EN is set.
+    // The firmware handles the events until SCI_EN is set.
     if power.smi_command != 0 && power.acpi_enable != 0 && in16(power.control) & 1 == 0 {
         out8(power.smi_command, power.acpi_enable);
         let _ = (0..100_000).any(|_| in16(power.control) & 1 != 0);
     }
-    // Clears a pending event, then enables the button's.
+    // Clear a pending event, then enable the button's event.
     out16(power.event, BUTTON);
     out16(power.event + 2, BUTTON);
     controllers.open_line(power.line, interrupts::POWER);
 }
 
-/// The flag that a core polls before it calls [`is_stop_requested`].
+/// The flag that a core polls; once it is set, the core calls [`is_stop_requested`].
 pub fn flag(core: u16) -> &'static AtomicBool {
     match core {
         0 => &interrupts::BUTTON,
@@ -48,7 +48,7 @@ pub fn flag(core: u16) -> &'static AtomicBool {
     }
 }
 
-/// Whether a core should begin its shutdown. The first core reads the button, and informs the others.
+/// Whether a core should begin to shut down. The first core reads the button and informs the others.
 #[cold]
 pub fn is_stop_requested(core: u16, local: &LocalApic) -> bool {
     if core != 0 {
@@ -62,7 +62,7 @@ pub fn is_stop_requested(core: u16, local: &LocalApic) -> bool {
     was_pressed
 }
 
-/// Whether the button was pressed since the last call. Cheap unless its interrupt has arrived.
+/// Whether the button was pressed since the last call. Cheap unless the button's interrupt has occurred.
 fn was_button_pressed() -> bool {
     if !interrupts::BUTTON.load(Ordering::Relaxed) {
         return false;
@@ -75,7 +75,7 @@ fn was_button_pressed() -> bool {
     events & BUTTON != 0
 }
 
-/// Switches the machine off; if that fails, restarts it.
+/// Switches the machine off; restarts it if that fails.
 pub fn switch_off() -> ! {
     let number = OFF_NUMBER.load(Ordering::Relaxed);
     let control = CONTROL.load(Ordering::Relaxed);
@@ -90,12 +90,12 @@ pub fn switch_off() -> ! {
     restart()
 }
 
-/// Restarts the machine: by the chipset, by the keyboard controller (where hypervisors without firmware end the
-/// guest), or by a triple fault.
+/// Restarts the machine: through the chipset, through the keyboard controller (by which hypervisors without firmware
+/// end the guest), or by a triple fault.
 pub fn restart() -> ! {
     out8(0xcf9, 6);
     out8(0x64, 0xfe);
     let nothing = [0_u16; 5];
-    // SAFETY: does not return: without an interrupt table the exception becomes a triple fault.
+    // SAFETY: does not return, since without an interrupt table the exception becomes a triple fault.
     unsafe { asm!("lidt [{0}]", "ud2", in(reg) &nothing, options(noreturn)) }
 }

@@ -1,4 +1,4 @@
-//! The start information of PVH: finds addresses, but reads no memory behind them.
+//! The start information of PVH. Returns the addresses in it, but does not read the memory at these addresses.
 //!
 //! Read first: Xen's `xen/include/public/arch-x86/hvm/start_info.h`.
 
@@ -12,16 +12,16 @@ pub const MAP_ENTRY_LEN: usize = 24;
 /// Bytes of an entry of the module list.
 pub const MODULE_LEN: usize = 32;
 
-/// The used fields; all addresses are physical.
+/// The fields in use; all addresses are physical.
 #[derive(Debug, PartialEq, Eq)]
 pub struct StartInfo {
-    /// The first module: an entry of [`MODULE_LEN`] bytes.
+    /// The address of the first module's entry, which has [`MODULE_LEN`] bytes.
     pub module: Option<u64>,
-    /// A text that ends with a zero byte.
+    /// The address of the command line, which ends with a zero byte.
     pub command_line: Option<u64>,
-    /// The ACPI root pointer.
+    /// The address of the ACPI root pointer.
     pub rsdp: Option<u64>,
-    /// The memory map: its address and the number of its entries.
+    /// The address of the memory map, and the number of its entries.
     pub map: Option<(u64, u32)>,
 }
 
@@ -46,7 +46,7 @@ pub fn start_info(bytes: &[u8]) -> Option<StartInfo> {
     })
 }
 
-/// Parses an entry of the memory map; None if it isn't usable memory.
+/// Parses an entry of the memory map; `None` if the entry is not usable memory.
 #[must_use]
 pub fn map_entry(bytes: &[u8]) -> Option<MemoryRegion> {
     (u32_at(bytes, 16)? == 1).then_some(MemoryRegion::new(u64_at(bytes, 0)?, u64_at(bytes, 8)?))
@@ -63,7 +63,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn reads_both_versions() {
+    fn start_info_of_both_versions_is_parsed() {
         let mut bytes = [0; START_INFO_LEN];
         bytes[..4].copy_from_slice(&0x336e_c578_u32.to_le_bytes());
         bytes[24] = 7;

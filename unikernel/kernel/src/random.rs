@@ -1,11 +1,11 @@
-//! Random numbers: from the processor's generator, and from the jitter of port reads. ChaCha rounds mix both, so that
-//! either alone suffices.
+//! Random numbers from the processor's generator and from the jitter of port reads. ChaCha rounds mix both sources, so
+//! that one good source suffices.
 
 use core::arch::asm;
 
 use crate::cpu::{self, in8};
 
-/// The number of timings; each is worth a bit or more under a hypervisor.
+/// Number of timings; under a hypervisor, each one contributes a bit of entropy or more.
 const TIMES: usize = 256;
 
 /// A new secret.
@@ -32,7 +32,7 @@ pub fn secret() -> [u8; 32] {
     secret
 }
 
-/// A word of the processor's generator, for the first eight calls; 0 if it fails.
+/// A word from the processor's generator for the first eight calls; 0 for later calls, or if the generator fails.
 fn from_processor(n: usize) -> u64 {
     if n >= 8 || cpu::id(1, 0).ecx & 1 << 30 == 0 {
         return 0;
@@ -50,7 +50,7 @@ fn from_processor(n: usize) -> u64 {
     0
 }
 
-/// The ChaCha block function (RFC 8439, 2.3); the final addition of the state makes it one-way.
+/// The ChaCha block function (RFC 8439, 2.3). The final addition of the initial state makes it one-way.
 fn mix(state: &mut [u32; 16]) {
     let initial = *state;
     for _ in 0..10 {

@@ -1,4 +1,4 @@
-//! The memory map: regions of physical memory, occupied ones, and the free one for the heap.
+//! The memory map: regions of physical memory, those that are occupied, and the free one for the heap.
 
 /// A region of memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -32,7 +32,7 @@ impl MemoryRegion {
     }
 }
 
-/// At most `MemoryMap::MAX` regions; further ones are dropped, which only loses memory.
+/// At most `MemoryMap::MAX` regions; further ones are dropped, so that their memory is unused.
 #[derive(Clone)]
 pub struct MemoryMap {
     all: [MemoryRegion; MemoryMap::MAX],
@@ -49,10 +49,11 @@ impl Default for MemoryMap {
 }
 
 impl MemoryMap {
-    /// The most regions.
+    /// Maximum number of regions.
     pub const MAX: usize = 64;
 
-    /// Adds a region unless it is empty; merges it with a preceding neighbour, since firmware often splits memory.
+    /// Adds a region unless it is empty. Merges it with the region directly before it, since firmware often splits
+    /// memory.
     pub fn add(&mut self, region: MemoryRegion) {
         if region.is_empty() {
             return;
@@ -68,7 +69,7 @@ impl MemoryMap {
         }
     }
 
-    /// Whether one region contains all of `region`.
+    /// Whether one of the regions contains all of `region`.
     #[must_use]
     pub fn contains(&self, region: MemoryRegion) -> bool {
         self.iter()
@@ -94,7 +95,7 @@ impl MemoryMap {
             let mut at = region.start.max(limits.start);
             let end = region.end.min(limits.end);
             while at < end {
-                // The lowest occupied region that is not entirely before `at`.
+                // The lowest occupied region that does not end before `at`.
                 let next = occupied
                     .iter()
                     .filter(|other| other.end > at)
@@ -130,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn finds_the_largest_hole() {
+    fn largest_free_region_is_found() {
         let ram = regions(&[(0, 0xa0), (0x100, 0x1000)]);
         let limits = MemoryRegion {
             start: 0x100,
@@ -157,7 +158,7 @@ mod tests {
     }
 
     #[test]
-    fn pieces_side_by_side_are_one() {
+    fn adjacent_regions_are_merged() {
         let ram = regions(&[(0, 0x100), (0x100, 0x300), (0x400, 0x500)]);
         assert!(ram.contains(MemoryRegion {
             start: 0x80,
@@ -170,7 +171,7 @@ mod tests {
     }
 
     #[test]
-    fn too_many_are_left_out() {
+    fn regions_beyond_the_maximum_are_dropped() {
         let mut ram = MemoryMap::default();
         for n in 0..100 {
             ram.add(MemoryRegion::new(n * 10, 5));

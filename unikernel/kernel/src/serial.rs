@@ -1,5 +1,5 @@
-//! The console: the first serial port (16550). Never waits long: bytes that the port does not take are dropped. One
-//! core prints at a time, for a line or a report.
+//! The console on the first serial port (16550). It never waits for long: bytes that the port does not accept are
+//! dropped. One core prints at a time, for a line or a report.
 
 use core::fmt::{self, Write};
 use core::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -8,12 +8,12 @@ use crate::cpu::{self, in8, out8};
 use crate::{cores, power};
 
 const PORT: u16 = 0x3f8;
-/// A byte at 115,200 baud takes 87 us; a port read takes at least about one.
+/// Number of port reads to wait for a byte: at 115,200 baud it takes 87 us; a read takes at least about 1 us.
 const POLLS_MAX: u32 = 1000;
-/// The longest line takes less; a core that holds the console for this many port reads has died.
-const HOLD_POLLS_MAX: u32 = 1_000_000;
+/// The longest line takes less; a core that holds the console during so many port reads has died.
+const LOCK_POLLS_MAX: u32 = 1_000_000;
 
-static GONE: AtomicBool = AtomicBool::new(false);
+static IS_ABSENT: AtomicBool = AtomicBool::new(false);
 static DROPPED: AtomicU32 = AtomicU32::new(0);
 
 /// Sets 115,200 baud, 8 bits, no parity.
@@ -21,27 +21,27 @@ pub fn open() {
     for (register, value) in [(1, 0), (3, 0x80), (0, 1), (1, 0), (3, 3), (2, 7), (4, 3)] {
         out8(PORT + register, value);
     }
-    // An absent port reads as ones.
-    GONE.store(in8(PORT + 5) == 0xff, Ordering::Relaxed);
+    // All bits of an absent port read as ones.
+    IS_ABSENT.store(in8(PORT + 5) == 0xff, Ordering::Relaxed);
 }
 
-/// Bytes that the port did not take.
+/// The number of bytes that the port did not accept.
 pub fn dropped() -> u32 {
     DROPPED.load(Ordering::Relaxed)
 }
 
 fn write_byte(byte: u8) {
-    if GONE.load(Ordering::Relaxed) || !(0..POLLS_MAX).any(|_| in8(PORT + 5) & 0x20 != 0) {
+    if IS_ABSENT.load(Ordering::Relaxed) || !(0..POLLS_MAX).any(|_| in8(PORT + 5) & 0x20 != 0) {
         DROPPED.fetch_add(1, Ordering::Relaxed);
     } else {
         out8(PORT, byte);
     }
 }
 
-/// The holder of the console: the core's number plus one; 0: free.
-static HOLDER: AtomicU32 = AtomicU32::new(0);
+/// The core that holds the console, as its number plus one; 0 if the console is free.
+static LOCK_OWNER: AtomicU32 = AtomicU32::new(0);
 
-/// Exclusive use of the console, until dropped. A core may hold it several times.
+/// Exclusive use of the console until this is dropped. A core may hold it several times.
 #[must_use]
 pub struct ConsoleGuard {
     is_outermost: bool,
@@ -50,7 +50,7 @@ pub struct ConsoleGuard {
 /// Waits until no other core prints, or the printing core has exceeded its time.
 pub fn lock() -> ConsoleGuard {
     let core_id = u32::from(cores::current()) + 1;
-    if HOLDER.load(Ordering::Relaxed) == core_id {
+    if LOCK_OWNER.load(Ordering::Relaxed) == core_id {
         return ConsoleGuard {
             is_outermost: false,
         };
@@ -60,14 +60,14 @@ pub fn lock() -> ConsoleGuard {
         let _ = in8(PORT + 5);
         try_lock(core_id)
     };
-    if !try_lock(core_id) && !(0..HOLD_POLLS_MAX).any(is_free) {
-        HOLDER.store(core_id, Ordering::Relaxed);
+    if !try_lock(core_id) && !(0..LOCK_POLLS_MAX).any(is_free) {
+        LOCK_OWNER.store(core_id, Ordering::Relaxed);
     }
     ConsoleGuard { is_outermost: true }
 }
 
 fn try_lock(core_id: u32) -> bool {
-    HOLDER
+    LOCK_OWNER
         .compare_exchange(0, core_id, Ordering::Acquire, Ordering::Relaxed)
         .is_ok()
 }
@@ -80,18 +80,18 @@ impl Drop for ConsoleGuard {
     }
 }
 
-/// Releases the console regardless of nested holds, before this core ends.
+/// Releases the console regardless of nested guards, before this core stops.
 fn release() {
-    // Only if no other core has taken it over by timeout.
+    // Only if no other core has taken over the console after its timeout.
     let core_id = u32::from(cores::current()) + 1;
-    let _ = HOLDER.compare_exchange(core_id, 0, Ordering::Release, Ordering::Relaxed);
+    let _ = LOCK_OWNER.compare_exchange(core_id, 0, Ordering::Release, Ordering::Relaxed);
 }
 
-/// The reporting core's number plus one; 0: none.
+/// The core that reports a fault, as its number plus one; 0 if there is none.
 static REPORTER: AtomicU32 = AtomicU32::new(0);
 
-/// Takes the console for a fault's report. A second fault of the reporting core restarts at once; a fault of another
-/// core during a report only halts that core.
+/// Takes the console to report a fault. A second fault of the reporting core restarts the machine immediately; a fault
+/// of another core during a report only halts that core.
 pub fn lock_for_report() -> ConsoleGuard {
     let core_id = u32::from(cores::current()) + 1;
     let previous = REPORTER.compare_exchange(0, core_id, Ordering::Relaxed, Ordering::Relaxed);
@@ -105,7 +105,7 @@ pub fn lock_for_report() -> ConsoleGuard {
     }
 }
 
-/// Halts this core if another core reports: the report ends in a restart.
+/// Halts this core if another core reports a fault, since the report ends with a restart.
 fn halt_if_reporting() {
     let reporter = REPORTER.load(Ordering::Relaxed);
     if reporter != 0 && reporter != u32::from(cores::current()) + 1 {
@@ -113,7 +113,7 @@ fn halt_if_reporting() {
     }
 }
 
-/// Writes to the console, which the caller should hold.
+/// Writes to the console; the caller should hold it.
 pub struct SerialConsole;
 
 impl Write for SerialConsole {

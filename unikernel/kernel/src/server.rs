@@ -1,4 +1,4 @@
-//! The program on the machine: `lowroad-bare`, or, to test the machine alone, the stand-in `echo`.
+//! The server that the kernel runs: `lowroad_unikernel`, or, to test the kernel alone, the stand-in `echo`.
 
 use alloc::string::String;
 
@@ -17,7 +17,7 @@ pub fn open(site: &'static [u8], machine: MachineSetup) -> Result<UnikernelServe
     UnikernelServer::new(archive, machine)
 }
 
-/// Creates the stand-in; the site is ignored.
+/// Creates the stand-in, which ignores the site.
 #[cfg(feature = "echo")]
 pub fn open(_site: &'static [u8], machine: MachineSetup) -> Result<UnikernelServer, String> {
     UnikernelServer::new(machine)

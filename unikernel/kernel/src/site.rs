@@ -1,35 +1,35 @@
-//! The contract between the image builder and the kernel about the site's place: a note in the image. The package
+//! The contract between the image builder and the kernel about where the site is: a note in the image. The package
 //! `lowroad-kernel-image` implements the builder.
 //!
-//! The image is an ELF file with a program header of type `PT_NULL`, the last, reserved for the builder, and a note (in
-//! `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8 bytes each, all 0 as
-//! linked: address and length of the site, address and length of the table of symbols (`symbols`). The builder
-//! appends the site and, from the next multiple of 8 on, the table at the end of the file, at a multiple of 4096;
-//! makes the reserved header a `PT_LOAD` of it, read only, with [`SITE_ADDRESS`] as both addresses; and writes the
-//! note.
+//! The image is an ELF file whose last program header has type `PT_NULL` and is reserved for the builder. It contains a
+//! note (in `PT_NOTE`) named `Lowroad`, type 1, of `SiteNote::LEN` bytes: four little-endian numbers of 8 bytes each,
+//! which the linker leaves 0: address and length of the site, address and length of the symbol table (`symbols`). The
+//! builder appends the site at the end of the file, at a multiple of 4096, and the symbol table behind it at the next
+//! multiple of 8. It turns the reserved header into a read-only `PT_LOAD` of both, with [`SITE_ADDRESS`] as both
+//! addresses, and fills in the note.
 //!
-//! Without a site in the image, the first module that the loader brings (`-initrd`, GRUB's `module2`) is the site.
+//! Without a site in the image, the first module of the boot loader is the site (`-initrd`, GRUB's `module2`).
 
 use crate::bytes::u64_at;
 
-/// The address of the builder's additions: above the low memory that firmware reserves.
+/// The address of the data that the builder adds: above the low memory that firmware reserves.
 pub const SITE_ADDRESS: u64 = 0x100_0000;
 
 /// The content of the note; lengths are 0 for absent parts.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteNote {
-    /// Physical address.
+    /// Physical address of the site.
     pub site_address: u64,
-    /// Length in bytes.
+    /// Length of the site in bytes.
     pub site_len: u64,
-    /// Physical address.
+    /// Physical address of the symbol table.
     pub symbols_address: u64,
-    /// Length in bytes.
+    /// Length of the symbol table in bytes.
     pub symbols_len: u64,
 }
 
 impl SiteNote {
-    /// Bytes of the note's content.
+    /// Length of the note's content in bytes.
     pub const LEN: usize = 32;
 
     /// Parses the note's content.
@@ -66,13 +66,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_written_is_read() {
-        let places = SiteNote {
+    fn note_is_read_back_as_written() {
+        let note = SiteNote {
             site_address: SITE_ADDRESS,
             site_len: 5,
             symbols_address: SITE_ADDRESS + 8,
             symbols_len: 12,
         };
-        assert_eq!(SiteNote::read(&places.write()), places);
+        assert_eq!(SiteNote::read(&note.write()), note);
     }
 }

@@ -1,10 +1,10 @@
-//! Function names for stack traces. The table: the number of functions; for each its address and the offset of its
-//! name, ascending by address (all 4 bytes, little endian); then the names, each ended by a zero byte. Offsets count
-//! from the first name.
+//! Function names for stack traces. Layout of the symbol table: the number of functions; for each function its address
+//! and the offset of its name, sorted by address (all numbers 4 bytes, little endian); then the names, each with a zero
+//! byte at its end. Offsets count from the first name.
 
 use crate::bytes::u32_at;
 
-/// The function that contains `address`, and the offset in it.
+/// The function that contains `address`, and the offset within it.
 #[must_use]
 pub fn name_of(table: &[u8], address: u64) -> Option<(&str, u64)> {
     let count = u32_at(table, 0)? as usize;
@@ -31,7 +31,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn finds_the_function_before() {
+    fn name_of_finds_the_preceding_function() {
         let mut table = vec![2, 0, 0, 0];
         for number in [0x1000_u32, 0, 0x2000, 4] {
             table.extend(number.to_le_bytes());

@@ -1,14 +1,14 @@
-//! Finds the ACPI tables in memory and extracts the needed values.
+//! Finds the ACPI tables in memory, and extracts the values that are needed.
 
 use lowroad_kernel::acpi::{self, IoController, PowerRegisters};
 use lowroad_kernel::bytes::{u32_at, u64_at};
 
 use crate::loader::{boot_memory, is_mapped};
 
-/// Longer tables are ignored.
+/// Maximum length of a table; longer ones are ignored.
 const TABLE_MAX: u32 = 4 << 20;
 /// The usual I/O APIC of machines without ACPI, and the second one of QEMU's microvm.
-const USUAL: [IoController; 2] = [
+const DEFAULT_IO_CONTROLLERS: [IoController; 2] = [
     IoController {
         address: 0xfec0_0000,
         line: 0,
@@ -19,9 +19,9 @@ const USUAL: [IoController; 2] = [
     },
 ];
 
-/// The firmware's information.
+/// The information from the firmware.
 pub struct FirmwareTables {
-    /// Power registers; all 0 if unknown.
+    /// The power registers; all 0 if unknown.
     pub power: PowerRegisters,
     /// The I/O APICs.
     pub controllers: [Option<IoController>; 4],
@@ -36,11 +36,16 @@ impl FirmwareTables {
     }
 }
 
-/// Reads the tables; without an `rsdp` of the loader, searches the BIOS area.
+/// Reads the tables. Without an `rsdp` from the boot loader, searches the BIOS area for it.
 pub fn read(rsdp: Option<[u8; 36]>) -> FirmwareTables {
     let mut firmware = FirmwareTables {
         power: PowerRegisters::default(),
-        controllers: [Some(USUAL[0]), Some(USUAL[1]), None, None],
+        controllers: [
+            Some(DEFAULT_IO_CONTROLLERS[0]),
+            Some(DEFAULT_IO_CONTROLLERS[1]),
+            None,
+            None,
+        ],
         madt: &[],
     };
     let Some((root, is_xsdt)) = rsdp.or_else(search).and_then(|rsdp| acpi::root(&rsdp)) else {
@@ -61,11 +66,11 @@ pub fn read(rsdp: Option<[u8; 36]>) -> FirmwareTables {
     if let Some((mut power, dsdt)) = find(root, is_xsdt, b"FACP").and_then(acpi::power) {
         if let Some(sleep_type) = table(dsdt).and_then(acpi::power_off_type) {
             power.sleep_type = sleep_type;
-            // The FADT has the ISA number, which the MADT may reroute.
+            // The FADT contains the ISA number, which the MADT may reroute.
             power.line = madt.map_or(power.line, |madt| acpi::line_of(madt, power.line));
             firmware.power = power;
         } else {
-            // Without `_S5_` the machine can't be switched off; only the timer is used.
+            // Without `_S5_` the machine can't be switched off, so only the timer is used.
             firmware.power = PowerRegisters {
                 timer: power.timer,
                 ..PowerRegisters::default()
@@ -103,7 +108,7 @@ fn table(address: u64) -> Option<&'static [u8]> {
     if !is_mapped(address, 36) {
         return None;
     }
-    // SAFETY: mapped; the firmware's memory, which is not in the heap since the memory map does not list it as usable.
+    // SAFETY: mapped; memory of the firmware, which the memory map does not list as usable, so it is not in the heap.
     let len = u32_at(unsafe { boot_memory(address, 36) }, 4)
         .filter(|len| (36..TABLE_MAX).contains(len))?;
     // SAFETY: as above.

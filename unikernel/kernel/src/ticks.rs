@@ -1,6 +1,6 @@
-//! Converts counters of known frequency to microseconds, by one multiplication. Also the calendar.
+//! Converts ticks of a known frequency to microseconds by one multiplication. Also converts dates.
 
-/// A rate: microseconds are ticks times `multiplier`, shifted right by 32.
+/// The rate of a counter: microseconds are ticks times `multiplier`, shifted right by 32.
 #[derive(Clone, Copy)]
 pub struct TickRate {
     multiplier: u64,
@@ -8,7 +8,7 @@ pub struct TickRate {
 }
 
 impl TickRate {
-    /// The rate of a counter with `khz` ticks in a millisecond, at least 1.
+    /// The rate of a counter with `khz` ticks per millisecond, at least 1.
     #[must_use]
     pub fn new(khz: u64) -> TickRate {
         let khz = khz.max(1);
@@ -18,7 +18,7 @@ impl TickRate {
         }
     }
 
-    /// Ticks in a millisecond.
+    /// Ticks per millisecond.
     #[must_use]
     pub fn khz(self) -> u64 {
         self.khz
@@ -39,9 +39,10 @@ impl TickRate {
     }
 }
 
-/// The start value for a second processor's clock, so that both clocks agree: `local_ticks` was read on this processor after
-/// `remote_ticks` on the other, with a clock that began at `start`. Synchronized counters (`local_ticks` is at or behind `remote_ticks` by
-/// less than `slack`) have the same start; otherwise the clock continues from the other's time.
+/// The start value that makes a second processor's clock agree with the first one's, which began at `start`.
+/// `local_ticks` was read on the second processor after `remote_ticks` was read on the first. If the counters are
+/// synchronized, that is, if `local_ticks` is ahead of `remote_ticks` by less than `slack`, both clocks have the same
+/// start. Otherwise the second clock continues from the first one's time.
 #[must_use]
 pub fn synchronized_start(local_ticks: u64, remote_ticks: u64, start: u64, slack: u64) -> u64 {
     if local_ticks.wrapping_sub(remote_ticks) < slack {
@@ -69,7 +70,7 @@ pub struct UtcDate {
 }
 
 impl UtcDate {
-    /// Seconds since 1970; none if the date is invalid.
+    /// Seconds since 1970; `None` if the date is invalid.
     #[must_use]
     pub fn unix_s(self) -> Option<u64> {
         let in_range = self.year >= 1970
@@ -81,7 +82,7 @@ impl UtcDate {
         if !in_range {
             return None;
         }
-        // Years that begin in March have the leap day at their end.
+        // If years begin in March, the leap day is at their end.
         let (year, month) = if self.month > 2 {
             (self.year, self.month - 3)
         } else {
@@ -102,7 +103,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rates_lose_little() {
+    fn rate_conversion_error_is_small() {
         for khz in [1_000, 2_399_987, 5_000_000] {
             let rate = TickRate::new(khz);
             let day_us = 86_400_000_000;
@@ -115,22 +116,22 @@ mod tests {
     }
 
     #[test]
-    fn clocks_of_two_processors_agree() {
-        // Synchronized.
+    fn clocks_of_two_processors_agree_after_synchronization() {
+        // The counters are synchronized.
         assert_eq!(synchronized_start(1_050, 1_000, 400, 100), 400);
-        // The other counter was reset, or is far ahead: 600 ticks have passed on the first clock.
+        // The second counter was reset, or is far ahead; 600 ticks have passed on the first clock.
         assert_eq!(1_000 - synchronized_start(1_000, 5_600, 5_000, 100), 600);
         assert_eq!(
             9_000_000 - synchronized_start(9_000_000, 1_000, 400, 100),
             600
         );
-        // Fewer ticks have passed here than there: the start is below 0.
+        // Fewer ticks have passed on the second processor than on the first, so the start is below 0.
         let start = synchronized_start(10, 5_600, 5_000, 100);
         assert_eq!(10_u64.wrapping_sub(start), 600);
     }
 
     #[test]
-    fn dates() {
+    fn dates_are_converted_to_unix_time() {
         let date = |year, month, day| UtcDate {
             year,
             month,

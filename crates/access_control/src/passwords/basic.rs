@@ -1,11 +1,11 @@
-//! The user and password of a request: the field Authorization with the scheme Basic, RFC 7617 §2.
+//! The credentials of a request: Authorization with the scheme Basic (RFC 7617 §2).
 
 use base64::Engine;
 use base64::alphabet::STANDARD;
 use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use lowroad_http::request::Request;
 
-/// Longer credentials are rejected.
+/// Longer credentials are refused.
 const LEN_MAX: usize = 1024;
 
 const BASE64: GeneralPurpose = GeneralPurpose::new(
@@ -23,11 +23,11 @@ pub struct BasicCredentials {
 }
 
 impl BasicCredentials {
-    /// The credentials of a request, if it has exactly one valid field.
+    /// The credentials of a request, if it has exactly one Authorization field and that is valid.
     pub fn from_request(request: &Request<'_>) -> Option<BasicCredentials> {
         let fields = request.fields();
         let mut found = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"authorization"));
-        // Authorization is not a list: a second field makes the request ambiguous (RFC 9110 §5.3).
+        // Authorization is not a list field: with a second line, the request would be ambiguous (RFC 9110 §5.3).
         let (value, None) = (found.next()?.1, found.next()) else {
             return None;
         };
@@ -36,7 +36,7 @@ impl BasicCredentials {
             return None;
         }
         let pair = BASE64.decode(encoded.trim_ascii()).ok()?;
-        // The first colon: a user has none, a password may (RFC 7617 §2).
+        // The first colon separates: a user name has none, a password may have some (RFC 7617 §2).
         let colon = pair.iter().position(|byte| *byte == b':')?;
         Some(BasicCredentials {
             user: String::from_utf8(pair[..colon].to_vec()).ok()?,
@@ -61,14 +61,14 @@ mod tests {
     }
 
     #[test]
-    fn a_user_ends_at_the_first_colon() {
+    fn basic_user_ends_at_first_colon() {
         let want = Some(("ann".to_string(), "a:b".to_string()));
         assert_eq!(read("Authorization: Basic YW5uOmE6Yg==\r\n"), want);
         assert_eq!(read("authorization: bAsIc  YW5uOmE6Yg\r\n"), want);
     }
 
     #[test]
-    fn what_says_nothing_or_two_things_is_nobody() {
+    fn invalid_or_repeated_authorization_has_no_credentials() {
         for lines in [
             "",
             "Authorization: Basic\r\n",

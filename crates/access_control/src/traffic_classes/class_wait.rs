@@ -1,4 +1,4 @@
-//! Lets a call wait for its class: a future on the worker, and a permit that is returned when dropped.
+//! Waiting for admission by a traffic class: a future on the worker, and a permit that is returned when dropped.
 
 use std::future::Future;
 use std::pin::Pin;
@@ -15,19 +15,19 @@ use lowroad_store::clock;
 
 use super::{ClassChoice, ClassTable};
 
-/// The permit for one call, returned when dropped.
+/// The permit for one call; dropping it admits the next call.
 struct ClassPermit(ClassChoice);
 
-/// Waits for a permit. Its drop leaves the queue.
+/// Waits for a permit. Dropping it removes the call from the queue.
 struct ClassWait {
     choice: ClassChoice,
     ticket: u64,
     cell: Arc<WaitCell>,
-    /// The permit was taken.
+    /// Whether the outcome was taken: admitted, or evicted.
     is_settled: bool,
 }
 
-/// The admission of a new call.
+/// The outcome for a new call.
 enum ClassAdmission {
     Begins(ClassPermit),
     Waits(ClassWait),
@@ -48,7 +48,7 @@ impl ClassChoice {
             ClassAdmission::Begins(permit) => {
                 return with_permit(permit, handler.begin(worker, request));
             }
-            // As a task, so that a stale response can be used instead (stale-if-error).
+            // An asynchronous failure, so that a stale response can be sent instead (stale-if-error).
             ClassAdmission::Shed => {
                 return HandlerResult::OnWorker(Box::pin(async { Err(shed_failure()) }));
             }
@@ -57,7 +57,7 @@ impl ClassChoice {
         let timers = worker_handle.timers.clone();
         let deadline = Duration::from_millis(choice.class().rules.deadline_ms);
         HandlerResult::OnWorker(Box::pin(async move {
-            // The scheduler notices a late call only when another call ends, so a timer bounds the wait.
+            // The scheduler notices a late call only when another call ends, so a timer limits the wait.
             let Ok(outcome) = timers.timeout(deadline, wait).await else {
                 choice.class().counts.late.fetch_add(1, Relaxed);
                 return Err(shed_failure());
@@ -88,7 +88,7 @@ impl ClassChoice {
             cell.settle(false)
         });
         drop(scheduler);
-        // Woken without the lock, which the woken task takes.
+        // The woken task takes the lock, so it is released first.
         waker.into_iter().for_each(Waker::wake);
         ClassAdmission::Waits(ClassWait {
             choice: self,
@@ -100,7 +100,7 @@ impl ClassChoice {
 }
 
 impl ClassTable {
-    /// Wakes the waiters with a decided admission.
+    /// Wakes the waiters for which the scheduler has decided.
     fn settle(&self, mut scheduler: MutexGuard<'_, ClassScheduler<Arc<WaitCell>>>) {
         let now_ms = clock::now_ms();
         let mut wakers = Vec::new();
@@ -134,12 +134,12 @@ impl Drop for ClassPermit {
 }
 
 impl Future for ClassWait {
-    /// `None`: it has lost its place in the queue.
+    /// `None`: the call was evicted from the queue.
     type Output = Option<ClassPermit>;
 
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<ClassPermit>> {
         let settled = self.cell.poll(context);
-        // From here on the permit returns the place, not this waiter.
+        // From here on, the permit and not this future occupies the slot of the class.
         self.is_settled = settled.is_ready();
         settled.map(|is_admitted| is_admitted.then(|| ClassPermit::new(self.choice.clone())))
     }
@@ -151,11 +151,11 @@ impl Drop for ClassWait {
             return;
         }
         let mut scheduler = self.choice.classes.lock();
-        // Still in the queue: only its entry must be removed.
+        // The call is still queued, so only its entry has to be removed.
         if scheduler.give_up(self.choice.number, self.ticket) {
             return;
         }
-        // Admitted, but the permit was not taken.
+        // The call was admitted, but its permit was not taken.
         if self.cell.is_admitted() {
             scheduler.end_call(self.choice.number);
             self.choice.classes.settle(scheduler);
@@ -163,10 +163,10 @@ impl Drop for ClassWait {
     }
 }
 
-/// Wraps a call so that it holds its permit until the response has arrived.
+/// Wraps a call, so that the permit is held until the response has arrived.
 fn with_permit(permit: ClassPermit, call: HandlerResult) -> HandlerResult {
     match call {
-        // The call is over; the permit is returned at once.
+        // The call has already ended; the permit is returned now.
         HandlerResult::Ready(result) => HandlerResult::Ready(result),
         HandlerResult::OnRuntime(future) => HandlerResult::OnRuntime(Box::pin(async move {
             let _permit = permit;
@@ -179,7 +179,7 @@ fn with_permit(permit: ClassPermit, call: HandlerResult) -> HandlerResult {
     }
 }
 
-/// The failure of a full queue. Only counted: a log line for each would add load.
+/// The failure if the queue is full or the wait too long. It is only counted: a log line each would add load.
 fn shed_failure() -> HandlerFailure {
     HandlerFailure::new(StatusCode::SERVICE_UNAVAILABLE, "")
 }

@@ -1,4 +1,4 @@
-//! The conditions of a class, and values by host name. Independent of the limits of classes.
+//! The conditions of a class, and a map by host name. Independent of the limits of classes.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -7,13 +7,13 @@ use lowroad_config::{ClassMembers, PrefixSet, SiteName};
 use lowroad_http::request::Request;
 use lowroad_site_rules::FieldMap;
 
-/// The properties of a request that classes match.
+/// The properties of a request that are matched.
 pub(super) struct ClassInput<'a> {
-    /// The request; only its fields are compared.
+    /// The request, of which only the fields are used.
     pub(super) request: &'a Request<'a>,
-    /// Normalised; empty if the request names none.
+    /// The normalized host name; empty if the request has none.
     pub(super) host: &'a [u8],
-    /// The numbers of the patterns that its path matches, in ascending order.
+    /// The numbers of the patterns that match the path, in ascending order.
     pub(super) patterns: &'a [u32],
     /// The client.
     pub(super) peer: IpAddr,
@@ -22,14 +22,14 @@ pub(super) struct ClassInput<'a> {
 /// The conditions of a class. A request meets them if it matches each list that is not empty.
 pub(super) struct ClassConditions {
     hosts: HostMap<()>,
-    /// The numbers of its patterns.
+    /// The numbers of the patterns of the class.
     pub(super) patterns: Vec<u32>,
     addresses: PrefixSet,
     fields: FieldMap<()>,
 }
 
 impl ClassConditions {
-    /// Creates the conditions of `members`, whose patterns have these numbers.
+    /// Creates the conditions of `members`; `patterns` are the numbers of their patterns.
     pub(super) fn new(members: &ClassMembers, patterns: Vec<u32>) -> ClassConditions {
         let (mut hosts, mut fields) = (HostMap::default(), FieldMap::default());
         for name in &members.hosts {
@@ -46,7 +46,7 @@ impl ClassConditions {
         }
     }
 
-    /// Whether a request meets them.
+    /// Whether a request meets the conditions.
     pub(super) fn matches(&self, input: &ClassInput<'_>) -> bool {
         let has = |number: &u32| self.patterns.contains(number);
         (self.addresses.is_empty() || self.addresses.contains(input.peer))
@@ -59,9 +59,9 @@ impl ClassConditions {
 /// Values by host name.
 pub(super) struct HostMap<T> {
     exact: HashMap<Box<[u8]>, Vec<T>>,
-    /// `*.example.com` under `example.com`.
+    /// `*.example.com` has the key `example.com`.
     wildcard: HashMap<Box<[u8]>, Vec<T>>,
-    /// Those of [`SiteName::Default`].
+    /// The values of [`SiteName::Default`].
     default: Vec<T>,
 }
 
@@ -76,7 +76,7 @@ impl<T> Default for HostMap<T> {
 }
 
 impl<T> HostMap<T> {
-    /// Adds a value for a name.
+    /// Adds a value for a host name or wildcard.
     pub(super) fn insert(&mut self, name: &SiteName, value: T) {
         let values = match name {
             SiteName::Exact(name) => self.exact.entry(name.as_bytes().into()).or_default(),
@@ -92,9 +92,9 @@ impl<T> HostMap<T> {
         self.exact.is_empty() && self.wildcard.is_empty() && self.default.is_empty()
     }
 
-    /// The values of all names that a normalised host matches.
+    /// The values of all names and wildcards that match a normalized host name.
     pub(super) fn get(&self, host: &[u8]) -> impl Iterator<Item = &T> {
-        // At least one byte stands for the wildcard.
+        // A wildcard stands for at least one byte.
         let dots = host.iter().enumerate().skip(1);
         let dots = dots.filter(|(_, byte)| **byte == b'.');
         let wildcard = dots.filter_map(|(at, _)| self.wildcard.get(&host[at + 1..]));

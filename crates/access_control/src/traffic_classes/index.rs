@@ -1,6 +1,6 @@
-//! Finds the class of a request. Each class is indexed by its most selective condition: addresses, else fields, else
-//! hosts, else paths. A request is thus compared only with classes that have no conditions or an indexed condition that it
-//! meets.
+//! Finds the class of a request. Each class is indexed by its most selective kind of condition: addresses, else fields,
+//! else hosts, else paths. A request is therefore compared only with classes whose indexed condition matches, and with
+//! those without conditions.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -13,21 +13,21 @@ use lowroad_site_rules::FieldMap;
 
 use super::conditions::{ClassConditions, ClassInput, HostMap};
 
-/// Classes by their conditions. A class is identified by its position in the configured order.
+/// Classes by their conditions. The number of a class is its position in the configuration.
 pub(super) struct ClassIndex {
     conditions: Vec<ClassConditions>,
     by_address: PrefixMap<usize>,
     by_field: FieldMap<usize>,
     by_host: HostMap<usize>,
-    /// The classes of each pattern, by the pattern's number.
+    /// The classes of each pattern, by the number of the pattern.
     by_pattern: Vec<Vec<usize>>,
     /// Classes without conditions.
     unconditional: Vec<usize>,
-    /// The different patterns of all classes.
+    /// The distinct patterns of all classes.
     patterns: PatternSet,
 }
 
-/// Collects the different patterns of all classes.
+/// Collects the distinct patterns of all classes.
 #[derive(Default)]
 struct PatternNumbers {
     builder: PatternSetBuilder,
@@ -37,7 +37,7 @@ struct PatternNumbers {
 impl PatternNumbers {
     fn number(&mut self, pattern: &PathPattern) -> u32 {
         let next = u32::try_from(self.by_text.len()).unwrap_or(u32::MAX);
-        // Equal patterns share a number, so each is matched once a request.
+        // Equal patterns share a number, so each is matched once per request.
         *self.by_text.entry(pattern.to_string()).or_insert_with(|| {
             self.builder.add(pattern, MatchScope::Script);
             next
@@ -76,7 +76,7 @@ impl ClassIndex {
             addresses,
             headers,
         } = members;
-        // A class is indexed by its most selective kind of condition only; `ClassConditions::matches` checks the others.
+        // Only one kind of condition is indexed, the most selective; `ClassConditions::matches` checks all.
         if !addresses.is_empty() {
             for prefix in addresses {
                 self.by_address.insert(prefix, number);
@@ -117,11 +117,11 @@ impl ClassIndex {
             .chain(self.by_field.get(request.fields()))
             .chain(self.by_host.get(input.host))
             .chain(by_pattern)
-            // The first unconditional class takes all requests, so later ones are never reached.
+            // The first class without conditions matches all requests, so later ones are never reached.
             .chain(self.unconditional.first())
             .copied()
             .collect();
-        // The first class in the configured order wins.
+        // The first class in the configured order is chosen.
         candidates.sort_unstable();
         let mut candidates = candidates.into_iter();
         candidates.find(|number| self.conditions[*number].matches(&input))
@@ -182,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn each_list_counts_and_of_a_list_one_is_enough() {
+    fn class_requires_one_match_in_each_nonempty_list() {
         let hosts = ["b", "*.example.com"];
         let lists = [
             members(&hosts, &[], &["192.0.2.0/24"], &["x-tier: gold"]),
@@ -214,7 +214,7 @@ mod tests {
     }
 
     #[test]
-    fn a_field_without_a_value_is_enough_by_its_name() {
+    fn field_condition_without_value_matches_any_value() {
         let list = [members(&[], &[], &[], &["Authorization"])];
         let head = "GET / HTTP/1.1\r\nHost: a\r\nauthorization: x\r\n\r\n";
         assert_eq!(first(&list, head, "/", "::1"), Some(0));
@@ -222,7 +222,7 @@ mod tests {
     }
 
     #[test]
-    fn the_first_class_wins_whatever_its_condition() {
+    fn first_matching_class_in_configured_order_is_chosen() {
         let conditions = [
             members(&[], &["/api/**", "*.php"], &[], &[]),
             members(&["*.example.com"], &[], &[], &[]),

@@ -1,4 +1,4 @@
-//! Atomic file writes: after a crash or power loss a file is complete or unchanged.
+//! Atomic file writes: after a crash or power loss, a file has either its complete new content or its old one.
 
 use std::fs::{self, DirBuilder, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, Write};
@@ -6,14 +6,14 @@ use std::os::unix::fs::{DirBuilderExt, MetadataExt, OpenOptionsExt, PermissionsE
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Writes a temporary file, syncs it, and renames it over `path`. Missing folders from `root` down are made. The file's
-/// owner is kept; a new file gets the owner of its folder.
+/// Writes a temporary file, syncs it, and renames it to `path`. Creates missing folders below `root`, and `root`
+/// itself. The file keeps its owner; a new file gets the owner of its folder.
 pub(super) fn replace_file(root: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let folder = parent(root, path)?;
-    let temp_path = beside(path);
+    let temp_path = sibling_temp_path(path);
     let written = write(&folder, &temp_path, path, bytes);
     if written.is_err() {
-        // A full disk must not keep the partial file.
+        // Deletes a partial file, for example if the disk is full.
         let _ = fs::remove_file(&temp_path);
     }
     written
@@ -22,22 +22,22 @@ pub(super) fn replace_file(root: &Path, path: &Path, bytes: &[u8]) -> io::Result
 fn write(folder: &Path, temp_path: &Path, path: &Path, bytes: &[u8]) -> io::Result<()> {
     let mut file = OpenOptions::new()
         .write(true)
-        // `create_new` refuses links that another user may have placed there.
+        // `create_new` fails if another user has placed a symbolic link there.
         .create_new(true)
         .mode(0o600)
         .open(temp_path)?;
     let like = fs::metadata(path).or_else(|_| fs::metadata(folder))?;
-    // Before the contents are written, so that a key is never readable by the wrong owner.
+    // Changed before the content is written, so that a key is never readable by the wrong user.
     copy_owner(&file, &like)?;
     file.write_all(bytes)?;
-    // The contents must be on disk before the rename, and the rename before success is reported.
+    // The content must be on disk before the rename, and the rename before success is reported.
     file.sync_all()?;
     fs::rename(temp_path, path)?;
     File::open(folder)?.sync_all()
 }
 
-/// Opens a file that is created if it is missing, and never written.
-pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
+/// Opens a lock file; creates it if it is missing. Its content is never written.
+pub(super) fn open_lock_file(root: &Path, path: &Path) -> io::Result<File> {
     let folder = parent(root, path)?;
     let file = OpenOptions::new()
         .write(true)
@@ -45,22 +45,22 @@ pub(super) fn opened(root: &Path, path: &Path) -> io::Result<File> {
         .truncate(false)
         .mode(0o600)
         .open(path)?;
-    // The lock of a daemon that runs as another user must be accessible to it.
+    // A daemon that runs as another user must be able to open its lock file.
     if file.metadata()?.uid() != fs::metadata(&folder)?.uid() {
         copy_owner(&file, &fs::metadata(&folder)?)?;
     }
     Ok(file)
 }
 
-/// A temporary name that no other process or thread uses.
-fn beside(path: &Path) -> PathBuf {
+/// A temporary path that no other process or thread uses.
+fn sibling_temp_path(path: &Path) -> PathBuf {
     static COUNT: AtomicU64 = AtomicU64::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     let extension = format!("{}-{count}.new", std::process::id());
     path.with_extension(extension)
 }
 
-/// The folder of a file. Missing ancestors are made.
+/// The folder of a file. Missing ancestors are created.
 fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
     let folder = path.parent().unwrap_or(root);
     let mut missing: Vec<&Path> = Vec::new();
@@ -72,7 +72,7 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
     }
     for folder in missing.into_iter().rev() {
         match DirBuilder::new().mode(0o700).create(folder) {
-            // Another process made it at the same time, with its own rights.
+            // Another process created it at the same time, and sets its permissions.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => continue,
             created => created?,
         }
@@ -80,13 +80,13 @@ fn parent(root: &Path, path: &Path) -> io::Result<PathBuf> {
         if let Some(above) = folder.parent().filter(|_| folder != root) {
             copy_owner(&file, &fs::metadata(above)?)?;
         }
-        // The mode of `create` is reduced by the umask; this sets it exactly.
+        // The umask reduces the mode passed to mkdir(2); this sets it exactly.
         file.set_permissions(Permissions::from_mode(0o700))?;
     }
     Ok(folder.into())
 }
 
-/// Sets the owner; without the right to do so, the file keeps its owner.
+/// Copies the owner from `like`; without the privilege for it, the file keeps its owner.
 fn copy_owner(file: &File, like: &Metadata) -> io::Result<()> {
     let metadata = file.metadata()?;
     if (metadata.uid(), metadata.gid()) == (like.uid(), like.gid()) {

@@ -1,4 +1,5 @@
-//! Certificates on demand: which client names get one, and how callers wait for the same one.
+//! Certificates on demand: decides which names that clients request get a certificate. Concurrent requests for the same
+//! name share one order.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,19 +9,19 @@ use super::history::increment;
 use super::{ManagerContext, ManagerState};
 use crate::name::{self, InvalidIdentifier};
 
-/// The most refused names that are remembered.
+/// The maximum number of refused names that are remembered.
 const DENIED_MAX: usize = 10_000;
 
-/// Why there is no certificate.
+/// The reason for which there is no certificate for a name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DemandRefusal {
-    /// Certificates on demand are off.
+    /// Certificates on demand are disabled.
     Off,
     /// The name is invalid.
     Name(InvalidIdentifier),
-    /// The operator's service refused it.
+    /// The operator's service refused the name.
     Unwanted,
-    /// Too many names were requested in this minute, or too many exist.
+    /// Too many new names were requested in this minute, or too many names have a certificate.
     TooMany,
     /// The order failed, for this reason.
     Failed(String),
@@ -42,11 +43,11 @@ impl std::error::Error for DemandRefusal {}
 
 pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), DemandRefusal> {
     let name = name::check(name).map_err(DemandRefusal::Name)?;
-    // A client's SNI is never a wildcard.
+    // SNI never contains a wildcard.
     if name.starts_with("*.") {
         return Err(DemandRefusal::Name(InvalidIdentifier::Label));
     }
-    // Subscribed before the first look, so that an end in between is not missed.
+    // Subscribed before the first lookup, so that the end of a task in between is not missed.
     let mut ended = shared.ended.subscribe();
     let mut is_requested = false;
     loop {
@@ -57,17 +58,17 @@ pub(super) async fn get(shared: &Arc<ManagerContext>, name: &str) -> Result<(), 
         let has_entry = shared.inner().entries.contains_key(&name);
         match (has_entry, is_requested) {
             (true, _) => {}
-            // The entry was there and is gone: the service has refused the name.
+            // The entry existed and was removed: the service has refused the name.
             (false, true) => return Err(DemandRefusal::Unwanted),
             (false, false) => request_order(shared, &name, now_s)?,
         }
         is_requested = true;
-        // Cannot fail: `shared` has the sender.
+        // Cannot fail: `shared` holds the sender.
         let _ = ended.changed().await;
     }
 }
 
-/// Requests an order, unless there is one.
+/// Requests an order for the name, unless one was already requested.
 fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), DemandRefusal> {
     let on_demand = shared
         .settings
@@ -79,7 +80,7 @@ fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), 
         DemandRefusal::TooMany
     };
     let mut inner = shared.inner();
-    // Another caller has requested it since the look.
+    // Another caller has requested it since the lookup.
     if inner.entries.contains_key(name) {
         return Ok(());
     }
@@ -87,7 +88,7 @@ fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), 
     if entries.filter(|entry| entry.on_demand).count() >= on_demand.names_max {
         return Err(too_many());
     }
-    // Each new name costs a request to the operator's service, so clients' names are rate-limited.
+    // Each new name costs a request to the operator's service, so new names are rate-limited.
     inner.demand_window.take(now_s).map_err(|_| too_many())?;
     let entry = CertificateEntry::new(vec![name.into()], true, None, shared.settings.directories());
     inner.entries.insert(name.into(), entry);
@@ -97,29 +98,29 @@ fn request_order(shared: &ManagerContext, name: &str, now_s: u64) -> Result<(), 
 }
 
 impl ManagerState {
-    /// The known result. `None`: it must be requested, or waited for.
+    /// The result for a name, if known. `None`: an order must be requested, or is in progress.
     fn known_result(&self, name: &str, now_s: u64) -> Option<Result<(), DemandRefusal>> {
         let Some(entry) = self.entries.get(name) else {
             let (until_s, refusal) = self.denied.get(name)?;
             return (now_s < *until_s).then(|| Err(refusal.clone()));
         };
         let issued = entry.issued.as_ref();
-        // An expired certificate is not good enough for a waiting client.
+        // An expired certificate is of no use to a waiting client.
         if issued.is_some_and(|issued| now_s <= issued.validity.not_after_s) {
             return Some(Ok(()));
         }
-        // Certificates of the configuration have separate retries.
+        // A failed order for a configured name ends the wait, since its retries follow their own schedule.
         let error = entry.plan.last_error();
         let error = error.filter(|_| !entry.on_demand && !self.busy.contains_key(name))?;
         Some(Err(DemandRefusal::Failed(error.text.clone())))
     }
 
-    /// Refuses the name until a second.
+    /// Refuses requests for the name until `until_s`.
     pub(super) fn deny(&mut self, name: &str, refusal: DemandRefusal, now_s: u64, until_s: u64) {
         if self.denied.len() >= DENIED_MAX {
             self.denied.retain(|_, (until_s, _)| now_s < *until_s);
         }
-        // If it is full of current refusals, the rate limit still bounds new requests.
+        // If the map is full of unexpired refusals, the rate limit still bounds new requests.
         if self.denied.len() < DENIED_MAX {
             self.denied.insert(name.into(), (until_s, refusal));
         }

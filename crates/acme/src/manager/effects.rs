@@ -1,19 +1,19 @@
-//! Applies outcomes to entries, and saves, publishes and logs their effects.
+//! Applies outcomes to entries, then performs their effects: stores the state, publishes changes, and logs.
 
 use std::sync::Arc;
 
 use super::ManagerContext;
 use super::entry::CertificateEntry;
-use super::outcomes::{FollowUp, NoteContext};
+use super::outcomes::{FollowUp, OutcomeContext};
 use crate::folder::CertificateRecord;
 use crate::severity::Severity;
 
 impl ManagerContext {
-    /// Applies an outcome to an entry. Blocks on the disk.
+    /// Applies an outcome to the entry with this key, and performs its effects. Blocks on the disk.
     pub(super) fn apply(
         self: &Arc<Self>,
         key: &str,
-        apply_outcome: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
+        apply_outcome: impl FnOnce(&mut CertificateEntry, &OutcomeContext<'_>) -> FollowUp,
     ) {
         let Some(saved) = self.update_entry(key, apply_outcome) else {
             return;
@@ -22,7 +22,7 @@ impl ManagerContext {
             Some(saved) => self.folder.save_record(key, &saved),
             None => self.folder.forget(key),
         };
-        // A state that cannot be saved only matters after a restart.
+        // Logged only: the stored state is used only after a restart.
         if let Err(failure) = saved {
             let now_s = self.settings.clock.unix_s();
             let severity = {
@@ -34,19 +34,19 @@ impl ManagerContext {
         }
     }
 
-    /// Returns the state to save, or `Some(None)` to delete it. `None`: neither.
+    /// Returns the state to store, or `Started(None)` to delete the stored state. `None`: neither.
     fn update_entry(
         self: &Arc<Self>,
         key: &str,
-        apply_outcome: impl FnOnce(&mut CertificateEntry, &NoteContext<'_>) -> FollowUp,
+        apply_outcome: impl FnOnce(&mut CertificateEntry, &OutcomeContext<'_>) -> FollowUp,
     ) -> Option<Option<CertificateRecord>> {
-        let context = NoteContext {
+        let context = OutcomeContext {
             settings: &self.settings,
             history: &self.history,
             now_s: self.settings.clock.unix_s(),
         };
         let mut inner = self.inner();
-        // The certificate may be no longer wanted.
+        // The certificate may no longer be wanted.
         let entry = inner.entries.get_mut(key)?;
         let follow_up = apply_outcome(entry, &context);
         if follow_up.is_unchanged {

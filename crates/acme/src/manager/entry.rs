@@ -1,4 +1,4 @@
-//! One certificate: its plan, its current state, and its running task.
+//! The entry of one certificate: its plan, its current state, and its running task.
 
 use super::file_check::{FileCheck, FileRecord};
 use super::jitter;
@@ -12,27 +12,27 @@ use crate::state::{CertificateState, RenewalStep, display_time};
 /// The running task of a certificate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum EntryActivity {
-    /// An order from the authority at this index.
+    /// An order, from the authority at this index.
     Ordering(usize),
-    /// A request for its renewal window.
-    Asking,
+    /// A request for the renewal window.
+    RequestingWindow,
 }
 
-/// One certificate.
+/// A wanted certificate.
 pub(super) struct CertificateEntry {
     pub names: Vec<String>,
     pub on_demand: bool,
     pub plan: RenewalPlan,
-    /// The certificate in use, even for other names, or expired.
+    /// The certificate in use; it may lack some of the names or have expired.
     pub issued: Option<IssuedCertificate>,
-    /// The directory URL of its issuer.
+    /// The directory URL of the certificate's issuer.
     pub authority: Option<String>,
     pub file: FileRecord,
-    /// The last stage that was logged.
+    /// The last stage of the lifetime that was logged.
     pub logged_stage: LifetimeStage,
-    /// On demand: the operator's service refused the renewal.
+    /// On demand: the operator's service refused to renew the certificate.
     pub is_unwanted: bool,
-    /// The last request for the authority's renewal window failed.
+    /// The last request for the renewal window failed.
     pub has_window_failed: bool,
 }
 
@@ -50,7 +50,7 @@ impl CertificateEntry {
         CertificateEntry {
             names,
             on_demand,
-            // The stored plan may be of other authorities; those that are still configured keep their state.
+            // The stored plan may have other authorities; the state of those that are still configured is kept.
             plan: plan.with_authorities(urls),
             issued: None,
             authority,
@@ -61,7 +61,7 @@ impl CertificateEntry {
         }
     }
 
-    /// Uses a certificate from a file. One that lacks names is better than none.
+    /// Uses a certificate from a file. A certificate that lacks names is better than none.
     pub fn use_certificate(&mut self, issued: IssuedCertificate) {
         match issued.covers(&self.names) {
             true => {
@@ -74,14 +74,15 @@ impl CertificateEntry {
         self.issued = Some(issued);
     }
 
-    /// The stage of the certificate in use. `None`: there is none, or it lacks names.
+    /// The lifetime stage of the certificate in use. `None`: there is no certificate, or it lacks names.
     pub fn stage(&self, now_s: u64) -> Option<LifetimeStage> {
         let issued = self.issued.as_ref()?;
         let covers_all = issued.covers(&self.names);
         covers_all.then(|| issued.validity.stage(now_s))
     }
 
-    /// The severity of a failure: with a certificate valid for some time, there is time to retry.
+    /// The severity of a failure: a warning while the certificate is valid for long enough to retry, otherwise an
+    /// error.
     pub fn failure_severity(&self, now_s: u64) -> Severity {
         match self.stage(now_s) {
             Some(LifetimeStage::Valid) => Severity::Warning,
@@ -89,7 +90,7 @@ impl CertificateEntry {
         }
     }
 
-    /// A log line about the expiry, once when it is near and once when it has passed.
+    /// The log line about expiry: one when the certificate expires soon, another when it has expired.
     pub fn expiry_line(&mut self, now_s: u64) -> Option<String> {
         let validity = self.issued.as_ref()?.validity;
         let stage = validity.stage(now_s);
@@ -98,7 +99,7 @@ impl CertificateEntry {
             return None;
         }
         self.logged_stage = stage;
-        // The operator does not want this certificate any more, so its expiry is not reported.
+        // The operator has refused the renewal, so expiry is expected.
         if self.is_unwanted {
             return None;
         }
@@ -122,7 +123,7 @@ impl CertificateEntry {
         self.names.first().map_or("", String::as_str)
     }
 
-    /// The input for a check of its file.
+    /// The input for a check of the certificate's file.
     pub fn file_check(&self, key: &str) -> FileCheck {
         FileCheck {
             key: key.into(),
@@ -141,7 +142,7 @@ impl CertificateEntry {
         }
     }
 
-    /// The index of its issuer, if that is still configured.
+    /// The index of the certificate's issuer, if it is still configured.
     pub fn authority_index(&self, settings: &AcmeSettings) -> Option<usize> {
         let url = self.authority.as_ref()?;
         let mut authorities = settings.authorities.iter();

@@ -1,5 +1,5 @@
-//! Compares a certificate's file with the certificate in use. A file that is missing, unreadable or damaged is
-//! restored; a better one, from another process or an operator, is used. All functions here may block.
+//! Compares a certificate's file with the certificate in use. A missing, unreadable or damaged file is restored; a
+//! better certificate, stored by another process or the operator, is taken into use. All functions here may block.
 
 use lowroad_file_stamp::FileStamp;
 
@@ -7,18 +7,18 @@ use super::ManagerContext;
 use crate::issued_certificate::IssuedCertificate;
 use crate::plan::AcmeFailure;
 
-/// The known state of a certificate's file.
+/// The state of a certificate's file, as known from the last check.
 #[derive(Clone, Debug, Default)]
 pub(super) struct FileRecord {
-    /// Its stamp at the last reading. `None`: it was missing.
+    /// The file's stamp when it was last read. `None`: the file was missing.
     pub stamp: Option<FileStamp>,
-    /// Whether to read it even if its stamp is unchanged.
+    /// Whether to read the file even if its stamp is unchanged.
     pub is_unread: bool,
-    /// The logged fault, while the certificate in use is to be written back.
+    /// The file's problem, already logged, that the next check must repair.
     pub fault: Option<String>,
 }
 
-/// A file to be compared.
+/// The input for the check of one file.
 pub(super) struct FileCheck {
     pub key: String,
     pub names: Vec<String>,
@@ -34,32 +34,33 @@ pub(super) struct CheckedFile {
     pub finding: FileFinding,
 }
 
-/// The result of a comparison.
+/// The result of comparing a file with the certificate in use.
 pub(super) enum FileFinding {
-    /// The file has the certificate in use.
+    /// The file contains the certificate in use.
     Intact,
-    /// The file has a better certificate, issued by this authority.
+    /// The file contains a better certificate; the directory URL of its issuer, if known.
     Better(IssuedCertificate, Option<String>),
-    /// The file has a certificate that cannot be used, for this reason.
+    /// The file contains a certificate that is not taken into use, for this reason.
     Useless(&'static str),
-    /// The file had this fault, and was restored.
+    /// The file had this problem, and was restored.
     Restored(String),
-    /// The file has this fault, and cannot be written.
+    /// The file has this problem, and restoring it failed.
     NotRestored(String, AcmeFailure),
-    /// The file has this fault, and there is no certificate in use.
+    /// The file has this problem, and there is no certificate in use to restore it.
     Lost(String),
-    /// The file has a fault, and another process is ordering a certificate, which will replace the file.
+    /// The file has a problem, but another process holds the lock: it is ordering a certificate that will replace the
+    /// file.
     Locked,
 }
 
 impl FileCheck {
-    /// Compares the file. `None`: nothing has changed.
+    /// Compares the file with the certificate in use. `None`: the file has not changed.
     pub fn run(self, shared: &ManagerContext) -> Option<CheckedFile> {
         let folder = &shared.folder;
-        // The stamp is taken before the file is read, so that the next check notices a change in between.
+        // Taken before the file is read, so that a change in between triggers the next check.
         let stamp = folder.certificate_stamp(&self.key);
         let record = &self.record;
-        // A fault is checked again each time, until the file could be restored.
+        // After a problem, every check reads the file, until it could be restored.
         if stamp == record.stamp && !record.is_unread && record.fault.is_none() {
             return None;
         }
@@ -71,7 +72,7 @@ impl FileCheck {
             },
         };
         let stamp = match finding {
-            // The write has changed the stamp; the next check must not treat that as a change by another process.
+            // Restoring has changed the stamp; the next check must not attribute the change to another process.
             FileFinding::Restored(_) => folder.certificate_stamp(&self.key),
             _ => stamp,
         };
@@ -85,7 +86,7 @@ impl FileCheck {
     /// Reads and classifies the file.
     ///
     /// # Errors
-    /// The fault that requires replacing it.
+    /// The problem that requires restoring the file.
     fn read(&self, shared: &ManagerContext) -> Result<FileFinding, String> {
         let on_disk = shared.read_certificate(&self.key)?;
         let now_s = shared.settings.clock.unix_s();
@@ -98,13 +99,14 @@ impl FileCheck {
         if on_disk.is_better_than(in_use, &self.names) {
             return Ok(self.better_finding(shared, on_disk));
         }
-        // A known fault stays until it is repaired, even if the file is readable.
+        // The problem remains until the file is restored, even if the file has become readable.
         if let Some(fault) = &self.record.fault {
             return Err(fault.clone());
         }
         let not_after_s = |issued: &IssuedCertificate| issued.validity.not_after_s;
         match on_disk.covers(&self.names) {
-            // Two processes with different names would otherwise overwrite each other's file for ever.
+            // Not restored: two processes that are configured with different names would overwrite each other's file
+            // forever.
             false => Ok(FileFinding::Useless("does not cover all names")),
             true if not_after_s(&on_disk) < now_s && now_s <= not_after_s(in_use) => {
                 Err("has an expired certificate".into())

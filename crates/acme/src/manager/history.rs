@@ -1,5 +1,5 @@
-//! State that outlives a manager: counters, and the certificates ordered by this process. A manager passes it to its
-//! successor.
+//! State that is passed from a manager to its successor: counters, and the fingerprints of certificates that this
+//! process has ordered.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,11 +7,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use crate::plan::FailureKind;
 
-/// Counters since the start of the process, and certificates ordered by it.
+/// Counters since the start of the process, and the certificates that the process has ordered.
 #[derive(Default)]
 pub(crate) struct OrderHistory {
     pub counters: AcmeCounters,
-    /// Fingerprints of the last certificates, by key.
+    /// The fingerprint of the last certificate, by key.
     ordered_here: Mutex<HashMap<String, String>>,
 }
 
@@ -35,7 +35,8 @@ pub(crate) struct AcmeCounters {
 }
 
 impl OrderHistory {
-    /// Must be called before a certificate is stored, so that no file check attributes it to another process.
+    /// Records the fingerprint of an ordered certificate. Must be called before the certificate is stored: otherwise a
+    /// file check could attribute the certificate to another process.
     pub fn record_order(&self, key: &str, fingerprint: &str) {
         self.ordered_here().insert(key.into(), fingerprint.into());
     }

@@ -1,4 +1,5 @@
-//! Makes entries from the settings, the folder, and the entries in use. All functions here may block.
+//! Creates entries from the settings, the files in the folder, and the certificates in use. All functions here may
+//! block.
 
 use std::collections::HashMap;
 use std::io;
@@ -9,7 +10,7 @@ use super::entry::CertificateEntry;
 use crate::issued_certificate::IssuedCertificate;
 use crate::settings::OnDemandSettings;
 
-/// The certificates in use before a change of the settings.
+/// The certificates in use before the settings changed.
 #[derive(Default)]
 pub(super) struct CertificatesInUse {
     folder: PathBuf,
@@ -18,7 +19,7 @@ pub(super) struct CertificatesInUse {
 }
 
 impl ManagerContext {
-    /// The stored certificate, if it covers all these names.
+    /// The stored certificate, if it covers all of these names.
     pub(crate) fn load_stored(&self, key: &str, names: &[String]) -> Option<IssuedCertificate> {
         let stored = self.read_certificate(key).ok();
         stored.filter(|issued| issued.covers(names))
@@ -27,7 +28,7 @@ impl ManagerContext {
     /// Reads the stored certificate.
     ///
     /// # Errors
-    /// The problem of its file, worded so that it can follow the file's name.
+    /// The problem of the file, as a predicate that follows the file's name.
     pub(super) fn read_certificate(&self, key: &str) -> Result<IssuedCertificate, String> {
         let pem = self.folder.certificate(key).map_err(|error| {
             match error.kind() == io::ErrorKind::NotFound {
@@ -53,14 +54,14 @@ impl ManagerContext {
         }
     }
 
-    /// Sets the wanted certificates, and keeps the existing ones on demand.
+    /// Sets the wanted certificates. Existing entries of certificates on demand are kept.
     pub(super) fn add_site_entries(
         &self,
         sites: Vec<(String, Vec<String>)>,
         in_use: &CertificatesInUse,
     ) {
-        // Entries are read without the lock, because reading blocks, and then replaced in one step: a task may change
-        // an entry meanwhile.
+        // Reading blocks, so entries are read without the lock. The entries are then replaced in one step, since a task
+        // may have changed an entry in the meantime.
         let is_known = |key: &str, names: &[String]| {
             let inner = self.inner();
             let entry = inner.entries.get(key);
@@ -80,7 +81,7 @@ impl ManagerContext {
             let mut entry = read
                 .or(previous)
                 .unwrap_or_else(|| CertificateEntry::new(names, false, None, urls));
-            // A name that was on demand before may now be configured.
+            // A name that was requested on demand may have been configured since.
             entry.on_demand = false;
             inner.entries.insert(key, entry);
         }
@@ -88,7 +89,7 @@ impl ManagerContext {
         inner.entries.append(&mut previous_entries);
     }
 
-    /// Loads the stored certificates on demand; they are renewed if clients still use them.
+    /// Loads the stored certificates on demand.
     pub(super) fn add_on_demand_entries(&self, in_use: &CertificatesInUse) {
         let Some(OnDemandSettings { names_max, .. }) = self.settings.on_demand else {
             return;
@@ -113,7 +114,7 @@ impl ManagerContext {
         }
     }
 
-    /// Reads an entry and its state.
+    /// Creates an entry from the stored certificate and state.
     fn read_entry(
         &self,
         key: &str,
@@ -122,13 +123,13 @@ impl ManagerContext {
         in_use: &CertificatesInUse,
     ) -> CertificateEntry {
         let urls = self.settings.directories();
-        // The plan in a state for other names is not valid for these.
+        // A plan that was stored for other names does not apply.
         let saved = self
             .folder
             .load_record(key)
             .filter(|saved| saved.names == names);
         let mut entry = CertificateEntry::new(names.to_vec(), on_demand, saved, urls);
-        // The stamp is taken before the file is read, so that the next check notices a change in between.
+        // Taken before the file is read, so that a change in between triggers the next check.
         entry.file.stamp = self.folder.certificate_stamp(key);
         let read = self.read_certificate(key).ok();
         let in_use_before = in_use.by_key.get(key).map(|(issued, _)| issued.clone());
@@ -141,14 +142,14 @@ impl ManagerContext {
             !read.as_ref().is_some_and(is_acceptable)
         };
         match in_use_before.filter(is_worse) {
-            // The file check reports the fault and restores the file.
+            // The next file check reports the problem and restores the file.
             Some(current) if is_same_folder => {
                 entry.file.is_unread = read.is_none();
                 let outdated = "has an older certificate".to_owned();
                 entry.file.fault = read.is_some().then_some(outdated);
                 entry.use_certificate(current);
             }
-            // A new folder starts without state. The certificate in use stays until a new one is issued.
+            // A new folder has no stored state. The certificate in use stays until a new one is issued.
             Some(current) if read.is_none() => {
                 entry.plan.clear_current();
                 entry.issued = Some(current);
@@ -156,7 +157,7 @@ impl ManagerContext {
             _ => match read {
                 Some(read) => entry.use_certificate(read),
                 None => {
-                    // If there is a plan or a file, a certificate existed before, so its loss is reported.
+                    // A plan or a file shows that a certificate existed, so the file check reports its loss.
                     let has_certificate = entry.plan.validity().is_some();
                     entry.file.is_unread = has_certificate || entry.file.stamp.is_some();
                 }

@@ -1,5 +1,5 @@
-//! Applies the outcome of a task or of a file check to an entry, and returns the log lines and required actions. It has
-//! no side effects.
+//! Applies the outcome of a task or of a file check to an entry. Returns the effects, which `effects` performs: log
+//! lines, and changes to publish or store.
 
 use super::entry::CertificateEntry;
 use super::file_check::{CheckedFile, FileFinding};
@@ -12,36 +12,36 @@ use crate::settings::AcmeSettings;
 use crate::severity::Severity;
 use crate::state::display_time;
 
-/// How long a name that the operator's service refused is not requested again.
+/// The time during which a name is not requested again after the operator's service has refused it.
 const UNWANTED_S: u64 = MINUTE_S;
 
 /// The outcome of a task.
 pub(super) enum TaskOutcome {
-    /// An order from the authority at this index.
+    /// The result of an order, from the authority at this index.
     Ordered(usize, Result<OrderOutcome, AcmeFailure>),
-    /// The renewal window, and the second of the next request.
+    /// The renewal window, and the time of the next request for it.
     Window(Option<RenewalWindow>, u64),
-    /// The request to the authority failed.
+    /// The request for the renewal window failed.
     NoWindow(AcmeFailure),
 }
 
-/// The context of applying an outcome.
-pub(super) struct NoteContext<'a> {
+/// The context in which an outcome is applied.
+pub(super) struct OutcomeContext<'a> {
     pub settings: &'a AcmeSettings,
     pub history: &'a OrderHistory,
     pub now_s: u64,
 }
 
-/// The action that an outcome requires.
+/// The effects that an outcome requires.
 #[derive(Default)]
 pub(super) struct FollowUp {
     /// A line for the log.
     pub line: Option<(Severity, String)>,
     /// The certificate in use has changed.
     pub changed: bool,
-    /// There is nothing to save.
+    /// The stored state need not be updated.
     pub is_unchanged: bool,
-    /// The entry is removed; its name is refused until a second.
+    /// The entry must be removed; requests for its name are refused until this second.
     pub removed: Option<(DemandRefusal, u64)>,
 }
 
@@ -63,7 +63,7 @@ impl FollowUp {
 
 impl CertificateEntry {
     /// Applies the outcome of a task.
-    pub fn apply(&mut self, outcome: TaskOutcome, context: &NoteContext<'_>) -> FollowUp {
+    pub fn apply(&mut self, outcome: TaskOutcome, context: &OutcomeContext<'_>) -> FollowUp {
         match outcome {
             TaskOutcome::Ordered(authority_index, Ok(order_outcome)) => {
                 self.outcome(authority_index, order_outcome, context)
@@ -84,10 +84,10 @@ impl CertificateEntry {
         &mut self,
         authority_index: usize,
         outcome: OrderOutcome,
-        context: &NoteContext<'_>,
+        context: &OutcomeContext<'_>,
     ) -> FollowUp {
         match outcome {
-            // The wanted names have changed since the order.
+            // The wanted names have changed since the order was placed.
             OrderOutcome::Issued(issued, _) | OrderOutcome::Found(issued, _)
                 if !issued.covers(&self.names) =>
             {
@@ -106,13 +106,13 @@ impl CertificateEntry {
         authority_index: usize,
         issued: IssuedCertificate,
         unsaved: Option<AcmeFailure>,
-        context: &NoteContext<'_>,
+        context: &OutcomeContext<'_>,
     ) -> FollowUp {
         increment(&context.history.counters.issued);
         let now_s = context.now_s;
         let url = &context.settings.authorities[authority_index].directory;
         let (fingerprint, validity) = (issued.pair.fingerprint(), issued.validity);
-        // The plan first: even if storing failed, the certificate is in use.
+        // The plan first: even if the certificate could not be stored, it is in use.
         self.plan
             .record_issued(now_s, fingerprint, validity, jitter());
         let line_text = format!("{}: got a certificate from {url}", self.name());
@@ -122,7 +122,7 @@ impl CertificateEntry {
         };
         self.plan
             .record_failure(now_s, authority_index, &failure, jitter());
-        // The next file check writes it back.
+        // The next file check stores the certificate.
         self.file.fault = Some(format!("could not be written: {failure}"));
         let severity = self.failure_severity(now_s);
         let line = follow_up.line.map(|(_, line_text)| {
@@ -132,12 +132,12 @@ impl CertificateEntry {
         FollowUp { line, ..follow_up }
     }
 
-    /// Uses a certificate from the folder.
+    /// Takes a certificate from the folder into use.
     fn adopt(
         &mut self,
         issued: IssuedCertificate,
         authority: Option<String>,
-        context: &NoteContext<'_>,
+        context: &OutcomeContext<'_>,
     ) -> FollowUp {
         let history = context.history;
         let line = match history.is_ordered_here(self.name(), issued.pair.fingerprint()) {
@@ -150,7 +150,7 @@ impl CertificateEntry {
                 format!("{}: another process got a certificate", self.name())
             }
         };
-        // The folder's state may not name the issuer.
+        // The stored state may lack the issuer.
         let authority = authority.or_else(|| self.authority.clone());
         self.take_into_use(issued, authority, line)
     }
@@ -172,8 +172,8 @@ impl CertificateEntry {
         }
     }
 
-    /// Handles a refusal by the operator's service. It may be a mistake; while the certificate is valid, the service is
-    /// asked again.
+    /// Handles a refusal by the operator's service. Because it may be a mistake, the service is asked again as long as
+    /// the certificate is valid.
     fn order_refused(&mut self, authority_index: usize, now_s: u64) -> FollowUp {
         let issued = self.issued.as_ref();
         if issued.is_none_or(|issued| issued.validity.not_after_s < now_s) {
@@ -196,7 +196,7 @@ impl CertificateEntry {
         &mut self,
         authority_index: usize,
         failure: AcmeFailure,
-        context: &NoteContext<'_>,
+        context: &OutcomeContext<'_>,
     ) -> FollowUp {
         let now_s = context.now_s;
         context.history.counters.count_failure(failure.kind);
@@ -204,12 +204,12 @@ impl CertificateEntry {
             .record_failure(now_s, authority_index, &failure, jitter());
         let line = format!(
             "{}: {failure}; {}",
-            self.outlook(now_s),
-            self.next_try(now_s)
+            self.consequence_text(now_s),
+            self.next_attempt_text(now_s)
         );
         let follow_up = FollowUp::line(self.failure_severity(now_s), line);
         match (self.on_demand, &self.issued, self.plan.next_step(now_s)) {
-            // The next client that needs it requests it again.
+            // The next client that needs the certificate requests it again.
             (true, None, PlanStep::At(at_s)) => FollowUp {
                 removed: Some((DemandRefusal::Failed(failure.text), at_s)),
                 ..follow_up
@@ -218,8 +218,8 @@ impl CertificateEntry {
         }
     }
 
-    /// A failure's effect on clients.
-    fn outlook(&self, now_s: u64) -> String {
+    /// The consequence of a failed order for clients, as text.
+    fn consequence_text(&self, now_s: u64) -> String {
         let name = self.name();
         let Some(issued) = &self.issued else {
             return format!("{name}: no certificate");
@@ -235,15 +235,15 @@ impl CertificateEntry {
         }
     }
 
-    fn next_try(&self, now_s: u64) -> String {
+    fn next_attempt_text(&self, now_s: u64) -> String {
         match self.plan.next_step(now_s) {
             PlanStep::At(at_s) => format!("next try {}", display_time(at_s)),
             _ => "the next authority is tried now".into(),
         }
     }
 
-    /// Logs one line per outage.
-    fn window_failed(&mut self, failure: &AcmeFailure, context: &NoteContext<'_>) -> FollowUp {
+    /// Handles a failed request for the renewal window. Logs only the first failure of an outage.
+    fn window_failed(&mut self, failure: &AcmeFailure, context: &OutcomeContext<'_>) -> FollowUp {
         increment(&context.history.counters.window_failures);
         self.plan.postpone_query(context.now_s + HOUR_S);
         // Later failures of the same outage are only counted.
@@ -262,7 +262,7 @@ impl CertificateEntry {
     pub fn apply_file_check(
         &mut self,
         checked: CheckedFile,
-        context: &NoteContext<'_>,
+        context: &OutcomeContext<'_>,
     ) -> FollowUp {
         let counters = &context.history.counters;
         let previous = std::mem::take(&mut self.file);
@@ -309,7 +309,7 @@ impl CertificateEntry {
                 FollowUp::line(Severity::Error, line)
             }
             FileFinding::Locked => {
-                // The other process reports the result by replacing the file.
+                // The other process will replace the file; the next check finds it.
                 self.file = previous;
                 FollowUp::unchanged()
             }

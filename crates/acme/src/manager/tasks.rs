@@ -1,5 +1,5 @@
-//! Starts due tasks, one for each order and window request, and applies their outcomes. In between it checks the files
-//! of certificates and their expiry.
+//! The task runner of a manager: starts tasks that are due (orders, and requests for renewal windows), and applies
+//! their outcomes. Also checks certificate files, and logs certificates that expire soon.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -14,22 +14,22 @@ use super::history::increment;
 use super::outcomes::TaskOutcome;
 use super::{HOUR_S, MINUTE_S, ManagerContext, ManagerState, jitter};
 use crate::account;
-use crate::error::trouble;
+use crate::error::to_failure;
 use crate::order::{self, OrderRequest};
 use crate::plan::{AcmeFailure, PlanStep, RenewalWindow};
 use crate::severity::Severity;
 use crate::state::display_time;
 
-/// The most concurrent orders, and window requests.
+/// The maximum number of concurrent tasks.
 const TASKS_MAX: usize = 8;
-/// The bounds of the interval between window requests; a Retry-After outside is clamped.
-const ASK_S: std::ops::RangeInclusive<u64> = MINUTE_S..=24 * HOUR_S;
-/// How often files are checked without reported changes.
-const CHECK_S: u64 = MINUTE_S;
+/// The bounds of the interval between requests for a renewal window; a Retry-After outside of them is clamped.
+const WINDOW_INTERVAL_S: std::ops::RangeInclusive<u64> = MINUTE_S..=24 * HOUR_S;
+/// The interval of file checks if no changes are reported.
+const FILE_CHECK_INTERVAL_S: u64 = MINUTE_S;
 
 type AcmeTask = (String, TaskOutcome);
 
-/// Runs until it is dropped; its tasks end with it.
+/// Runs until the future is dropped, which also ends its tasks.
 pub(super) async fn run(shared: Arc<ManagerContext>) {
     let clock = shared.settings.clock.clone();
     let mut runner = TaskRunner {
@@ -59,12 +59,12 @@ struct TaskRunner {
     /// The certificate key of each task.
     keys: HashMap<Id, String>,
     next_check_s: u64,
-    /// The hourly limit delays orders; already logged.
+    /// The limit per hour is delaying orders, and this has been logged.
     is_rate_limited: bool,
 }
 
 impl TaskRunner {
-    /// Reports an unwritable folder long before a certificate must be stored.
+    /// Tests whether the folder is writable, to report a problem long before a certificate must be stored.
     async fn probe(&self) {
         let folder = self.shared.folder.clone();
         let probed = tokio::task::spawn_blocking(move || folder.probe_all()).await;
@@ -83,23 +83,24 @@ impl TaskRunner {
         }
     }
 
-    /// Checks files if that is due, except those of certificates being ordered.
+    /// Checks files if a check is due; skips certificates that have a running task.
     async fn check_files(&mut self) {
         let now_s = self.shared.settings.clock.unix_s();
         let is_requested = self.shared.files_changed.swap(false, Ordering::Relaxed);
         if !is_requested && now_s < self.next_check_s {
             return;
         }
-        self.next_check_s = now_s + CHECK_S;
+        self.next_check_s = now_s + FILE_CHECK_INTERVAL_S;
         let checks: Vec<FileCheck> = {
-            // An order replaces the file itself, so a check would compare with an old state.
+            // An order replaces the file, so a concurrent check would compare it with an outdated state.
             let inner = &*self.shared.inner();
             let entries = inner.entries.iter();
             let idle = entries.filter(|(key, _)| !inner.busy.contains_key(*key));
             idle.map(|(key, entry)| entry.file_check(key)).collect()
         };
         let shared = self.shared.clone();
-        // Applied on the same thread: a check that has written a file is logged even if the manager ends meanwhile.
+        // Applied on the same thread: if a check has written a file, it is logged even if the manager ends in the
+        // meantime.
         let checked = tokio::task::spawn_blocking(move || {
             for checked in checks.into_iter().filter_map(|check| check.run(&shared)) {
                 let key = checked.key.clone();
@@ -112,7 +113,7 @@ impl TaskRunner {
         increment(&self.shared.history.counters.file_checks);
     }
 
-    /// Logs certificates that expire soon or have expired. Returns the time of the next such event.
+    /// Logs certificates that expire soon or have expired. Returns the time at which the next certificate does.
     fn log_expiry(&self) -> u64 {
         let now_s = self.shared.settings.clock.unix_s();
         let mut next_s = u64::MAX;
@@ -129,7 +130,7 @@ impl TaskRunner {
         next_s
     }
 
-    /// Starts due tasks; returns the time of the next one.
+    /// Starts the tasks that are due; returns the time at which the next one is.
     fn start_due_tasks(&mut self) -> u64 {
         let shared = self.shared.clone();
         let now_s = shared.settings.clock.unix_s();
@@ -152,19 +153,19 @@ impl TaskRunner {
                 continue;
             }
             if self.tasks.len() >= TASKS_MAX {
-                // The next task that ends makes room.
+                // The next task to end makes room.
                 break;
             }
             let activity = match due {
                 PlanStep::Order(authority_index) => match orders.take(now_s) {
                     Ok(()) => Some(self.order(key, entry, authority_index)),
-                    // The limit is for all names together, so the remaining orders wait too.
+                    // The limit applies to all names together, so the remaining orders must wait too.
                     Err(free_s) => {
                         limited_s = Some(free_s);
                         None
                     }
                 },
-                _ => self.ask_renewal_info(key, entry),
+                _ => self.request_window(key, entry),
             };
             busy.extend(activity.map(|activity| (key.clone(), activity)));
         }
@@ -173,7 +174,7 @@ impl TaskRunner {
         next_s.min(limited_s.unwrap_or(u64::MAX))
     }
 
-    /// Logs one line each time that the limit begins to delay orders.
+    /// Logs one line each time the limit begins to delay orders.
     fn log_rate_limit(&mut self, free_s: Option<u64>) {
         let was_limited = std::mem::replace(&mut self.is_rate_limited, free_s.is_some());
         if let (Some(free_s), false) = (free_s, was_limited) {
@@ -193,7 +194,7 @@ impl TaskRunner {
         authority_index: usize,
     ) -> EntryActivity {
         let is_same = entry.authority_index(&self.shared.settings) == Some(authority_index);
-        // `replaces` is only meaningful for the authority that issued the certificate (RFC 9773 §5).
+        // `replaces` is meaningful only to the authority that issued the certificate (RFC 9773 §5).
         let issued = entry.issued.as_ref().filter(|_| is_same);
         let request = OrderRequest {
             key: key.into(),
@@ -210,16 +211,12 @@ impl TaskRunner {
         EntryActivity::Ordering(authority_index)
     }
 
-    fn ask_renewal_info(
-        &mut self,
-        key: &str,
-        entry: &mut CertificateEntry,
-    ) -> Option<EntryActivity> {
+    fn request_window(&mut self, key: &str, entry: &mut CertificateEntry) -> Option<EntryActivity> {
         let authority_index = entry.authority_index(&self.shared.settings);
         let id = entry.issued.as_ref().and_then(|issued| issued.id.clone());
         let (Some(authority_index), Some(id)) = (authority_index, id) else {
-            // The issuer is not configured any more, or unknown.
-            // Without a window, two thirds of the lifetime count; no further request is made.
+            // The issuer is unknown or no longer configured. Without a window, the certificate is renewed after two
+            // thirds of its lifetime, and no further request is made.
             entry.plan.window(None, u64::MAX, jitter());
             self.shared.wake.notify_one();
             return None;
@@ -231,7 +228,7 @@ impl TaskRunner {
                 Err(failure) => TaskOutcome::NoWindow(failure),
             }
         });
-        Some(EntryActivity::Asking)
+        Some(EntryActivity::RequestingWindow)
     }
 
     fn spawn(&mut self, key: &str, task: impl Future<Output = TaskOutcome> + Send + 'static) {
@@ -243,7 +240,7 @@ impl TaskRunner {
     async fn handle_ended(&mut self, handle_ended: Result<(Id, AcmeTask), JoinError>) {
         let (id, key, outcome) = match handle_ended {
             Ok((id, (key, outcome))) => (id, key, outcome),
-            // A panicked task must release its certificate.
+            // A task that panicked must not block its certificate.
             Err(error) => {
                 let id = error.id();
                 let key = self.keys.get(&id).cloned().unwrap_or_default();
@@ -252,7 +249,7 @@ impl TaskRunner {
             }
         };
         self.keys.remove(&id);
-        // Released before the outcome is applied, which may schedule the next task.
+        // Removed before the outcome is applied, which may make the next task due.
         self.shared.inner().busy.remove(&key);
         let shared = self.shared.clone();
         let applied = tokio::task::spawn_blocking(move || {
@@ -286,11 +283,14 @@ async fn window(
                 start_s: seconds(info.suggested_window.start.unix_timestamp()),
                 end_s: seconds(info.suggested_window.end.unix_timestamp()),
             };
-            // The authority's interval is bounded: it must neither cause a flood nor stop the polling.
-            let retry_after_s = retry_after.as_secs().clamp(*ASK_S.start(), *ASK_S.end());
+            // The authority's interval is bounded: too short a one would flood it with requests, too long a one would
+            // stop polling.
+            let retry_after_s = retry_after
+                .as_secs()
+                .clamp(*WINDOW_INTERVAL_S.start(), *WINDOW_INTERVAL_S.end());
             Ok((Some(window), now_s() + retry_after_s))
         }
-        Err(Error::Unsupported(_)) => Ok((None, now_s() + ASK_S.end())),
-        Err(error) => Err(named(trouble(&error, opened.client.response_meta()))),
+        Err(Error::Unsupported(_)) => Ok((None, now_s() + WINDOW_INTERVAL_S.end())),
+        Err(error) => Err(named(to_failure(&error, opened.client.response_meta()))),
     }
 }

@@ -1,4 +1,4 @@
-//! Reasons for a missing certificate, and the delay before the next order.
+//! The failures of an order, classified by their remedy, and the delay before the next order.
 
 use std::fmt;
 
@@ -7,32 +7,32 @@ use super::RenewalJitter;
 const MINUTE_S: u64 = 60;
 const HOUR_S: u64 = 3600;
 const DAY_S: u64 = 86_400;
-/// The longest Retry-After that is obeyed: the operator may have settled the cause with the authority.
+/// The longest Retry-After that is obeyed: after a longer time, the operator may have resolved the cause.
 const RETRY_AFTER_S_MAX: u64 = 7 * DAY_S;
 
-/// The class of a failure, by its remedy.
+/// The class of a failure, by the remedy.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FailureKind {
-    /// Time: the authority does not respond, or reports an internal error.
+    /// Remedied by time: the authority does not respond, or reports an internal error.
     Unreachable,
-    /// Time: a rate limit of the authority.
+    /// Remedied by time: the authority's rate limit was exceeded.
     RateLimited,
-    /// The operator: the authority cannot validate a name, or refuses the order.
+    /// Remedied by the operator: the authority cannot validate a name, or refuses the order.
     Refused,
-    /// The authority's operators: its response is not ACME, or the certificate is not the ordered one.
+    /// Remedied by the authority: its response is not valid ACME, or its certificate is not the ordered one.
     WrongAnswer,
-    /// The operator: a file, a folder, a hook.
+    /// Remedied by the operator: a problem with a file, a folder or the hook on this machine.
     Local,
 }
 
-/// Why there is no certificate.
+/// The reason for which there is no certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AcmeFailure {
-    /// Its class.
+    /// The failure's class.
     pub kind: FailureKind,
     /// The authority's Retry-After in seconds.
     pub retry_after_s: Option<u64>,
-    /// A text for the operator.
+    /// A message for the operator.
     pub text: String,
 }
 
@@ -49,9 +49,9 @@ impl AcmeFailure {
         AcmeFailure::new(FailureKind::Local, text.to_string())
     }
 
-    /// The delay after this many failures: doubled each time up to a limit, with a random addition of up to a quarter,
-    /// so that retries of many names are spread. With a certificate of a few days, no delay exceeds a twentieth of its
-    /// lifetime, unless the authority requires it.
+    /// The delay after this number of consecutive failures: exponential backoff up to a limit, plus a random quarter at
+    /// most, to spread the retries of many names. For short-lived certificates, the backoff is limited to a twentieth
+    /// of `lifetime_s`.
     pub(super) fn delay_s(
         &self,
         failures: u32,
@@ -64,14 +64,14 @@ impl AcmeFailure {
             FailureKind::Refused => (15 * MINUTE_S, DAY_S),
             FailureKind::WrongAnswer => (5 * MINUTE_S, 6 * HOUR_S),
         };
-        // The shift is bounded, so that it cannot overflow.
+        // The shift is bounded to prevent overflow.
         let doubled_s = first_s << failures.saturating_sub(1).min(16);
-        // A short-lived certificate must not expire during a wait.
-        let fair_s = lifetime_s.map_or(max_s, |lifetime_s| max_s.min(lifetime_s / 20));
-        let backoff_s = doubled_s.min(fair_s.max(first_s));
+        // A short-lived certificate must not expire during a delay.
+        let limit_s = lifetime_s.map_or(max_s, |lifetime_s| max_s.min(lifetime_s / 20));
+        let backoff_s = doubled_s.min(limit_s.max(first_s));
         let retry_after_s = self.retry_after_s.unwrap_or(0).min(RETRY_AFTER_S_MAX);
         let min_s = match (self.kind, self.retry_after_s) {
-            // The authority's own delay replaces the estimate.
+            // The authority's own delay replaces the backoff.
             (FailureKind::RateLimited, Some(_)) => retry_after_s.max(MINUTE_S),
             _ => backoff_s.max(retry_after_s),
         };

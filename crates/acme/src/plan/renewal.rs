@@ -1,5 +1,5 @@
-//! The renewal time of a certificate: in the window of its authority (RFC 9773), otherwise before two thirds of its
-//! lifetime have passed.
+//! Determines when a certificate is renewed: within the authority's renewal window (RFC 9773), otherwise shortly before
+//! two thirds of its lifetime.
 
 use serde::{Deserialize, Serialize};
 
@@ -8,9 +8,9 @@ use super::RenewalJitter;
 /// The validity of a certificate, in seconds since 1970-01-01 UTC.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ValidityPeriod {
-    /// The first second.
+    /// The first valid second.
     pub not_before_s: u64,
-    /// The last one.
+    /// The last valid second.
     pub not_after_s: u64,
 }
 
@@ -23,15 +23,15 @@ pub struct RenewalWindow {
     pub end_s: u64,
 }
 
-/// How near a certificate's expiry is.
+/// The stage of a certificate's lifetime.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum LifetimeStage {
-    /// There is time to renew it.
+    /// Expiry is not near; there is time for a renewal.
     #[default]
     Valid,
-    /// The last tenth of its lifetime has begun.
+    /// The last tenth of the lifetime has begun.
     Expiring,
-    /// It has expired.
+    /// The certificate has expired.
     Expired,
 }
 
@@ -45,7 +45,7 @@ impl ValidityPeriod {
         }
     }
 
-    /// When the next stage begins.
+    /// The time at which the next stage begins.
     pub fn next_stage_s(self, now_s: u64) -> u64 {
         match self.stage(now_s) {
             LifetimeStage::Valid => self.last_tenth_s() + 1,
@@ -63,18 +63,18 @@ impl ValidityPeriod {
         self.not_after_s.saturating_sub(self.not_before_s)
     }
 
-    /// The time of the renewal. A window that ends before it starts is ignored; one that is too late for two attempts
-    /// is not waited for.
+    /// The time of the renewal. A window that ends before it starts is ignored; a late window is limited to 95 % of the
+    /// lifetime.
     pub fn renewal_s(self, window: Option<RenewalWindow>, jitter: RenewalJitter) -> u64 {
         let lifetime_s = self.lifetime_s();
-        // 95 % of the lifetime: a later renewal would leave no time for a second attempt.
+        // A later renewal would leave no time for a second attempt.
         let latest_s = self.not_before_s + lifetime_s / 20 * 19;
         match window {
             Some(window) if window.start_s < window.end_s => {
                 let within_s = window.start_s + jitter.share_of(window.end_s - window.start_s);
                 within_s.min(latest_s)
             }
-            // Spread over a thirtieth of the lifetime, before two thirds of it.
+            // Random within a thirtieth of the lifetime, which ends at two thirds of it.
             _ => self.not_before_s + lifetime_s / 3 * 2 - jitter.share_of(lifetime_s / 30),
         }
     }

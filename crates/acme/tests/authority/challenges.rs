@@ -1,4 +1,4 @@
-//! Each challenge with the real authority.
+//! Each challenge type, with Pebble as the authority.
 
 use std::fs;
 use std::io::{Read, Write};
@@ -16,8 +16,8 @@ use crate::kit::{Folder, Running, stored, web};
 const DAY_S: u64 = 86_400;
 
 #[test]
-fn http_01() {
-    let Some(mut pebble) = Pebble::start("http_01", Options::default()) else {
+fn http_01_issues_certificates() {
+    let Some(mut pebble) = Pebble::start("http_01_issues_certificates", Options::default()) else {
         return;
     };
     let folder = Folder::new();
@@ -45,7 +45,7 @@ fn http_01() {
         "{state}"
     );
 
-    // One account for both, readable by its owner only.
+    // One account for both certificates, readable by its owner only.
     let accounts = fs::read_dir(settings.folder.join("accounts")).expect("a folder");
     let accounts = accounts.flatten().filter(|file| {
         let mode = file.metadata().expect("a file").permissions().mode() & 0o777;
@@ -59,7 +59,7 @@ fn http_01() {
     assert_eq!(pem.matches("BEGIN PRIVATE KEY").count(), 1);
     assert!(pem.matches("BEGIN CERTIFICATE").count() >= 2);
 
-    // The stored files suffice for the next start.
+    // After a restart, the stored files suffice, even without the authority.
     drop(running);
     pebble.down();
     let again = Running::start(settings.clone());
@@ -73,8 +73,9 @@ fn http_01() {
 }
 
 #[test]
-fn tls_alpn_01() {
-    let Some(mut pebble) = Pebble::start("tls_alpn_01", Options::default()) else {
+fn tls_alpn_01_issues_certificates() {
+    let Some(mut pebble) = Pebble::start("tls_alpn_01_issues_certificates", Options::default())
+    else {
         return;
     };
     let folder = Folder::new();
@@ -113,7 +114,7 @@ fn serve_tls(listener: TcpListener, store: CertificateStore) {
     });
 }
 
-/// A hook that configures the resolver, and logs its calls.
+/// A hook that configures the DNS server of Pebble, and logs its invocations.
 pub fn hook(pebble: &Pebble, folder: &Folder) -> DnsHook {
     let path = folder.path().join("hook.sh");
     let (log, addr) = (folder.path().join("hook.log"), pebble.dns_management);
@@ -136,8 +137,9 @@ esac
 }
 
 #[test]
-fn dns_01_with_a_wildcard() {
-    let Some(pebble) = Pebble::start("dns_01_with_a_wildcard", Options::default()) else {
+fn dns_01_issues_wildcard_certificate() {
+    let Some(pebble) = Pebble::start("dns_01_issues_wildcard_certificate", Options::default())
+    else {
         return;
     };
     let folder = Folder::new();
@@ -157,8 +159,8 @@ fn dns_01_with_a_wildcard() {
 }
 
 #[test]
-fn a_hook_that_fails_is_named() {
-    let Some(pebble) = Pebble::start("a_hook_that_fails_is_named", Options::default()) else {
+fn failure_of_dns_hook_is_reported() {
+    let Some(pebble) = Pebble::start("failure_of_dns_hook_is_reported", Options::default()) else {
         return;
     };
     let folder = Folder::new();
@@ -179,7 +181,7 @@ fn a_hook_that_fails_is_named() {
 }
 
 #[test]
-fn external_accounts_and_profiles() {
+fn external_account_and_profile_are_used() {
     let external = ExternalAccount {
         key_id: "kid-1".into(),
         key: "zWNDZM6eQGHWpSRTPal5eIUYFTu7EajVIoguysqZ9wG44nMEtx3MUAsUDkMTQ12W".into(),
@@ -188,20 +190,20 @@ fn external_accounts_and_profiles() {
         external: Some(external),
         ..Options::default()
     };
-    let Some(mut pebble) = Pebble::start("external_accounts_and_profiles", options) else {
+    let Some(mut pebble) = Pebble::start("external_account_and_profile_are_used", options) else {
         return;
     };
     let folder = Folder::new();
     let listener = pebble.http.take().expect("a port");
     let mut settings = pebble.settings(&folder, &[&["a.example"]]);
 
-    // Without the key there is no account.
+    // Without the key, the authority refuses to create an account.
     settings.authorities[0].external_account = None;
     let without = Running::start(settings.clone());
     without.wait_for("refuses to create an account: externalAccountRequired");
     drop(without);
 
-    // The authority lacks this profile.
+    // The authority does not have this profile.
     settings.authorities[0] = pebble.authority();
     settings.authorities[0].profile = Some("eternal".into());
     settings.folder = folder.path().join("other");

@@ -1,4 +1,4 @@
-//! Failures and expiries are logged by severity, and counted.
+//! Failures and expiries are logged with the right severity, and counted.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU16, Ordering};
@@ -11,7 +11,7 @@ use crate::kit::{Folder, Running};
 
 const DAY_S: u64 = 86_400;
 
-/// A way to fail, and the counter for it.
+/// The counter of a failure, and settings that cause it.
 type Failure = (&'static str, fn(&Folder) -> AcmeSettings);
 
 const FAILURES: [Failure; 6] = [
@@ -39,7 +39,7 @@ const FAILURES: [Failure; 6] = [
 ];
 
 #[test]
-fn without_a_certificate_each_failure_is_an_error() {
+fn failure_without_certificate_is_an_error() {
     for (counter, settings) in FAILURES {
         let folder = Folder::new();
         let running = Running::start(settings(&folder));
@@ -52,7 +52,7 @@ fn without_a_certificate_each_failure_is_an_error() {
 }
 
 #[test]
-fn with_a_valid_certificate_each_failure_is_a_warning() {
+fn failure_with_valid_certificate_is_a_warning() {
     for (counter, settings) in FAILURES {
         let folder = Folder::new();
         let settings = settings(&folder);
@@ -66,9 +66,9 @@ fn with_a_valid_certificate_each_failure_is_a_warning() {
     }
 }
 
-/// A certificate without a site's name is useless to that site's clients.
+/// A certificate that lacks a name of the site is useless to some clients.
 #[test]
-fn with_a_certificate_for_other_names_a_failure_is_an_error() {
+fn failure_with_certificate_for_other_names_is_an_error() {
     let folder = Folder::new();
     let mut settings = settings(&folder, fake(|_, _| Answer::new(503, "")));
     settings.sites[0].push("b.example".into());
@@ -80,7 +80,7 @@ fn with_a_certificate_for_other_names_a_failure_is_an_error() {
 }
 
 #[test]
-fn the_end_of_a_certificate_is_logged_and_counted() {
+fn certificate_expiry_is_logged_and_counted() {
     let folder = Folder::new();
     let status = Arc::new(AtomicU16::new(503));
     let answered = status.clone();
@@ -120,18 +120,18 @@ fn the_end_of_a_certificate_is_logged_and_counted() {
     assert_eq!(gauges(), [0, 0, 1, 0]);
     let severity = running.severity("not renewed, and the certificate has expired on");
     assert_eq!(severity, Severity::Error);
-    // Each is logged once.
+    // Each event is logged once.
     let lines = running.lines();
     for text in ["expires soon", "has expired and"] {
-        let said = lines.iter().filter(|line| line.contains(text));
-        assert_eq!(said.count(), 1, "{lines:#?}");
+        let matching_lines = lines.iter().filter(|line| line.contains(text));
+        assert_eq!(matching_lines.count(), 1, "{lines:#?}");
     }
     assert!(running.store.current().covers("a.example"));
 }
 
-/// The authority fails all window requests: one log line per outage, not per hour.
+/// The authority fails all requests for renewal windows: one log line per outage, not per hour.
 #[test]
-fn a_window_that_cannot_be_asked_for_is_logged_once() {
+fn failed_renewal_window_request_is_logged_once() {
     let folder = Folder::new();
     let settings = settings(&folder, ([127, 0, 0, 1], 1).into());
     let clock = settings.clock.clone();

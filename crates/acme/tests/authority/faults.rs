@@ -1,4 +1,4 @@
-//! Faulty authorities, and a full disk.
+//! Errors of authorities, and a full disk.
 
 use std::fs;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::kit::{Folder, Running, stored};
 const DAY_S: u64 = 86_400;
 const HOUR_S: u64 = 3600;
 
-/// The error text for an answer, and the wait after it in seconds.
+/// The error text after a response of the authority, and the delay of the next order in seconds.
 fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (String, u64) {
     let folder = Folder::new();
     let running = Running::start(settings(&folder, fake(order)));
@@ -30,22 +30,22 @@ fn outcome(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> (Str
 }
 
 #[test]
-fn a_rate_limit_is_kept_to() {
+fn rate_limit_of_authority_is_obeyed() {
     let (text, wait_s) = outcome(|_, _| {
         let problem = r#"{"type":"urn:ietf:params:acme:error:rateLimited","detail":"too many"}"#;
         Answer::new(429, problem).with("retry-after", "86400")
     });
     assert!(text.ends_with("rateLimited: too many"), "{text}");
     assert!((DAY_S..DAY_S + HOUR_S).contains(&wait_s), "{wait_s}");
-    // A proxy in front of the authority may not know ACME.
+    // A proxy in front of the authority may not send ACME problem documents.
     let (text, wait_s) = outcome(|_, _| Answer::new(429, "<html>").with("retry-after", "7200"));
     assert!(text.ends_with("too many requests"), "{text}");
     assert!((2 * HOUR_S..3 * HOUR_S).contains(&wait_s), "{wait_s}");
 }
 
-/// The authority has forgotten the replaced certificate: the order is repeated without it.
+/// The authority rejects `replaces`: the order is repeated without it.
 #[test]
-fn what_is_replaced_is_a_courtesy() {
+fn rejected_replaces_is_omitted_in_second_order() {
     let folder = Folder::new();
     let orders = Arc::new(AtomicUsize::new(0));
     let count = orders.clone();
@@ -54,7 +54,7 @@ fn what_is_replaced_is_a_courtesy() {
             409,
             r#"{"type":"urn:ietf:params:acme:error:alreadyReplaced"}"#,
         ),
-        // The second order fails too, which ends the test without a real certificate.
+        // The second order fails too, to end the test without a real certificate.
         _ => Answer::new(429, "{}"),
     });
     let settings = settings(&folder, addr);
@@ -66,24 +66,24 @@ fn what_is_replaced_is_a_courtesy() {
             {{"authorities": [], "local": {{"failures": 0, "until_s": 0}}, "held": null, "last_error": null}}}}"#
     );
     fs::write(own.join("state.json"), state).expect("a file");
-    // Past the renewal time of the certificate of 13 months.
+    // The certificate is valid for 13 months, so its renewal is due now.
     settings.clock.advance(300 * DAY_S);
     let running = Running::start(settings);
     running.wait_for("a.example: not renewed");
-    // One with `replaces`, one without.
+    // One order with `replaces`, one without.
     assert_eq!(orders.load(Ordering::Relaxed), 2);
     assert!(running.store.current().covers("a.example"));
 }
 
 #[test]
-fn maintenance_is_waited_for() {
+fn retry_after_of_503_is_obeyed() {
     let (text, wait_s) = outcome(|_, _| Answer::new(503, "<html>").with("retry-after", "1800"));
     assert!(text.ends_with("answered with status 503"), "{text}");
     assert!((1800..1900).contains(&wait_s), "{wait_s}");
 }
 
 #[test]
-fn wrong_answers_are_named() {
+fn invalid_responses_are_reported() {
     type Case = (fn() -> Answer, &'static str);
     let cases: [Case; 5] = [
         (
@@ -127,7 +127,7 @@ fn wrong_answers_are_named() {
 
 /// The authority is slow and sends no Retry-After, so it is polled repeatedly.
 #[test]
-fn an_order_that_is_being_processed_is_waited_for() {
+fn processing_order_is_polled() {
     let asked = AtomicUsize::new(0);
     let (text, _) = outcome(move |target, base| {
         let order = |status: &str| {
@@ -151,8 +151,9 @@ fn an_order_that_is_being_processed_is_waited_for() {
 }
 
 #[test]
-fn a_refusal_says_why() {
-    let Some(mut pebble) = Pebble::start("a_refusal_says_why", Options::default()) else {
+fn failed_validation_is_reported() {
+    let Some(mut pebble) = Pebble::start("failed_validation_is_reported", Options::default())
+    else {
         return;
     };
     let folder = Folder::new();
@@ -176,7 +177,7 @@ fn a_refusal_says_why() {
     assert!(error.text.contains("rejectedIdentifier"), "{state}");
 }
 
-/// A small separate file system, in place of a full disk.
+/// A small file system that can be filled, to simulate a full disk.
 struct Disk(Folder);
 
 impl Disk {
@@ -210,12 +211,14 @@ impl Drop for Disk {
 }
 
 #[test]
-fn a_full_disk_costs_no_order() {
-    let Some(mut pebble) = Pebble::start("a_full_disk_costs_no_order", Options::default()) else {
+fn full_disk_is_detected_before_ordering() {
+    let Some(mut pebble) =
+        Pebble::start("full_disk_is_detected_before_ordering", Options::default())
+    else {
         return;
     };
     let Ok(disk) = Disk::new() else {
-        return skip("a_full_disk_costs_no_order", "needs root");
+        return skip("full_disk_is_detected_before_ordering", "needs root");
     };
     let settings = pebble.settings(&disk.0, &[&["a.example"]]);
     let listener = pebble.http.take().expect("a port");
@@ -235,7 +238,7 @@ fn a_full_disk_costs_no_order() {
     );
     tokens.set(running.manager.tokens());
     clock.advance(62 * DAY_S);
-    // An unwritable folder is detected before the order; the wait starts with that.
+    // The unwritable folder is detected before an order, and delays it.
     running.wait_for("not renewed");
     clock.advance(2 * HOUR_S);
     running.wait_for_some("not renewed", 2);
@@ -257,7 +260,7 @@ fn a_full_disk_costs_no_order() {
 }
 
 #[test]
-fn a_folder_that_cannot_be_used_is_named() {
+fn unusable_folder_is_reported() {
     let folder = Folder::new();
     let file = folder.path().join("file");
     fs::write(&file, "").expect("a file");

@@ -1,4 +1,4 @@
-//! Certificate files that are missing or damaged, or that another process has written.
+//! Certificate files that are missing or damaged, or that another process has replaced.
 
 use std::fs;
 use std::path::Path;
@@ -15,7 +15,7 @@ use crate::kit::{Folder, Running, stored};
 
 const DAY_S: u64 = 86_400;
 
-/// Kinds of damage to a file.
+/// The fault that is reported, and a function that causes it.
 type Damage = (&'static str, fn(&Path));
 
 const DAMAGES: [Damage; 6] = [
@@ -32,7 +32,7 @@ const DAMAGES: [Damage; 6] = [
     ("is damaged", |file| {
         fs::write(file, "rubbish").expect("a file");
     }),
-    // The key of another certificate.
+    // The key is replaced by that of another certificate.
     ("is damaged", |file| {
         let own = fs::read_to_string(file).expect("a file");
         let other = Folder::new();
@@ -44,7 +44,8 @@ const DAMAGES: [Damage; 6] = [
     }),
 ];
 
-/// A folder with a certificate, an authority that refuses all orders, and the number of its requests.
+/// Puts a certificate into the folder. Returns settings with an authority that fails all orders, and the number of
+/// requests to it.
 fn with_certificate(folder: &Folder) -> (AcmeSettings, Arc<AtomicUsize>) {
     let orders = Arc::new(AtomicUsize::new(0));
     let count = orders.clone();
@@ -61,14 +62,14 @@ fn certificate_file(folder: &Folder) -> std::path::PathBuf {
     folder.path().join("names/a.example/certificate.pem")
 }
 
-/// Whether a new process finds a certificate in the folder.
+/// Whether a new manager finds a certificate in the folder.
 fn is_readable(settings: &AcmeSettings) -> bool {
     let other = Running::start(settings.clone());
     other.store.current().covers("a.example")
 }
 
 #[test]
-fn a_damaged_file_gets_the_certificate_in_use_again() {
+fn damaged_file_is_restored_from_certificate_in_use() {
     for (at, (fault, damage)) in DAMAGES.into_iter().enumerate() {
         let folder = Folder::new();
         let (settings, orders) = with_certificate(&folder);
@@ -89,9 +90,9 @@ fn a_damaged_file_gets_the_certificate_in_use_again() {
     }
 }
 
-/// Without inotify no change is reported.
+/// Without inotify, no changes are reported to the manager.
 #[test]
-fn files_are_looked_at_each_minute() {
+fn files_are_checked_every_minute() {
     let folder = Folder::new();
     let (settings, _) = with_certificate(&folder);
     let running = Running::start(settings.clone());
@@ -102,7 +103,7 @@ fn files_are_looked_at_each_minute() {
 }
 
 #[test]
-fn a_file_that_cannot_be_written_back_is_tried_again() {
+fn failed_restore_is_retried_and_logged_once() {
     let folder = Folder::new();
     let (settings, _) = with_certificate(&folder);
     let running = Running::start(settings.clone());
@@ -115,7 +116,7 @@ fn a_file_that_cannot_be_written_back_is_tried_again() {
     assert_eq!(severity, Severity::Warning);
     let state = running.state("a.example").to_string();
     assert!(state.contains("cannot be written back"), "{state}");
-    // It is tried each time, and logged once.
+    // Tried in each check, but logged once.
     running.wait_until_idle();
     assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
     fs::remove_dir(&file).expect("a folder");
@@ -126,8 +127,8 @@ fn a_file_that_cannot_be_written_back_is_tried_again() {
 }
 
 #[test]
-fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
-    let test = "a_file_that_is_damaged_at_the_start_is_replaced_at_once";
+fn file_damaged_before_start_is_reordered_immediately() {
+    let test = "file_damaged_before_start_is_reordered_immediately";
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
@@ -144,15 +145,15 @@ fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
     running.wait_until_saved(&settings.folder, "a.example");
     drop(running);
     let file = settings.folder.join("names/a.example/certificate.pem");
-    // Not the case that removes the name's folder, which has the certificate's state too.
-    let kept = DAMAGES.into_iter().enumerate().filter(|(at, _)| *at != 1);
-    for (at, (fault, damage)) in kept {
+    // The damage that removes the name's folder is omitted, since the folder also contains the stored state.
+    let remaining_damages = DAMAGES.into_iter().enumerate().filter(|(at, _)| *at != 1);
+    for (at, (fault, damage)) in remaining_damages {
         let first = stored(&settings.folder, "a.example");
         damage(&file);
         let running = start();
         let severity = running.severity(&format!("a.example: certificate.pem {fault}"));
         assert_eq!(severity, Severity::Error, "{at}");
-        // Less than an hour after the last certificate.
+        // Within an hour after the last certificate was issued.
         running.wait_for("a.example: got a certificate");
         assert_ne!(stored(&settings.folder, "a.example"), first, "{at}");
         assert_eq!(running.count("acme.files_damaged"), 1, "{at}");
@@ -161,8 +162,8 @@ fn a_file_that_is_damaged_at_the_start_is_replaced_at_once() {
 }
 
 #[test]
-fn a_damaged_account_is_replaced() {
-    let Some(mut pebble) = Pebble::start("a_damaged_account_is_replaced", Options::default())
+fn damaged_account_file_is_replaced() {
+    let Some(mut pebble) = Pebble::start("damaged_account_file_is_replaced", Options::default())
     else {
         return;
     };
@@ -190,10 +191,10 @@ fn a_damaged_account_is_replaced() {
     assert!(account.with_extension("old").exists());
 }
 
-/// The authority reaches only one of two processes; the other has failed, and would wait for a quarter of an hour.
+/// The authority can reach only one of two processes; the other has failed, and would wait for a quarter of an hour.
 #[test]
-fn a_process_that_has_failed_takes_the_certificate_of_another() {
-    let test = "a_process_that_has_failed_takes_the_certificate_of_another";
+fn failed_process_adopts_certificate_of_another() {
+    let test = "failed_process_adopts_certificate_of_another";
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
@@ -225,9 +226,9 @@ fn a_process_that_has_failed_takes_the_certificate_of_another() {
     assert_eq!(fingerprint(&unlucky), fingerprint(&lucky));
 }
 
-/// Two processes with different names in one folder must not replace each other's file for ever.
+/// Two processes with different names that use the same folder must not overwrite each other's file forever.
 #[test]
-fn a_certificate_for_other_names_is_left_alone() {
+fn certificate_for_other_names_is_not_overwritten() {
     let folder = Folder::new();
     let (settings, _) = with_certificate(&folder);
     let running = Running::start(settings.clone());

@@ -1,4 +1,4 @@
-//! Certificates on demand, and limits of orders.
+//! Certificates on demand, and rate limits for orders.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -13,33 +13,35 @@ use crate::kit::{Folder, Running};
 const DAY_S: u64 = 86_400;
 
 #[test]
-fn on_demand_for_those_who_are_wanted() {
+fn on_demand_certificate_requires_approval() {
     let Some(mut pebble) = Pebble::start("on_demand", Options::default()) else {
         return;
     };
     let folder = Folder::new();
-    let asked = Arc::new(AtomicUsize::new(0));
-    let wanted = Arc::new(AtomicBool::new(true));
-    let (count, is_wanted) = (asked.clone(), wanted.clone());
-    let ask = web::serve(web::listen(), move |method, target| {
+    let service_requests = Arc::new(AtomicUsize::new(0));
+    let is_permitted = Arc::new(AtomicBool::new(true));
+    let (count, permitted_in_service) = (service_requests.clone(), is_permitted.clone());
+    let service_address = web::serve(web::listen(), move |method, target| {
         assert_eq!(method, "GET");
         count.fetch_add(1, Ordering::Relaxed);
         match target {
-            "/ask?domain=a.example" if is_wanted.load(Ordering::Relaxed) => Answer::new(200, ""),
+            "/ask?domain=a.example" if permitted_in_service.load(Ordering::Relaxed) => {
+                Answer::new(200, "")
+            }
             _ => Answer::new(403, ""),
         }
     });
     let mut settings = pebble.settings(&folder, &[]);
     settings.on_demand = Some(OnDemandSettings {
         per_minute_max: 2,
-        ..OnDemandSettings::new(format!("http://{ask}/ask"))
+        ..OnDemandSettings::new(format!("http://{service_address}/ask"))
     });
     let clock = settings.clock.clone();
     let listener = pebble.http.take().expect("a port");
     let running = Running::start(settings.clone());
     web::serve_tokens(listener, running.manager.tokens());
 
-    // Ten concurrent requests for one name.
+    // Ten concurrent requests for the same name.
     let manager = &running.manager;
     let ten = async {
         let one = || manager.on_demand("A.example");
@@ -58,17 +60,20 @@ fn on_demand_for_those_who_are_wanted() {
     };
     let answers = running.runtime.block_on(ten);
     assert_eq!((answers.0, answers.9), (Ok(()), Ok(())));
-    assert_eq!(asked.load(Ordering::Relaxed), 1);
+    assert_eq!(service_requests.load(Ordering::Relaxed), 1);
     assert!(running.store.current().covers("a.example"));
     let again = running.runtime.block_on(manager.on_demand("a.example"));
-    assert_eq!((again, asked.load(Ordering::Relaxed)), (Ok(()), 1));
+    assert_eq!(
+        (again, service_requests.load(Ordering::Relaxed)),
+        (Ok(()), 1)
+    );
 
-    // The service refuses the next name; it is not asked twice.
+    // The service refuses the next name; the refusal is remembered, so a second request does not reach the service.
     for _ in 0..2 {
         let other = running.runtime.block_on(manager.on_demand("b.example"));
         assert_eq!(other, Err(DemandRefusal::Unwanted));
     }
-    assert_eq!(asked.load(Ordering::Relaxed), 2);
+    assert_eq!(service_requests.load(Ordering::Relaxed), 2);
     let third = || running.runtime.block_on(manager.on_demand("c.example"));
     assert_eq!(third(), Err(DemandRefusal::TooMany));
     assert_eq!(running.count("acme.demand_limited"), 1);
@@ -77,10 +82,11 @@ fn on_demand_for_those_who_are_wanted() {
     let name = running.runtime.block_on(manager.on_demand("10.0.0.1"));
     assert!(matches!(name, Err(DemandRefusal::Name(_))));
 
-    // The next start loads it. At its renewal the service refuses it; it stays in use while it is valid.
+    // After a restart the certificate is loaded. The service refuses its renewal, but it stays in use while it is
+    // valid.
     drop(running);
     pebble.down();
-    wanted.store(false, Ordering::Relaxed);
+    is_permitted.store(false, Ordering::Relaxed);
     let again = Running::start(settings.clone());
     assert!(again.store.current().covers("a.example"));
     clock.advance(62 * DAY_S);
@@ -96,7 +102,7 @@ fn on_demand_for_those_who_are_wanted() {
 }
 
 #[test]
-fn without_the_setting_there_are_none_on_demand() {
+fn on_demand_is_disabled_by_default() {
     let folder = Folder::new();
     let mut settings = lowroad_acme::AcmeSettings::new(folder.path());
     settings.terms_agreed = true;
@@ -112,8 +118,8 @@ fn without_the_setting_there_are_none_on_demand() {
 }
 
 #[test]
-fn so_many_orders_in_an_hour() {
-    let Some(mut pebble) = Pebble::start("so_many_orders_in_an_hour", Options::default()) else {
+fn orders_per_hour_are_limited() {
+    let Some(mut pebble) = Pebble::start("orders_per_hour_are_limited", Options::default()) else {
         return;
     };
     let folder = Folder::new();

@@ -1,5 +1,5 @@
-//! Certificates from a real authority: pebble, over loopback, with its own DNS. Without pebble these tests are skipped.
-//! Behaviour that no real authority has is simulated (`faults`).
+//! Certificates from a real ACME server: Pebble, over loopback, with its own DNS server. Without Pebble, these tests
+//! are skipped. Errors that Pebble cannot produce are simulated (`faults`).
 
 mod challenges;
 mod failures;

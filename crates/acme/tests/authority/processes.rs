@@ -1,4 +1,4 @@
-//! Two processes need the same certificate at the same time: it is ordered once.
+//! If two processes need the same certificate at the same time, only one of them orders it.
 
 use std::process::{Child, Command, Stdio};
 
@@ -10,41 +10,41 @@ use crate::kit::{Folder, Running, names};
 
 const SETTINGS: &str = "LOWROAD_ACME_CHILD";
 
-/// The settings of a child: folder, directory, roots, hook.
+/// Starts a child process with these settings: folder, directory URL, roots, hook.
 fn child(settings: &AcmeSettings, hook: &DnsHook) -> Child {
     let authority = &settings.authorities[0];
     let roots = authority.roots.as_ref().expect("roots");
-    let told = [
+    let child_settings = [
         settings.folder.display().to_string(),
         authority.directory.clone(),
         roots.display().to_string(),
         hook.command[1].clone(),
     ];
     Command::new(std::env::current_exe().expect("this program"))
-        .args(["--exact", "processes::as_a_child", "--nocapture"])
-        .env(SETTINGS, told.join("\n"))
+        .args(["--exact", "processes::child_process_main", "--nocapture"])
+        .env(SETTINGS, child_settings.join("\n"))
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .spawn()
         .expect("a child")
 }
 
-/// The child process of the test below; otherwise does nothing.
+/// The main function of the child processes in the test below; otherwise this test does nothing.
 #[test]
-fn as_a_child() {
-    let Ok(told) = std::env::var(SETTINGS) else {
+fn child_process_main() {
+    let Ok(child_settings) = std::env::var(SETTINGS) else {
         return;
     };
-    let told: Vec<&str> = told.split('\n').collect();
-    let mut settings = AcmeSettings::new(told[0]);
+    let child_settings: Vec<&str> = child_settings.split('\n').collect();
+    let mut settings = AcmeSettings::new(child_settings[0]);
     settings.terms_agreed = true;
     settings.authorities = vec![AuthoritySettings {
-        directory: told[1].into(),
-        roots: Some(told[2].into()),
+        directory: child_settings[1].into(),
+        roots: Some(child_settings[2].into()),
         ..AuthoritySettings::default()
     }];
     settings.challenge = ChallengeMethod::Dns01(DnsHook {
-        command: vec!["/bin/sh".into(), told[3].into()],
+        command: vec!["/bin/sh".into(), child_settings[3].into()],
         timeout_s: 60,
     });
     settings.sites = vec![names(&["a.example"])];
@@ -56,23 +56,32 @@ fn as_a_child() {
 }
 
 #[test]
-fn two_processes_order_once() {
-    let Some(pebble) = Pebble::start("two_processes_order_once", Options::default()) else {
+fn two_processes_place_one_order() {
+    let Some(pebble) = Pebble::start("two_processes_place_one_order", Options::default()) else {
         return;
     };
     let folder = Folder::new();
     let settings = pebble.settings(&folder, &[&["a.example"]]);
     let hook = hook(&pebble, &folder);
     let children = [child(&settings, &hook), child(&settings, &hook)];
-    let said = children.map(|child| {
+    let outputs = children.map(|child| {
         let output = child.wait_with_output().expect("an end");
         let text = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{text}");
         text
     });
-    let by = |text: &str| said.iter().filter(|said| said.contains(text)).count();
-    assert_eq!(by("got a certificate from"), 1, "{said:#?}");
-    assert_eq!(by("another process got a certificate"), 1, "{said:#?}");
+    let count_with = |text: &str| {
+        outputs
+            .iter()
+            .filter(|outputs| outputs.contains(text))
+            .count()
+    };
+    assert_eq!(count_with("got a certificate from"), 1, "{outputs:#?}");
+    assert_eq!(
+        count_with("another process got a certificate"),
+        1,
+        "{outputs:#?}"
+    );
     assert_eq!(pebble.count("Added order"), 1);
     assert_eq!(pebble.count("There are now 1 accounts"), 1);
 }

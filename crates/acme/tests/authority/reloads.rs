@@ -1,4 +1,4 @@
-//! Reloads: other names or settings while certificates are in use, and while they are ordered.
+//! Reloads with other names or settings, while certificates are in use or being ordered.
 
 use std::fs;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use crate::kit::web::{self, Answer, TokensSlot};
 use crate::kit::{Folder, Running, names, stored};
 
 #[test]
-fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
+fn reload_keeps_certificate_whose_file_is_damaged() {
     let folder = Folder::new();
     let settings = settings(&folder, fake(|_, _| Answer::new(503, "")));
     place_certificate(folder.path(), "a.example", settings.clock.unix_s());
@@ -25,7 +25,8 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
         |file| fs::remove_file(file).expect("a file"),
     ];
     for (at, damage) in (1..).zip(damages) {
-        // Otherwise the check at the start would find the damage, and its log line could be lost with the manager.
+        // Otherwise the first check of the manager would find the damage, and its log line could be lost with the
+        // manager.
         running.wait_until_idle();
         damage(&file);
         let mut other = settings.clone();
@@ -36,7 +37,7 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
         assert_eq!(stored(folder.path(), "a.example"), text, "{at}");
     }
     running.wait_until_idle();
-    // With other names, this certificate is better than none.
+    // Even for additional names, this certificate is better than none.
     fs::remove_file(&file).expect("a file");
     let sites = [names(&["a.example", "b.example"])];
     running.manager.replace_sites(&sites).expect("names");
@@ -44,10 +45,10 @@ fn a_reload_keeps_the_certificate_in_use_of_a_damaged_file() {
     running.wait_for_some("it was restored", 3);
 }
 
-/// As when moving from a test authority to a real one: the other folder's certificate stays in use until there is a
-/// new one.
+/// The operator switches from a test authority to a real one, with another folder: the certificate from the previous
+/// folder stays in use until a new one is issued.
 #[test]
-fn another_folder_begins_anew() {
+fn reload_with_other_folder_keeps_certificate_in_use() {
     let folder = Folder::new();
     let settings = settings(&folder, fake(|_, _| Answer::new(503, "")));
     place_certificate(folder.path(), "a.example", settings.clock.unix_s());
@@ -64,9 +65,9 @@ fn another_folder_begins_anew() {
     assert!(running.store.current().covers("a.example"));
 }
 
-/// The certificate in use is newer than its file, as after a full disk.
+/// The certificate in use is newer than its file, for example after a full disk.
 #[test]
-fn a_reload_keeps_a_certificate_that_is_newer_than_its_file() {
+fn reload_keeps_certificate_newer_than_its_file() {
     let folder = Folder::new();
     let settings = settings(&folder, fake(|_, _| Answer::new(503, "")));
     let now_s = settings.clock.unix_s();
@@ -85,24 +86,24 @@ fn a_reload_keeps_a_certificate_that_is_newer_than_its_file() {
     assert_eq!(stored(folder.path(), "a.example"), new);
 }
 
-/// The site is removed and restored, or gets other names, while the authority validates: one order, and its certificate
-/// counts as this process's.
+/// While the authority validates, the site is removed and added again with other names. There is only one order, and
+/// its certificate is logged as one that this process has ordered.
 #[test]
-fn a_reload_during_an_order_waits_for_it() {
-    let test = "a_reload_during_an_order_waits_for_it";
+fn reload_during_order_does_not_order_again() {
+    let test = "reload_during_order_does_not_order_again";
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
     let folder = Folder::new();
     let settings = pebble.settings(&folder, &[&["a.example", "b.example"]]);
     let running = Running::start(settings);
-    let (asked_sender, asked) = mpsc::channel();
-    let (go_sender, go) = mpsc::channel::<()>();
-    let gate = Arc::new(Mutex::new((asked_sender, go)));
+    let (validation_started_sender, validation_started) = mpsc::channel();
+    let (continue_sender, continue_validation) = mpsc::channel::<()>();
+    let gate = Arc::new(Mutex::new((validation_started_sender, continue_validation)));
     let tokens = running.manager.tokens();
     web::serve(pebble.http.take().expect("a port"), move |_, target| {
         {
-            // Holds up the authority until the test has reloaded.
+            // Blocks the authority until the test has reloaded.
             let gate = gate.lock().expect("a gate");
             let _ = gate.0.send(());
             let _ = gate.1.recv();
@@ -111,23 +112,24 @@ fn a_reload_during_an_order_waits_for_it() {
         let answer = token.and_then(|token| tokens.find(token));
         Answer::new(200, answer.as_deref().unwrap_or_default())
     });
-    asked.recv().expect("a question");
+    validation_started.recv().expect("a question");
     running.manager.replace_sites(&[]).expect("no names");
     let sites = [names(&["a.example"])];
     running.manager.replace_sites(&sites).expect("names");
     running.wait_until_idle();
     assert_eq!(running.count("acme.orders"), 1);
-    drop(go_sender);
+    drop(continue_sender);
     running.wait_for("a.example: got a certificate from");
     assert!(running.store.current().covers("a.example"));
     assert_eq!(pebble.count("Added order"), 1);
     assert_eq!(running.lines().len(), 1, "{:#?}", running.lines());
 }
 
-/// A certificate ordered by this process and found by a manager in the folder does not count as another process's.
+/// If a manager finds a certificate in the folder that this process has ordered, it does not count as another
+/// process's.
 #[test]
-fn a_certificate_of_this_process_is_not_anothers() {
-    let test = "a_certificate_of_this_process_is_not_anothers";
+fn certificate_ordered_by_this_process_is_not_counted_as_adopted() {
+    let test = "certificate_ordered_by_this_process_is_not_counted_as_adopted";
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
@@ -139,7 +141,7 @@ fn a_certificate_of_this_process_is_not_anothers() {
     running.wait_for("got a certificate");
     let text = stored(&settings.folder, "a.example");
     pebble.down();
-    // As if the reload came before the order stored it.
+    // Simulates a reload before the order has stored the certificate.
     running.manager.replace_sites(&[]).expect("no names");
     let file = settings.folder.join("names/a.example/certificate.pem");
     fs::remove_file(&file).expect("a file");

@@ -30,9 +30,9 @@ fn a_certificate_is_renewed_with_a_new_key() {
     assert_eq!(pebble.count("There are now 1 accounts"), 1);
 }
 
-/// The authority moves the window, as after an incident, long before two thirds of the lifetime.
+/// The authority moves the renewal window to a time long before two thirds of the lifetime, as after an incident.
 #[test]
-fn the_window_of_the_authority_is_kept_to() {
+fn renewal_window_of_authority_is_obeyed() {
     let Some(mut pebble) = Pebble::start("the_window_of_the_authority", Options::default()) else {
         return;
     };
@@ -43,7 +43,7 @@ fn the_window_of_the_authority_is_kept_to() {
     let running = Running::start(settings.clone());
     web::serve_tokens(listener, running.manager.tokens());
     running.wait_for("got a certificate");
-    // Its default window arrives before the other one is set.
+    // Waits for the default window, before another one is set.
     wait_until("the window", || {
         let state = std::fs::read_to_string(settings.folder.join("names/a.example/state.json"));
         state.ok().filter(|text| text.contains("start_s"))
@@ -66,7 +66,7 @@ fn the_window_of_the_authority_is_kept_to() {
     );
 }
 
-/// Pebble's management interface uses TLS, too.
+/// The management interface of Pebble also requires TLS.
 fn set_window(pebble: &Pebble, question: &str) {
     let url = format!("https://{}/set-renewal-info/", pebble.management);
     let status = std::process::Command::new("curl")
@@ -75,9 +75,10 @@ fn set_window(pebble: &Pebble, question: &str) {
     assert!(status.expect("curl").success());
 }
 
-/// Down from the day of the renewal, for a week. It returns without its state: accounts and orders are lost.
+/// The authority is down for a week, from the day of the renewal on. When it returns, it has lost its state (accounts
+/// and orders).
 #[test]
-fn an_authority_that_is_down_for_days() {
+fn outage_of_a_week_is_survived() {
     let Some(mut pebble) = Pebble::start("an_authority_that_is_down", Options::default()) else {
         return;
     };
@@ -115,8 +116,11 @@ fn an_authority_that_is_down_for_days() {
 }
 
 #[test]
-fn the_next_authority_helps_out() {
-    let Some(mut pebble) = Pebble::start("the_next_authority_helps_out", Options::default()) else {
+fn next_authority_is_used_if_first_is_down() {
+    let Some(mut pebble) = Pebble::start(
+        "next_authority_is_used_if_first_is_down",
+        Options::default(),
+    ) else {
         return;
     };
     let folder = Folder::new();
@@ -132,12 +136,12 @@ fn the_next_authority_helps_out() {
 }
 
 #[test]
-fn nonces_that_are_refused() {
+fn rejected_nonces_are_retried() {
     let options = Options {
         bad_nonces: 40,
         ..Options::default()
     };
-    let Some(mut pebble) = Pebble::start("nonces_that_are_refused", options) else {
+    let Some(mut pebble) = Pebble::start("rejected_nonces_are_retried", options) else {
         return;
     };
     let folder = Folder::new();
@@ -146,7 +150,7 @@ fn nonces_that_are_refused() {
     let clock = settings.clock.clone();
     let running = Running::start(settings);
     web::serve_tokens(listener, running.manager.tokens());
-    // An order has about ten messages; each is tried three times. Failed orders are repeated.
+    // An order takes about ten messages, each of which is tried up to three times. Failed orders are repeated.
     wait_until("a certificate", || {
         if running
             .lines()

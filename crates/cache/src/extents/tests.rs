@@ -1,4 +1,4 @@
-//! Boundary cases by example, and the rest by random walks with a fixed seed.
+//! Tests of the allocator: boundary cases by example, and random allocations and frees with a fixed seed.
 
 use super::*;
 use alloc::vec::Vec;
@@ -9,13 +9,13 @@ fn unit(extents: &mut ExtentAllocator, len: u64) -> ArenaExtent {
         .expect("there is room")
 }
 
-/// The invariants after any operation.
-fn check(extents: &ExtentAllocator, held: &[ArenaExtent], seed: u64) {
+/// Checks the invariants that hold after any operation.
+fn check(extents: &ExtentAllocator, allocated: &[ArenaExtent], seed: u64) {
     let free: u64 = extents.free.values().sum();
     assert_eq!(extents.used + free, extents.len, "seed {seed}: used + free");
     assert_eq!(
         extents.used,
-        held.iter().map(ArenaExtent::len).sum::<u64>(),
+        allocated.iter().map(ArenaExtent::len).sum::<u64>(),
         "seed {seed}: used"
     );
     let turned: BTreeSet<_> = extents
@@ -34,7 +34,8 @@ fn check(extents: &ExtentAllocator, held: &[ArenaExtent], seed: u64) {
         .map(|(&offset, &len)| (offset, len, true))
         .collect();
     runs.extend(
-        held.iter()
+        allocated
+            .iter()
             .map(|extent| (extent.offset(), extent.len(), false)),
     );
     runs.sort_unstable();
@@ -53,7 +54,7 @@ fn check(extents: &ExtentAllocator, held: &[ArenaExtent], seed: u64) {
 }
 
 #[test]
-fn an_arena_is_whole_units() {
+fn arena_length_is_rounded_down_to_units() {
     for (len, whole) in [
         (0, 0),
         (1, 0),
@@ -75,7 +76,7 @@ fn an_arena_is_whole_units() {
 }
 
 #[test]
-fn lengths_are_rounded_up() {
+fn extent_lengths_are_rounded_up_to_units() {
     for (align, asked, len) in [
         (ExtentAlign::Unit, 0, UNIT),
         (ExtentAlign::Unit, 1, UNIT),
@@ -96,7 +97,7 @@ fn lengths_are_rounded_up() {
 }
 
 #[test]
-fn an_impossible_length_is_none_and_changes_nothing() {
+fn failed_allocation_changes_nothing() {
     let mut extents = ExtentAllocator::new(8192);
     for len in [8193, u64::MAX - 4096, u64::MAX] {
         assert_eq!(extents.allocate(len, ExtentAlign::Unit), None);
@@ -116,14 +117,20 @@ fn an_impossible_length_is_none_and_changes_nothing() {
 }
 
 #[test]
-fn the_smallest_hole_that_fits_is_taken() {
+fn allocation_uses_the_best_fit() {
     let mut extents = ExtentAllocator::new(UNIT * 10);
-    let held: Vec<ArenaExtent> = [3, 1, 2, 1, 3]
+    let allocated: Vec<ArenaExtent> = [3, 1, 2, 1, 3]
         .map(|units| unit(&mut extents, UNIT * units))
         .into();
-    let mut held = held.into_iter();
-    let (three, wall_1) = (held.next().expect("five"), held.next().expect("five"));
-    let (two, wall_2) = (held.next().expect("five"), held.next().expect("five"));
+    let mut allocated = allocated.into_iter();
+    let (three, wall_1) = (
+        allocated.next().expect("five"),
+        allocated.next().expect("five"),
+    );
+    let (two, wall_2) = (
+        allocated.next().expect("five"),
+        allocated.next().expect("five"),
+    );
     let (three_offset, two_offset) = (three.offset(), two.offset());
     extents.free(three);
     extents.free(two);
@@ -144,8 +151,8 @@ fn the_smallest_hole_that_fits_is_taken() {
 }
 
 #[test]
-fn pages_are_never_shared() {
-    // Freed pages are punched out of the arena, so no other extent may be in them.
+fn page_aligned_extents_share_no_page() {
+    // Freed pages are returned to the kernel (hole punching), so no other extent may be in them.
     let mut extents = ExtentAllocator::new(4 * PAGE);
     let first = unit(&mut extents, 1);
     let page = extents
@@ -162,9 +169,9 @@ fn pages_are_never_shared() {
 }
 
 #[test]
-fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
-    // More holes than `TRIES`.
-    // Ten holes of one page's length, each half a page off, then one that is a page.
+fn aligned_search_continues_past_unaligned_extents() {
+    // More free extents than `ALIGNED_TRIES_MAX`: ten of one page's length, each half a page off a page boundary, then
+    // an aligned one.
     let mut extents = ExtentAllocator::new(64 * PAGE);
     let mut walls = Vec::new();
     let mut holes = Vec::new();
@@ -187,7 +194,7 @@ fn a_page_is_found_behind_holes_of_its_length_at_odd_places() {
 }
 
 #[test]
-fn both_neighbours_are_joined() {
+fn freed_extent_is_merged_with_both_neighbours() {
     let mut extents = ExtentAllocator::new(UNIT * 3);
     let (a, b, c) = (
         unit(&mut extents, 1),
@@ -202,29 +209,29 @@ fn both_neighbours_are_joined() {
 }
 
 #[test]
-fn random_walks_keep_every_byte_accounted() {
+fn random_allocations_account_for_every_byte() {
     for seed in 1..=20u64 {
         let mut state = seed.wrapping_mul(0x9E37_79B9_7F4A_7C15);
         let mut random = || crate::xorshift(&mut state);
         let mut extents = ExtentAllocator::new(64 * PAGE);
-        let mut held: Vec<ArenaExtent> = Vec::new();
+        let mut allocated: Vec<ArenaExtent> = Vec::new();
         for _ in 0..400 {
             let choice = random();
-            if choice % 5 < 3 || held.is_empty() {
+            if choice % 5 < 3 || allocated.is_empty() {
                 let align = if choice % 3 == 0 {
                     ExtentAlign::Page
                 } else {
                     ExtentAlign::Unit
                 };
-                held.extend(extents.allocate(random() % (6 * PAGE), align));
+                allocated.extend(extents.allocate(random() % (6 * PAGE), align));
             } else {
-                let index = usize::try_from(random() % held.len() as u64).expect("an index");
-                extents.free(held.swap_remove(index));
+                let index = usize::try_from(random() % allocated.len() as u64).expect("an index");
+                extents.free(allocated.swap_remove(index));
             }
-            check(&extents, &held, seed);
+            check(&extents, &allocated, seed);
         }
-        held.drain(..).for_each(|extent| extents.free(extent));
-        check(&extents, &held, seed);
+        allocated.drain(..).for_each(|extent| extents.free(extent));
+        check(&extents, &allocated, seed);
         assert_eq!(
             (extents.used(), extents.largest_free()),
             (0, 64 * PAGE),
@@ -234,8 +241,8 @@ fn random_walks_keep_every_byte_accounted() {
 }
 
 #[test]
-fn what_is_short_is_one_number() {
-    // `Option` of it must not be larger, hence `NonZeroU64`.
+fn short_extent_packs_into_eight_bytes() {
+    // `Option<ShortExtent>` must not be larger, hence `NonZeroU64`.
     let mut extents = ExtentAllocator::new(1 << 48);
     let far = extents
         .allocate((1 << 42) + 5, ExtentAlign::Unit)

@@ -6,7 +6,7 @@ const NOW: u64 = 1_795_207_512;
 const AT_MS: u64 = 1_000_000;
 
 fn decide(
-    asked: &RequestDirectives,
+    directives: &RequestDirectives,
     fields: &[(&str, &str)],
 ) -> Result<StoragePlan, StorageRefusal> {
     let fields = fields.iter().map(|(n, v)| (n.as_bytes(), v.as_bytes()));
@@ -14,69 +14,71 @@ fn decide(
         at_unix_secs: NOW,
         delay_ms: 0,
     };
-    storage_policy::decide(&StoragePolicy::ORIGIN, asked, 200, fields, &received)
+    storage_policy::decide(&StoragePolicy::ORIGIN, directives, 200, fields, &received)
 }
 
-fn stored(control: &str) -> FreshnessLifetime {
+fn stored(control: &str) -> ReuseDeadlines {
     let fields = [("Cache-Control", control), ("ETag", "\"a\"")];
     decide(&RequestDirectives::GET, &fields)
         .expect("it may be stored")
-        .lifetime(AT_MS)
+        .reuse_deadlines(AT_MS)
 }
 
-fn after(secs: u64) -> u64 {
+fn after_secs(secs: u64) -> u64 {
     AT_MS + secs * 1000
 }
 
-fn asks(control: &'static str) -> RequestDirectives {
+fn request_with(control: &'static str) -> RequestDirectives {
     RequestDirectives::read(true, [(&b"cache-control"[..], control.as_bytes())], true)
 }
 
 #[test]
-fn fresh_until_its_lifetime_ends() {
-    let it = stored("max-age=10");
+fn response_is_fresh_until_its_lifetime_ends() {
+    let response = stored("max-age=10");
     assert_eq!(
-        it.reusability_for(&RequestDirectives::GET, after(9)),
+        response.reusability_for(&RequestDirectives::GET, after_secs(9)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.reusability_for(&RequestDirectives::GET, after(10)),
+        response.reusability_for(&RequestDirectives::GET, after_secs(10)),
         Reusability::Validate
     );
-    for at_ms in [0, AT_MS, after(10) - 1, after(10), u64::MAX] {
-        let is_fresh = it.reusability_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
-        assert_eq!(it.is_fresh(at_ms), is_fresh);
+    for at_ms in [0, AT_MS, after_secs(10) - 1, after_secs(10), u64::MAX] {
+        let is_fresh =
+            response.reusability_for(&RequestDirectives::GET, at_ms) == Reusability::Fresh;
+        assert_eq!(response.is_fresh(at_ms), is_fresh);
     }
     assert!(!stored("max-age=10, no-cache").is_fresh(AT_MS));
-    assert_eq!(it.age_ms(after(9)), 9000);
+    assert_eq!(response.age_ms(after_secs(9)), 9000);
     assert_eq!(
-        it.expired(after(1))
-            .reusability_for(&RequestDirectives::GET, after(1)),
+        response
+            .after_soft_purge(after_secs(1))
+            .reusability_for(&RequestDirectives::GET, after_secs(1)),
         Reusability::Validate
     );
 }
 
 #[test]
-fn an_age_beyond_the_time_that_the_clock_has_run_is_kept() {
-    // A monotonic clock starts at boot, so the time of origin may be negative.
+fn age_may_exceed_the_uptime_of_the_clock() {
+    // A monotonic clock starts at boot, so the time at which the response was generated may be negative.
     let fields = [("Cache-Control", "max-age=9000"), ("Age", "7200")];
-    let it = decide(&RequestDirectives::GET, &fields)
+    let response = decide(&RequestDirectives::GET, &fields)
         .expect("it may be stored")
-        .lifetime(500);
-    assert_eq!(it.age_ms(500), 7_200_500);
+        .reuse_deadlines(500);
+    assert_eq!(response.age_ms(500), 7_200_500);
     // The clock of another worker may be behind.
-    assert_eq!(it.age_ms(0) / 1000, 7200);
+    assert_eq!(response.age_ms(0) / 1000, 7200);
 }
 
 #[test]
-fn no_cache_is_validated_each_time() {
+fn no_cache_needs_validation_before_each_use() {
     // Not even `stale-if-error` may override it.
-    let it = stored("max-age=10, no-cache");
+    let response = stored("max-age=10, no-cache");
     assert_eq!(
-        it.reusability_for(&RequestDirectives::GET, after(0)),
+        response.reusability_for(&RequestDirectives::GET, after_secs(0)),
         Reusability::Validate
     );
-    assert!(!it.is_usable_on_error(&RequestDirectives::GET, after(0)));
+    assert!(!response.is_usable_on_error(&RequestDirectives::GET, after_secs(0)));
     let bare = [("Cache-Control", "no-cache")];
     assert_eq!(
         decide(&RequestDirectives::GET, &bare),
@@ -85,57 +87,57 @@ fn no_cache_is_validated_each_time() {
 }
 
 #[test]
-fn the_request_limits_what_is_used() {
+fn request_directives_limit_reuse() {
     // RFC 9111 §5.2.1.
-    let it = stored("max-age=10");
+    let response = stored("max-age=10");
     assert_eq!(
-        it.reusability_for(&asks("max-age=5"), after(5)),
+        response.reusability_for(&request_with("max-age=5"), after_secs(5)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.reusability_for(&asks("max-age=5"), after(6)),
+        response.reusability_for(&request_with("max-age=5"), after_secs(6)),
         Reusability::Validate
     );
     assert_eq!(
-        it.reusability_for(&asks("max-age=0"), after(0)),
+        response.reusability_for(&request_with("max-age=0"), after_secs(0)),
         Reusability::Validate
     );
     assert_eq!(
-        it.reusability_for(&asks("no-cache"), after(0)),
+        response.reusability_for(&request_with("no-cache"), after_secs(0)),
         Reusability::Validate
     );
     assert_eq!(
-        it.reusability_for(&asks("min-fresh=5"), after(5)),
+        response.reusability_for(&request_with("min-fresh=5"), after_secs(5)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.reusability_for(&asks("min-fresh=5"), after(6)),
+        response.reusability_for(&request_with("min-fresh=5"), after_secs(6)),
         Reusability::Validate
     );
     assert_eq!(
-        it.reusability_for(&asks("only-if-cached"), after(5)),
+        response.reusability_for(&request_with("only-if-cached"), after_secs(5)),
         Reusability::Fresh
     );
     assert_eq!(
-        it.reusability_for(&asks("only-if-cached"), after(10)),
+        response.reusability_for(&request_with("only-if-cached"), after_secs(10)),
         Reusability::Unusable
     );
 }
 
 #[test]
-fn max_stale_takes_what_may_be_stale() {
+fn max_stale_permits_stale_reuse_unless_prohibited() {
     // RFC 9111 §4.2.4: the response's prohibition takes precedence.
-    let it = stored("max-age=10");
+    let response = stored("max-age=10");
     assert_eq!(
-        it.reusability_for(&asks("max-stale=5"), after(14)),
+        response.reusability_for(&request_with("max-stale=5"), after_secs(14)),
         Reusability::Stale
     );
     assert_eq!(
-        it.reusability_for(&asks("max-stale=5"), after(15)),
+        response.reusability_for(&request_with("max-stale=5"), after_secs(15)),
         Reusability::Validate
     );
     assert_eq!(
-        it.reusability_for(&asks("max-stale"), after(9999)),
+        response.reusability_for(&request_with("max-stale"), after_secs(9999)),
         Reusability::Stale
     );
     for control in [
@@ -143,44 +145,44 @@ fn max_stale_takes_what_may_be_stale() {
         "s-maxage=10",
         "max-age=10, proxy-revalidate",
     ] {
-        let verdict = stored(control).reusability_for(&asks("max-stale"), after(11));
+        let verdict = stored(control).reusability_for(&request_with("max-stale"), after_secs(11));
         assert_eq!(verdict, Reusability::Validate, "{control}");
     }
 }
 
 #[test]
-fn windows_of_stale_use() {
-    // RFC 5861; `must-revalidate` excludes both windows.
-    let it = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
+fn stale_while_revalidate_and_stale_if_error_end() {
+    // RFC 5861; `must-revalidate` forbids both.
+    let response = stored("s-maxage=10, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
-        it.reusability_for(&RequestDirectives::GET, after(14)),
+        response.reusability_for(&RequestDirectives::GET, after_secs(14)),
         Reusability::StaleWhileRevalidate
     );
     assert_eq!(
-        it.reusability_for(&RequestDirectives::GET, after(15)),
+        response.reusability_for(&RequestDirectives::GET, after_secs(15)),
         Reusability::Validate
     );
     assert!(
-        it.is_usable_on_error(&RequestDirectives::GET, after(18))
-            && !it.is_usable_on_error(&RequestDirectives::GET, after(19))
+        response.is_usable_on_error(&RequestDirectives::GET, after_secs(18))
+            && !response.is_usable_on_error(&RequestDirectives::GET, after_secs(19))
     );
     let strict = stored("max-age=10, must-revalidate, stale-while-revalidate=5, stale-if-error=9");
     assert_eq!(
-        strict.reusability_for(&RequestDirectives::GET, after(11)),
+        strict.reusability_for(&RequestDirectives::GET, after_secs(11)),
         Reusability::Validate
     );
-    assert!(!strict.is_usable_on_error(&RequestDirectives::GET, after(11)));
+    assert!(!strict.is_usable_on_error(&RequestDirectives::GET, after_secs(11)));
     let client = stored("max-age=10");
-    assert!(client.is_usable_on_error(&asks("stale-if-error=5"), after(14)));
-    assert!(!client.is_usable_on_error(&asks("stale-if-error=5"), after(15)));
+    assert!(client.is_usable_on_error(&request_with("stale-if-error=5"), after_secs(14)));
+    assert!(!client.is_usable_on_error(&request_with("stale-if-error=5"), after_secs(15)));
 }
 
 #[test]
-fn stale_responses_are_stored_to_be_validated() {
+fn stale_responses_with_validator_are_stored() {
     // Stale, without a lifetime, and invalid.
     for control in ["max-age=0", "public", "max-age=x"] {
         assert_eq!(
-            stored(control).reusability_for(&RequestDirectives::GET, after(0)),
+            stored(control).reusability_for(&RequestDirectives::GET, after_secs(0)),
             Reusability::Validate,
             "{control}"
         );
@@ -193,7 +195,7 @@ fn stale_responses_are_stored_to_be_validated() {
 }
 
 #[test]
-fn requests_that_are_not_for_everybody() {
+fn authorized_requests_and_no_store_are_not_stored() {
     // RFC 9111 §3.5.
     let authorized = RequestDirectives {
         is_authorized: true,
@@ -208,8 +210,13 @@ fn requests_that_are_not_for_everybody() {
     ] {
         assert_eq!(of(control), None, "{control}");
     }
-    let of = |asked: &RequestDirectives| decide(asked, &[("Cache-Control", "max-age=5")]).err();
-    assert_eq!(of(&asks("no-store")), Some(StorageRefusal::Asked));
+    let of = |directives: &RequestDirectives| {
+        decide(directives, &[("Cache-Control", "max-age=5")]).err()
+    };
+    assert_eq!(
+        of(&request_with("no-store")),
+        Some(StorageRefusal::RequestNoStore)
+    );
     let head = RequestDirectives {
         is_get: false,
         ..RequestDirectives::GET
@@ -218,7 +225,7 @@ fn requests_that_are_not_for_everybody() {
 }
 
 #[test]
-fn cookies_need_words_for_shared_caches() {
+fn set_cookie_needs_public_or_s_maxage() {
     // A lifetime alone may be meant for private caches.
     let of = |control| {
         decide(
@@ -238,16 +245,16 @@ fn cookies_need_words_for_shared_caches() {
 }
 
 #[test]
-fn named_fields_are_left_out() {
+fn qualified_private_and_no_cache_exclude_fields() {
     let fields = [("Cache-Control", "max-age=5, private=\"a\", no-cache=\"B\"")];
-    let storing = decide(&RequestDirectives::GET, &fields).expect("it may be stored");
-    assert!(!storing.no_cache);
-    assert!(storing.excluded_fields.contains(b"a") && storing.excluded_fields.contains(b"b"));
-    assert!(!storing.excluded_fields.contains(b"c"));
+    let plan = decide(&RequestDirectives::GET, &fields).expect("it may be stored");
+    assert!(!plan.no_cache);
+    assert!(plan.excluded_fields.contains(b"a") && plan.excluded_fields.contains(b"b"));
+    assert!(!plan.excluded_fields.contains(b"c"));
 }
 
 #[test]
-fn what_is_said_to_cdns_counts() {
+fn cdn_cache_control_overrides_cache_control() {
     // RFC 9213 §2.2: the targeted field replaces Cache-Control; an invalid one is ignored (§2.1).
     let of = |cdn, control| {
         let fields = [("CDN-Cache-Control", cdn), ("Cache-Control", control)];

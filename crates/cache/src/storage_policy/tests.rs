@@ -10,7 +10,7 @@ const RECEIVED: ReceiveTime = ReceiveTime {
     delay_ms: 0,
 };
 
-fn judge_with(
+fn decide_with(
     status: u16,
     fields: &[(&str, &str)],
     ttl_secs: Option<u64>,
@@ -19,40 +19,46 @@ fn judge_with(
     decide_strict(status, fields, &RECEIVED, ttl_secs)
 }
 
-fn of(fields: &[(&str, &str)]) -> Result<u64, StorageRefusal> {
-    judge_with(200, fields, None).map(|freshness| freshness.lifetime_secs)
+fn decide_fields(fields: &[(&str, &str)]) -> Result<u64, StorageRefusal> {
+    decide_with(200, fields, None).map(|freshness| freshness.lifetime_secs)
 }
 
-fn control(line: &str) -> Result<u64, StorageRefusal> {
-    of(&[("cache-control", line)])
-}
-
-#[test]
-fn a_lifetime_is_enough() {
-    assert_eq!(control("max-age=60"), Ok(60));
-    assert_eq!(control("public, max-age=60, s-maxage=5"), Ok(5));
-    assert_eq!(control("immutable, max-age=\"60\""), Ok(60));
+fn decide_control(line: &str) -> Result<u64, StorageRefusal> {
+    decide_fields(&[("cache-control", line)])
 }
 
 #[test]
-fn what_its_author_forbids_is_not_stored() {
+fn response_with_explicit_lifetime_is_stored() {
+    assert_eq!(decide_control("max-age=60"), Ok(60));
+    assert_eq!(decide_control("public, max-age=60, s-maxage=5"), Ok(5));
+    assert_eq!(decide_control("immutable, max-age=\"60\""), Ok(60));
+}
+
+#[test]
+fn no_store_private_and_no_cache_are_not_stored() {
     // RFC 9111 §5.2.2; `decide_strict` treats qualified forms as unqualified.
     assert_eq!(
-        control("max-age=60, no-store"),
+        decide_control("max-age=60, no-store"),
         Err(StorageRefusal::NoStore)
     );
-    assert_eq!(control("max-age=60, private"), Err(StorageRefusal::Private));
     assert_eq!(
-        control("max-age=60, private=\"x-user\""),
+        decide_control("max-age=60, private"),
         Err(StorageRefusal::Private)
     );
     assert_eq!(
-        control("max-age=60, no-cache"),
+        decide_control("max-age=60, private=\"x-user\""),
+        Err(StorageRefusal::Private)
+    );
+    assert_eq!(
+        decide_control("max-age=60, no-cache"),
         Err(StorageRefusal::NoCache)
     );
-    assert_eq!(control("max-age=60, a=\"b"), Err(StorageRefusal::Malformed));
     assert_eq!(
-        of(&[
+        decide_control("max-age=60, a=\"b"),
+        Err(StorageRefusal::Malformed)
+    );
+    assert_eq!(
+        decide_fields(&[
             ("cache-control", "max-age=60"),
             ("cache-control", "NO-STORE")
         ]),
@@ -61,7 +67,7 @@ fn what_its_author_forbids_is_not_stored() {
 }
 
 #[test]
-fn stale_on_arrival_is_not_stored() {
+fn response_stale_on_arrival_is_not_stored() {
     // RFC 9111 §4.2.1: conflicting and invalid lifetimes count as stale.
     for line in [
         "max-age=0",
@@ -72,40 +78,43 @@ fn stale_on_arrival_is_not_stored() {
         "max-age=1, max-age=2",
         "max-age=-5",
     ] {
-        assert_eq!(control(line), Err(StorageRefusal::Stale), "{line}");
+        assert_eq!(decide_control(line), Err(StorageRefusal::Stale), "{line}");
     }
     let aged = [("cache-control", "max-age=60"), ("age", "60")];
-    assert_eq!(of(&aged), Err(StorageRefusal::Stale));
+    assert_eq!(decide_fields(&aged), Err(StorageRefusal::Stale));
     let aged = [("cache-control", "max-age=60"), ("age", "59")];
-    assert_eq!(of(&aged), Ok(60));
-    assert_eq!(of(&[("expires", "0")]), Err(StorageRefusal::Stale));
-    // An unreadable Expires is not replaced by the operator's time.
+    assert_eq!(decide_fields(&aged), Ok(60));
     assert_eq!(
-        judge_with(200, &[("expires", "-1")], Some(9)).map(|_| ()),
+        decide_fields(&[("expires", "0")]),
+        Err(StorageRefusal::Stale)
+    );
+    // An invalid Expires counts as expired, and is not replaced by the operator's TTL.
+    assert_eq!(
+        decide_with(200, &[("expires", "-1")], Some(9)).map(|_| ()),
         Err(StorageRefusal::Stale)
     );
 }
 
 #[test]
-fn must_revalidate_lets_only_explicit_lifetimes_count() {
-    // A guessed lifetime would contradict the demand for strict freshness.
-    assert_eq!(control("max-age=60, must-revalidate"), Ok(60));
+fn must_revalidate_requires_an_explicit_lifetime() {
+    // A heuristic lifetime would contradict the demand for strict freshness.
+    assert_eq!(decide_control("max-age=60, must-revalidate"), Ok(60));
     let silent = [("cache-control", "must-revalidate")];
     assert_eq!(
-        judge_with(200, &silent, Some(9)).map(|_| ()),
+        decide_with(200, &silent, Some(9)).map(|_| ()),
         Err(StorageRefusal::MustRevalidate)
     );
     let silent = [("cache-control", "proxy-revalidate")];
     assert_eq!(
-        judge_with(200, &silent, Some(9)).map(|_| ()),
+        decide_with(200, &silent, Some(9)).map(|_| ()),
         Err(StorageRefusal::MustRevalidate)
     );
 }
 
 #[test]
-fn only_accept_encoding_may_vary() {
+fn strict_policy_supports_only_vary_accept_encoding() {
     // `decide_strict` is for callers with Accept-Encoding as the only selecting field.
-    let vary = |value| of(&[("cache-control", "max-age=60"), ("vary", value)]);
+    let vary = |value| decide_fields(&[("cache-control", "max-age=60"), ("vary", value)]);
     assert_eq!(vary("Accept-Encoding"), Ok(60));
     assert_eq!(vary("accept-encoding, , Accept-Encoding"), Ok(60));
     assert_eq!(vary("*"), Err(StorageRefusal::Vary("*".into())));
@@ -116,48 +125,48 @@ fn only_accept_encoding_may_vary() {
 }
 
 #[test]
-fn cookies_are_for_one_client() {
-    // A session cookie in a shared cache would log visitors in as one another.
+fn strict_policy_does_not_store_set_cookie() {
+    // A session cookie in a shared cache would let one user act in another user's session.
     for name in ["Set-Cookie", "set-cookie2"] {
         let fields = [("cache-control", "public, max-age=60"), (name, "a=b")];
-        assert_eq!(of(&fields), Err(StorageRefusal::SetCookie));
+        assert_eq!(decide_fields(&fields), Err(StorageRefusal::SetCookie));
     }
 }
 
 #[test]
-fn must_understand_overrides_no_store_where_the_status_is_understood() {
+fn must_understand_overrides_no_store_for_understood_statuses() {
     let fields = [("cache-control", "must-understand, no-store, max-age=60")];
-    assert_eq!(judge_with(200, &fields, None).map(|_| ()), Ok(()));
-    assert_eq!(judge_with(302, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(decide_with(200, &fields, None).map(|_| ()), Ok(()));
+    assert_eq!(decide_with(302, &fields, None).map(|_| ()), Ok(()));
     assert_eq!(
-        judge_with(400, &fields, None).map(|_| ()),
+        decide_with(400, &fields, None).map(|_| ()),
         Err(StorageRefusal::NotUnderstood(400))
     );
 }
 
 #[test]
-fn pragma_counts_only_without_cache_control() {
+fn pragma_no_cache_counts_only_without_cache_control() {
     // RFC 9111 §5.4.
     assert_eq!(
-        judge_with(200, &[("pragma", "x, No-Cache")], Some(9)).map(|_| ()),
+        decide_with(200, &[("pragma", "x, No-Cache")], Some(9)).map(|_| ()),
         Err(StorageRefusal::NoCache)
     );
     let both = [("pragma", "no-cache"), ("cache-control", "max-age=60")];
-    assert_eq!(of(&both), Ok(60));
+    assert_eq!(decide_fields(&both), Ok(60));
 }
 
 #[test]
-fn statuses_of_rfc_9110_15_1_are_stored_without_an_explicit_lifetime() {
+fn heuristically_cacheable_statuses_need_no_explicit_lifetime() {
     // 206 is missing: this policy stores no partial content.
     let stored: Vec<u16> = (100..=599)
-        .filter(|status| judge_with(*status, &[], Some(9)).is_ok())
+        .filter(|status| decide_with(*status, &[], Some(9)).is_ok())
         .collect();
     assert_eq!(
         stored,
         [200, 203, 204, 300, 301, 304, 308, 404, 405, 410, 414, 501]
     );
     assert_eq!(
-        judge_with(302, &[], Some(9)).map(|_| ()),
+        decide_with(302, &[], Some(9)).map(|_| ()),
         Err(StorageRefusal::StatusNeedsLifetime(302))
     );
 }
@@ -167,21 +176,21 @@ fn other_final_statuses_need_an_explicit_lifetime_or_public() {
     // RFC 9111 §3 and §4.2.2.
     for status in [302, 303, 307, 400, 500, 503] {
         let lifetime = [("cache-control", "max-age=60")];
-        assert!(judge_with(status, &lifetime, None).is_ok(), "{status}");
+        assert!(decide_with(status, &lifetime, None).is_ok(), "{status}");
         let public = [("cache-control", "public")];
-        assert!(judge_with(status, &public, Some(9)).is_ok(), "{status}");
+        assert!(decide_with(status, &public, Some(9)).is_ok(), "{status}");
     }
     for status in [100, 103, 199, 206, 401, 403, 407, 412, 416, 429, 451, 600] {
         let lifetime = [("cache-control", "max-age=60")];
         assert_eq!(
-            judge_with(status, &lifetime, Some(9)).map(|_| ()),
+            decide_with(status, &lifetime, Some(9)).map(|_| ()),
             Err(StorageRefusal::Status(status))
         );
     }
 }
 
 #[test]
-fn refusals_and_guesses_are_the_policys() {
+fn policy_controls_denial_statuses_and_heuristic_lifetimes() {
     let received = ReceiveTime {
         at_unix_secs: NOW,
         delay_ms: 0,
@@ -199,14 +208,14 @@ fn refusals_and_guesses_are_the_policys() {
         heuristic_secs_max: 5,
         ..StoragePolicy::ORIGIN
     };
-    let guessed = |policy| {
+    let heuristic_lifetime = |policy| {
         let fields = [(&b"last-modified"[..], &modified[..])];
-        let storing = decide(policy, &RequestDirectives::GET, 200, fields, &received);
-        storing.map(|storing| storing.freshness.lifetime_secs)
+        let plan = decide(policy, &RequestDirectives::GET, 200, fields, &received);
+        plan.map(|plan| plan.freshness.lifetime_secs)
     };
-    assert_eq!(guessed(&bounded), Ok(5));
-    assert_eq!(guessed(&StoragePolicy::ORIGIN), Ok(86_400));
-    // Changed just now: the verdict names the time from which it is storable.
+    assert_eq!(heuristic_lifetime(&bounded), Ok(5));
+    assert_eq!(heuristic_lifetime(&StoragePolicy::ORIGIN), Ok(86_400));
+    // Modified just now: the reason shows that a later response may be storable.
     let modified = date::format(NOW - 5);
     let fields = [(&b"last-modified"[..], &modified[..])];
     let strict = decide(
@@ -220,14 +229,20 @@ fn refusals_and_guesses_are_the_policys() {
 }
 
 #[test]
-fn who_says_nothing_gets_the_ttl_or_a_guess_or_is_not_stored() {
+fn without_explicit_lifetime_ttl_or_heuristic_applies() {
     let modified = date::format(NOW - 1000);
     let modified = core::str::from_utf8(&modified).expect("ASCII");
-    let said = [("last-modified", modified)];
+    let fields_with_last_modified = [("last-modified", modified)];
     let source =
-        |fields: &[_], ttl| judge_with(200, fields, ttl).map(|f| (f.lifetime_secs, f.source));
-    assert_eq!(source(&said, Some(9)), Ok((9, LifetimeSource::Ttl)));
-    assert_eq!(source(&said, None), Ok((100, LifetimeSource::Heuristic)));
+        |fields: &[_], ttl| decide_with(200, fields, ttl).map(|f| (f.lifetime_secs, f.source));
+    assert_eq!(
+        source(&fields_with_last_modified, Some(9)),
+        Ok((9, LifetimeSource::Ttl))
+    );
+    assert_eq!(
+        source(&fields_with_last_modified, None),
+        Ok((100, LifetimeSource::Heuristic))
+    );
     assert_eq!(source(&[], Some(9)), Ok((9, LifetimeSource::Ttl)));
     assert_eq!(source(&[], None), Err(StorageRefusal::NoLifetime));
     assert_eq!(source(&[], Some(0)), Err(StorageRefusal::Stale));
@@ -236,7 +251,7 @@ fn who_says_nothing_gets_the_ttl_or_a_guess_or_is_not_stored() {
 }
 
 #[test]
-fn the_delay_is_part_of_the_age() {
+fn response_delay_is_part_of_the_age() {
     // RFC 9111 §4.2.3: the response may have aged during the whole exchange.
     let received = ReceiveTime {
         at_unix_secs: NOW,
@@ -248,7 +263,7 @@ fn the_delay_is_part_of_the_age() {
 }
 
 #[test]
-fn reasons_say_what_to_do() {
+fn refusals_are_displayed_with_a_remedy() {
     let text = StorageRefusal::Vary("User-Agent".into()).to_string();
     assert_eq!(
         text,

@@ -1,5 +1,5 @@
-//! The policy by example, the accounting by random walks against a plain map, and the resistance
-//! to scans against an LRU of the same size.
+//! Tests of the cache store: the eviction policy by example, the accounting by random operations compared with a plain
+//! map, and the resistance to scans compared with an LRU of the same size.
 
 use super::*;
 use crate::xorshift;
@@ -8,7 +8,7 @@ use alloc::vec;
 
 const OVERHEAD: u64 = CacheStore::<Number>::ENTRY_OVERHEAD;
 
-/// A value under a key of eight bytes.
+/// A value with a key of eight bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Number {
     key: [u8; 8],
@@ -52,7 +52,7 @@ fn holds(store: &CacheStore<Number>, key: u64) -> bool {
     store.peek(hash_of(key), &key.to_be_bytes()).is_some()
 }
 
-/// Inserts `key` with itself as the value; returns the dropped values.
+/// Inserts `key` with the same number as its value; returns the dropped values.
 fn put(store: &mut CacheStore<Number>, key: u64) -> Vec<u64> {
     let mut dropped = Vec::new();
     let stored = store.insert(hash_of(key), number(key, key), 100, &mut dropped);
@@ -66,7 +66,7 @@ fn queue_of(store: &CacheStore<Number>, key: u64) -> Option<FifoQueue> {
         .map(|at| store.nodes.node(at).queue)
 }
 
-/// The invariants after any operation.
+/// Checks the invariants that hold after any operation.
 fn check(store: &CacheStore<Number>, seed: u64) {
     let mut bytes = [0, 0];
     let mut count = 0;
@@ -105,7 +105,7 @@ fn check(store: &CacheStore<Number>, seed: u64) {
 }
 
 #[test]
-fn what_was_put_is_found_and_counted() {
+fn inserted_values_are_found_and_counted() {
     let mut store = store_for(10);
     assert_eq!(find(&mut store, 1), None);
     assert!(put(&mut store, 1).is_empty());
@@ -122,8 +122,8 @@ fn what_was_put_is_found_and_counted() {
 }
 
 #[test]
-fn keys_with_one_hash_are_told_apart() {
-    // Clients could provoke collisions, so they must stay correct.
+fn keys_with_equal_hashes_are_distinguished() {
+    // Clients could provoke collisions, so look-ups must be correct despite them.
     let mut store: CacheStore<Number> = CacheStore::new(1 << 20);
     let mut dropped = Vec::new();
     for key in 0..50u64 {
@@ -143,7 +143,7 @@ fn keys_with_one_hash_are_told_apart() {
 }
 
 #[test]
-fn one_hit_wonders_leave_from_small_and_main_stays() {
+fn scan_evicts_from_small_and_spares_main() {
     // The core property of S3-FIFO.
     let mut store = store_for(100);
     for key in 0..50 {
@@ -151,21 +151,21 @@ fn one_hit_wonders_leave_from_small_and_main_stays() {
         find(&mut store, key);
         find(&mut store, key);
     }
-    let mut gone = Vec::new();
+    let mut dropped_values = Vec::new();
     for key in 1000..2000 {
-        gone.extend(put(&mut store, key));
+        dropped_values.extend(put(&mut store, key));
     }
     assert!(
-        gone.iter().all(|&key| key >= 1000),
+        dropped_values.iter().all(|&key| key >= 1000),
         "only those that were asked for once go"
     );
-    assert!(gone.is_sorted(), "first in, first out");
+    assert!(dropped_values.is_sorted(), "first in, first out");
     assert!((0..50).all(|key| queue_of(&store, key) == Some(FifoQueue::Main)));
     check(&store, 0);
 }
 
 #[test]
-fn one_hit_in_small_is_not_enough_for_main() {
+fn one_hit_does_not_promote_to_main() {
     let mut store = store_for(20);
     put(&mut store, 1);
     find(&mut store, 1);
@@ -182,7 +182,7 @@ fn one_hit_in_small_is_not_enough_for_main() {
 }
 
 #[test]
-fn who_returns_while_remembered_goes_to_main() {
+fn key_in_the_ghost_queue_enters_main() {
     let mut store = store_for(20);
     for key in 0..25 {
         put(&mut store, key);
@@ -203,7 +203,7 @@ fn who_returns_while_remembered_goes_to_main() {
 }
 
 #[test]
-fn main_leaves_in_order_and_a_hit_gives_another_round() {
+fn main_evicts_in_order_and_reinserts_nodes_with_hits() {
     let mut store = store_for(20);
     for key in 0..20 {
         put(&mut store, key);
@@ -229,8 +229,8 @@ fn main_leaves_in_order_and_a_hit_gives_another_round() {
 }
 
 #[test]
-fn an_equal_key_is_replaced_in_its_place() {
-    // A refreshed response must not lose its rank.
+fn replaced_value_keeps_queue_and_hits() {
+    // A refreshed response must not lose its rank in the eviction order.
     let mut store = store_for(20);
     put(&mut store, 1);
     find(&mut store, 1);
@@ -268,7 +268,7 @@ fn an_equal_key_is_replaced_in_its_place() {
 }
 
 #[test]
-fn what_is_too_large_is_given_back_and_the_old_value_goes() {
+fn too_large_value_is_returned_and_the_old_value_removed() {
     // The old response is outdated, even if the new one cannot be stored.
     let capacity = 4 * (100 + OVERHEAD);
     let mut store: CacheStore<Number> = CacheStore::new(capacity);
@@ -297,7 +297,7 @@ fn what_is_too_large_is_given_back_and_the_old_value_goes() {
 }
 
 #[test]
-fn a_capacity_of_zero_refuses_everything() {
+fn store_of_capacity_zero_rejects_all_values() {
     let mut store: CacheStore<Number> = CacheStore::new(0);
     let mut dropped = Vec::new();
     let one = number(1, 1);
@@ -315,7 +315,7 @@ fn a_capacity_of_zero_refuses_everything() {
 }
 
 #[test]
-fn retain_and_clear_hand_the_values_out() {
+fn retain_and_clear_return_the_removed_values() {
     let mut store = store_for(50);
     for key in 0..50 {
         put(&mut store, key);
@@ -325,9 +325,9 @@ fn retain_and_clear_hand_the_values_out() {
         |number| number.key[7] != 3 && number.value % 10 != 7,
         &mut dropped,
     );
-    let mut gone = values(&dropped);
-    gone.sort_unstable();
-    assert_eq!(gone, [3, 7, 17, 27, 37, 47]);
+    let mut dropped_values = values(&dropped);
+    dropped_values.sort_unstable();
+    assert_eq!(dropped_values, [3, 7, 17, 27, 37, 47]);
     assert!(!holds(&store, 3) && holds(&store, 13));
     assert_eq!(
         (store.counters().objects, store.counters().evicted),
@@ -347,7 +347,7 @@ fn retain_and_clear_hand_the_values_out() {
 }
 
 #[test]
-fn the_ghost_is_bounded_by_what_is_held() {
+fn ghost_queue_is_bounded_by_the_number_of_values() {
     // Its memory is part of `ENTRY_OVERHEAD`.
     let mut store = store_for(50);
     for key in 0..10_000 {
@@ -364,7 +364,7 @@ fn the_ghost_is_bounded_by_what_is_held() {
 }
 
 #[test]
-fn random_walks_agree_with_a_plain_map() {
+fn random_operations_agree_with_a_plain_map() {
     for seed in 1..=10u64 {
         let mut state = hash_of(seed);
         let mut random = move |below: u64| xorshift(&mut state) % below;
@@ -395,8 +395,11 @@ fn random_walks_agree_with_a_plain_map() {
                     };
                 }
                 16 | 17 => {
-                    let gone = store.remove(hash, &bytes).map(|number| number.value);
-                    assert!(gone.is_none() || gone == model.remove(&key), "seed {seed}");
+                    let dropped_values = store.remove(hash, &bytes).map(|number| number.value);
+                    assert!(
+                        dropped_values.is_none() || dropped_values == model.remove(&key),
+                        "seed {seed}"
+                    );
                 }
                 18 => dropped.extend(store.evict_one()),
                 _ => {
@@ -423,7 +426,7 @@ fn random_walks_agree_with_a_plain_map() {
     }
 }
 
-/// A plain LRU for comparison: the youngest at the back; small enough for a linear search.
+/// A plain LRU for comparison, with the newest key at the back. It is small enough for linear search.
 struct Lru {
     keys: VecDeque<u64>,
     len_max: usize,
@@ -450,8 +453,8 @@ fn hit_or_insert(store: &mut CacheStore<Number>, key: u64) -> bool {
     hit
 }
 
-/// A rank below `ranks` with a probability of about 1 / rank (Zipf): uniform on a scale of
-/// octaves, then uniform within the octave.
+/// A random rank below `ranks`, with a probability of about 1 / rank (Zipf): the octave is uniform, and so is the rank
+/// within the octave.
 fn zipf(random: &mut impl FnMut() -> u64, ranks: u64) -> u64 {
     loop {
         let octave = random() % u64::from(ranks.ilog2() + 1);
@@ -463,7 +466,7 @@ fn zipf(random: &mut impl FnMut() -> u64, ranks: u64) -> u64 {
 }
 
 #[test]
-fn a_scan_passes_by_the_working_set_which_an_lru_loses() {
+fn scan_keeps_the_working_set_that_an_lru_loses() {
     const OBJECTS: u16 = 500;
     const WORKING_SET: u64 = 350;
     let mut state = 0x1234_5678_9ABC_DEF1;

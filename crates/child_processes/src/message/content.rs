@@ -13,10 +13,10 @@ pub fn encode(message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
     append(Vec::new(), message)
 }
 
-/// Encodes a message and appends it.
+/// Encodes a message, and appends it to `buffer`.
 pub(super) fn append(buffer: Vec<u8>, message: &impl Serialize) -> Result<Vec<u8>, MessageError> {
     let prefix_len = buffer.len();
-    // Postcard fails only for sequences of unknown length, which no message of this program has.
+    // Postcard fails only for sequences of unknown length, which no message of this program contains.
     let bytes = postcard::to_extend(message, buffer).map_err(|_| MessageError::Malformed)?;
     match bytes.len() - prefix_len {
         0..=MESSAGE_LEN_MAX => Ok(bytes),

@@ -1,4 +1,4 @@
-//! Messages on a stream: a length of 4 bytes, little-endian, and the content.
+//! Messages on a stream: a length prefix of 4 bytes, little-endian, and the content.
 
 use std::io::{self, Read, Write};
 
@@ -40,7 +40,7 @@ pub fn announced_len(prefix: [u8; PREFIX_LEN]) -> Result<usize, MessageError> {
 pub fn read<T: DeserializeOwned>(reader: &mut impl Read) -> io::Result<T> {
     let mut prefix = [0; PREFIX_LEN];
     reader.read_exact(&mut prefix)?;
-    // Bounded before the memory is allocated.
+    // The length is checked before memory is allocated.
     let mut content = vec![0; announced_len(prefix)?];
     reader.read_exact(&mut content)?;
     Ok(decode(&content)?)
@@ -59,7 +59,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn messages_are_read_as_they_were_written() {
+    fn messages_are_read_back_unchanged() {
         let messages = [("one".to_owned(), vec![1_u64, 2]), (String::new(), vec![])];
         let mut stream = Vec::new();
         for message in &messages {
@@ -75,7 +75,7 @@ mod tests {
     }
 
     #[test]
-    fn too_long_a_message_is_neither_written_nor_read() {
+    fn message_over_the_limit_is_rejected_by_both_sides() {
         let long = "x".repeat(MESSAGE_LEN_MAX);
         // The length of the string is encoded in addition to its bytes.
         assert_eq!(frame(&long), Err(MessageError::TooLong));

@@ -1,5 +1,5 @@
-//! Leftover processes of an application: those that have left its process group, as daemons do. They are recognized by
-//! a mark in their environment, which they inherit.
+//! Leftover processes of an application: processes that have left its process group, as daemons do. They are recognized
+//! by a mark in their environment, which descendants inherit.
 //!
 //! Processes with another user's rights, or with a cleared environment, are not found.
 
@@ -13,12 +13,12 @@ use crate::process::{readable, ready};
 
 /// The environment variable of the mark.
 pub const VARIABLE: &str = "LOWROAD_APPLICATION_ID";
-/// The number of searches: a process that is not killed yet may start others.
+/// Number of searches, since a process that is not yet killed may start others.
 const ROUNDS_MAX: usize = 16;
-/// How long to wait for the end of a killed process.
+/// Maximum time to wait for the end of a killed process.
 const END_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// A mark, unique for each application.
+/// The mark of an application; unique.
 pub struct ProcessMark(String);
 
 impl ProcessMark {
@@ -31,12 +31,12 @@ impl ProcessMark {
         ProcessMark(format!("{ns:x}-{process}-{number}"))
     }
 
-    /// The value of the variable.
+    /// The value of the environment variable.
     pub fn value(&self) -> &str {
         &self.0
     }
 
-    /// Kills all processes with the mark. Returns their number.
+    /// Kills all processes with the mark, and returns their number.
     pub fn kill_all(&self) -> usize {
         let mut killed = 0;
         for _ in 0..ROUNDS_MAX {
@@ -60,12 +60,12 @@ impl ProcessMark {
         pids.filter(|pid| self.kill(*pid)).count()
     }
 
-    /// Kills a process if it has the mark, and waits for its end: until then it would be found again.
+    /// Kills a process if it has the mark, and waits for its end, since until then it would be found again.
     fn kill(&self, pid: Pid) -> bool {
         if !self.has_mark(pid) {
             return false;
         }
-        // The pid may have been reused in the meantime: check again with the pidfd open, which pins the process.
+        // The pid may have been reused, so the mark is checked again while the pidfd is open, which pins the process.
         let Ok(pidfd) = pidfd_open(pid, PidfdFlags::empty()) else {
             return false;
         };
@@ -77,7 +77,7 @@ impl ProcessMark {
         is_signaled
     }
 
-    /// Whether a process has the mark; a zombie has no environment.
+    /// Whether a process has the mark. A zombie has no environment.
     fn has_mark(&self, pid: Pid) -> bool {
         let environment = fs::read(format!("/proc/{}/environ", pid.as_raw_pid()));
         let mark = format!("{VARIABLE}={}", self.0);

@@ -1,5 +1,5 @@
-//! The life cycle of an application: when it is started, asked to end, and killed. Times are relative to the start of
-//! the supervisor.
+//! The life cycle of an application: decides when to start, stop and kill it. Times are relative to the start of the
+//! supervisor.
 
 use std::time::Duration;
 
@@ -7,11 +7,11 @@ use rustix::process::Signal;
 
 use crate::backoff::RestartBackoff;
 
-/// The delay before a restart after a short life.
+/// The delay before a restart after a first short lifetime.
 const PAUSE_MIN: Duration = Duration::from_millis(100);
 const PAUSE_MAX: Duration = Duration::from_secs(10);
-/// An application that lived this long is restarted with the shortest delay.
-const LONG_LIFE: Duration = Duration::from_secs(10);
+/// An application that has run for this long is restarted with the shortest delay.
+const STABLE_LIFETIME: Duration = Duration::from_secs(10);
 
 /// The life cycle of an application.
 #[derive(Debug)]
@@ -27,9 +27,9 @@ enum ApplicationState {
     /// To be started at this time.
     Due(Duration),
     /// Running since this time.
-    Runs(Duration),
+    Running(Duration),
     /// SIGTERM was sent; to be killed at this time.
-    Ends(Duration),
+    Stopping(Duration),
     /// SIGKILL was sent.
     Killed,
     Over,
@@ -38,22 +38,22 @@ enum ApplicationState {
 /// The next action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SupervisorAction {
-    /// Start it, then report the result.
+    /// Start the application, then report the result.
     Start,
-    /// Send it this signal.
+    /// Send this signal to the application.
     Signal(Signal),
     /// Wait for an event, or until this time.
     Wait(Option<Duration>),
-    /// It has ended and is to stay so.
+    /// The application has ended and will not be restarted.
     Over,
 }
 
 impl ApplicationLife {
-    /// An application to be started at once, with this time to end after SIGTERM.
+    /// A new application, to be started immediately. `stop_timeout`: time to end after SIGTERM.
     pub fn new(stop_timeout: Duration) -> ApplicationLife {
         ApplicationLife {
             state: ApplicationState::Due(Duration::ZERO),
-            backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE),
+            backoff: RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, STABLE_LIFETIME),
             stop_timeout,
             should_run: true,
         }
@@ -62,48 +62,48 @@ impl ApplicationLife {
     /// The next action.
     pub fn step(&mut self, now: Duration) -> SupervisorAction {
         match self.state {
-            // Stopped during a pause, or after a failed start.
+            // Stopped during a delay, or after a failed start.
             ApplicationState::Due(_) if !self.should_run => {
                 self.state = ApplicationState::Over;
                 SupervisorAction::Over
             }
             ApplicationState::Due(start_at) if start_at <= now => SupervisorAction::Start,
             ApplicationState::Due(start_at) => SupervisorAction::Wait(Some(start_at)),
-            ApplicationState::Runs(_) if !self.should_run => {
-                self.state = ApplicationState::Ends(now + self.stop_timeout);
+            ApplicationState::Running(_) if !self.should_run => {
+                self.state = ApplicationState::Stopping(now + self.stop_timeout);
                 SupervisorAction::Signal(Signal::TERM)
             }
-            ApplicationState::Runs(_) => SupervisorAction::Wait(None),
-            ApplicationState::Ends(until) if until <= now => {
+            ApplicationState::Running(_) => SupervisorAction::Wait(None),
+            ApplicationState::Stopping(until) if until <= now => {
                 self.state = ApplicationState::Killed;
                 SupervisorAction::Signal(Signal::KILL)
             }
-            ApplicationState::Ends(until) => SupervisorAction::Wait(Some(until)),
+            ApplicationState::Stopping(until) => SupervisorAction::Wait(Some(until)),
             ApplicationState::Killed => SupervisorAction::Wait(None),
             ApplicationState::Over => SupervisorAction::Over,
         }
     }
 
-    /// Records its start.
+    /// Records that the application was started.
     pub fn record_start(&mut self, now: Duration) {
-        self.state = ApplicationState::Runs(now);
+        self.state = ApplicationState::Running(now);
     }
 
-    /// Records a failed start. Returns the delay until the next try.
+    /// Records a failed start. Returns the delay until the next attempt.
     pub fn record_failure(&mut self, now: Duration) -> Duration {
         let pause = self.backoff.record_failure();
         self.state = ApplicationState::Due(now + pause);
         pause
     }
 
-    /// Records its end. Returns the delay until its restart, if it is to run.
+    /// Records that the application has ended. Returns the delay until its restart, unless it was stopped.
     pub fn record_end(&mut self, now: Duration) -> Option<Duration> {
         if !self.should_run {
             self.state = ApplicationState::Over;
             return None;
         }
         let lifetime = match self.state {
-            ApplicationState::Runs(since) => now.saturating_sub(since),
+            ApplicationState::Running(since) => now.saturating_sub(since),
             _ => Duration::ZERO,
         };
         let pause = self.backoff.record_end(lifetime);
@@ -111,11 +111,11 @@ impl ApplicationLife {
         Some(pause)
     }
 
-    /// Stops it. A repeated call does not extend its time.
+    /// Stops the application. A repeated call does not extend the time that it has.
     pub fn stop(&mut self, now: Duration) {
         if self.should_run {
             self.should_run = false;
-        } else if let ApplicationState::Ends(until) = &mut self.state {
+        } else if let ApplicationState::Stopping(until) = &mut self.state {
             *until = (*until).min(now + self.stop_timeout);
         }
     }
@@ -130,7 +130,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_until_it_lives_long() {
+    fn restart_delay_doubles_until_a_long_lifetime() {
         let mut life = ApplicationLife::new(ms(1000));
         let mut now = ms(0);
         for pause in [100, 200, 400] {
@@ -145,12 +145,12 @@ mod tests {
             now += ms(pause);
         }
         life.record_start(now);
-        now += LONG_LIFE;
+        now += STABLE_LIFETIME;
         assert_eq!(life.record_end(now), Some(PAUSE_MIN));
     }
 
     #[test]
-    fn it_is_told_to_end_and_then_killed() {
+    fn stop_sends_sigterm_then_sigkill() {
         let mut life = ApplicationLife::new(ms(1000));
         life.record_start(ms(5));
         life.stop(ms(10));
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn what_waits_to_be_started_is_not() {
+    fn stop_during_a_delay_prevents_the_restart() {
         let mut life = ApplicationLife::new(ms(1000));
         life.record_failure(ms(0));
         life.stop(ms(1));

@@ -6,7 +6,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 use crate::ChildNotice;
 
-/// Longer lines are split.
+/// Maximum length of a line; longer ones are split.
 const LINE_LEN_MAX: usize = 4096;
 
 /// A pipe to which an application writes lines.
@@ -29,13 +29,13 @@ impl LineStream {
         }
     }
 
-    /// Reads the output that is there and passes on complete lines. Returns whether more can follow.
+    /// Reads the available output and passes on complete lines. Returns whether more can follow.
     pub fn read(&mut self, notice: &ChildNotice) -> bool {
         let mut bytes = [0; LINE_LEN_MAX];
         let len = match self.pipe.read(&mut bytes) {
             Ok(len) => len,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => return true,
-            // An error ends the stream like its end of file.
+            // An error ends the stream like end of file.
             Err(_) => 0,
         };
         for piece in bytes[..len].split_inclusive(|byte| *byte == b'\n') {
@@ -47,7 +47,7 @@ impl LineStream {
         len > 0
     }
 
-    /// Passes on an incomplete line.
+    /// Passes on the last, incomplete line.
     pub fn end(&mut self, notice: &ChildNotice) {
         if !self.line.is_empty() {
             notice(String::from_utf8_lossy(&self.line).trim_end());

@@ -1,4 +1,4 @@
-//! Searches the program of an application as execvp(3) does, without starting it.
+//! Finds the program of an application as execvp(3) would, without starting it.
 
 use std::ffi::OsString;
 use std::io;
@@ -9,22 +9,22 @@ use rustix::io::Errno;
 
 use super::ApplicationSpec;
 
-/// The search path without `PATH`: glibc's default.
+/// The search path if `PATH` is not set: glibc's default.
 const PATH_DEFAULT: &str = "/bin:/usr/bin";
 
-/// Searches the program from the application's folder, in its `PATH`.
+/// Finds the program in the application's `PATH`, relative to its working directory.
 ///
 /// # Errors
-/// The error with which the start would fail.
+/// The error with which a start would fail.
 pub fn find(application: &ApplicationSpec) -> io::Result<()> {
     let folder = application.folder.as_deref().unwrap_or(Path::new("."));
     if !folder.metadata()?.is_dir() {
         return Err(Errno::NOTDIR.into());
     }
-    // The child changes to this folder first.
+    // The child changes to this folder before it executes the program.
     may_execute(folder)?;
     let program = &application.command[0];
-    // execvp(3): a name with a slash is not searched.
+    // execvp(3) does not search for a name that contains a slash.
     if program.contains('/') {
         return check_file(&folder.join(program));
     }
@@ -32,7 +32,7 @@ pub fn find(application: &ApplicationSpec) -> io::Result<()> {
     for directory in std::env::split_paths(&search_path(application)) {
         match check_file(&folder.join(directory).join(program)) {
             Ok(()) => return Ok(()),
-            // As in execvp(3): the search goes on, and this error is reported if nothing is found.
+            // As in execvp(3): the search continues, and this error is reported if no program is found.
             Err(error) if error.kind() == io::ErrorKind::PermissionDenied => failure = error,
             Err(_) => {}
         }

@@ -1,13 +1,13 @@
-//! The forms of a request's path that rules are matched with.
+//! The forms of a request path with which rules are compared.
 //!
-//! Servers disagree whether an encoded slash separates segments (RFC 3986 §2.2). So a path with encoded slashes is
-//! matched in two forms: with the slashes decoded, and with them kept as `%2F` within their segment.
+//! Servers disagree on whether an encoded slash separates segments (RFC 3986 §2.2). Rules are therefore compared with
+//! two forms of a path with encoded slashes: with each `%2F` decoded, and with each kept as text within its segment.
 
 use std::ops::Range;
 
 use super::{CAPTURES_MAX, CaptureRanges, CapturedText, PathSelector};
 
-/// A valid path, in the client's spelling and decoded.
+/// A valid request path, as sent and decoded.
 #[derive(Clone, Copy, Debug)]
 pub struct RequestPath<'p> {
     raw: &'p [u8],
@@ -15,7 +15,7 @@ pub struct RequestPath<'p> {
 }
 
 impl<'p> RequestPath<'p> {
-    /// Takes the percent-encoded path, and the same path decoded, with repeated slashes merged.
+    /// `raw` is the percent-encoded path; `decoded` is the same path decoded, with repeated slashes merged.
     pub fn new(raw: &'p [u8], decoded: &'p [u8]) -> RequestPath<'p> {
         RequestPath { raw, decoded }
     }
@@ -30,9 +30,10 @@ impl<'p> RequestPath<'p> {
         self.decoded
     }
 
-    /// The captures in the bytes that the client sent; `None` if `paths` do not match.
+    /// Matches `paths` and returns the captures in the bytes that the client sent; `None` if no form of the path
+    /// matches.
     pub(super) fn capture(self, paths: &PathSelector) -> Option<CapturedText<'p>> {
-        // The common case: nothing is copied.
+        // The common case needs no copy of the path.
         if self.raw == self.decoded {
             let ranges = paths.capture(self.raw)?;
             return Some(ranges.map(|range| self.raw.get(range).unwrap_or_default()));
@@ -41,7 +42,7 @@ impl<'p> RequestPath<'p> {
         if let Some(captured) = form.capture(paths) {
             return Some(captured);
         }
-        // Without encoded slashes both forms are equal.
+        // Without encoded slashes, the form with `%2F` kept was equal to the decoded path.
         match form.bytes == self.decoded {
             true => None,
             false => PathForm::new(self.raw, EncodedSlash::Decoded).capture(paths),
@@ -49,8 +50,8 @@ impl<'p> RequestPath<'p> {
     }
 }
 
-/// The additional forms of a path with encoded slashes or backslashes: with encoded slashes kept within
-/// their segment, and with backslashes as slashes.
+/// Further forms of a path for access rules: with encoded slashes kept as `%2F`, and with backslashes replaced by
+/// slashes.
 pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> {
     let form_bytes = PathForm::new(raw, EncodedSlash::Kept).bytes;
     let with_slashes = decoded.contains(&b'\\').then(|| {
@@ -60,28 +61,28 @@ pub fn slash_forms(raw: &[u8], decoded: &[u8]) -> impl Iterator<Item = Vec<u8>> 
                 *byte = b'/';
             }
         }
-        // Merged, as all forms are.
+        // Repeated slashes are merged, as in all forms.
         bytes.dedup_by(|byte, before| (*byte, *before) == (b'/', b'/'));
         bytes
     });
     std::iter::once(form_bytes).chain(with_slashes)
 }
 
-/// How a form represents an encoded slash.
+/// The representation of an encoded slash in a form.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum EncodedSlash {
     Decoded,
     Kept,
 }
 
-/// A decoded path, and the source of each byte in the sent path.
+/// A decoded path that maps each of its bytes back to the raw path.
 struct PathForm<'p> {
     raw: &'p [u8],
     encoded_slash: EncodedSlash,
     bytes: Vec<u8>,
-    /// For each byte, and for the end: the position in the sent path.
+    /// For each byte of `bytes`, and for the end: its position in `raw`.
     raw_starts: Vec<usize>,
-    /// Whether slashes of the sent path were merged.
+    /// Whether repeated slashes of `raw` were merged.
     is_merged: bool,
 }
 
@@ -90,7 +91,7 @@ impl<'p> PathForm<'p> {
         PathForm::restoring(raw, encoded_slash, &[])
     }
 
-    /// The form in which the slashes at these positions of the sent path are not merged.
+    /// The form in which slashes within the ranges `restored` of the raw path are not merged.
     fn restoring(
         raw: &'p [u8],
         encoded_slash: EncodedSlash,
@@ -111,22 +112,22 @@ impl<'p> PathForm<'p> {
                 None => ([*byte], 1),
             };
             let text: &[u8] = match (escaped, encoded_slash) {
-                // Kept as an escape: a pattern with `*` matches it within the segment.
+                // Kept as `%2F`, so that `*` matches it within the segment.
                 (Some(b'/'), EncodedSlash::Kept) => b"%2F",
                 _ => &single,
             };
-            // Merged like the server merges slashes of files' paths; a kept `%2F` is no slash.
+            // Repeated slashes are merged, as in the paths of files; a kept `%2F` is not a slash.
             let follows_slash = text == b"/" && form.bytes.last() == Some(&b'/');
             if follows_slash && !restored.iter().any(|range| range.contains(&offset)) {
                 form.is_merged = true;
             } else {
-                // Each byte of the form points to the start of its (perhaps escaped) source.
+                // Each byte maps to the start of its (possibly escaped) source.
                 form.raw_starts.extend(text.iter().map(|_| offset));
                 form.bytes.extend_from_slice(text);
             }
             offset += raw_len;
         }
-        // A range may end at the end of the path.
+        // The end of a range may be the end of the path.
         form.raw_starts.push(raw.len());
         form
     }
@@ -135,16 +136,16 @@ impl<'p> PathForm<'p> {
         let ranges = paths.capture(&self.bytes)?;
         let raw = self.raw;
         let mut spans = self.spans(&ranges);
-        // Without merged slashes the captures are exact already.
+        // If no slashes were merged, the captures are already exact.
         if self.is_merged {
             spans = self.widen(paths, ranges, spans);
         }
         Some(spans.map(|span| raw.get(span).unwrap_or_default()))
     }
 
-    /// Extends captures by merged slashes at their borders, if the pattern still matches: a pattern decides on the
-    /// merged path, but a capture carries everything that was sent. Only the borders of captures are tried, so the
-    /// cost is bounded.
+    /// Extends captures by slashes that were merged at their ends. A pattern is matched against the merged path, but a
+    /// capture contains all slashes that the client sent. Only both ends of each capture are tried, so the cost is
+    /// bounded.
     fn widen(
         &self,
         paths: &PathSelector,
@@ -154,11 +155,11 @@ impl<'p> PathForm<'p> {
         let (mut longest, mut restored) = (None, Vec::new());
         for border in 0..2 * CAPTURES_MAX {
             let range = &ranges[border / 2];
-            // An empty range at 0 is also an unused group.
+            // An unused group also has the range 0..0.
             if *range == (0..0) {
                 continue; // no such group, or not part of the match
             }
-            // The slash after a capture belongs to the next literal; merged slashes follow it.
+            // After a capture, the slash belongs to the next literal of the pattern; merged slashes follow that slash.
             let index = match border % 2 {
                 0 => range.start,
                 _ => range.end + 1,
@@ -168,20 +169,20 @@ impl<'p> PathForm<'p> {
                 continue;
             };
             restored.push(run);
-            // Restored one run at a time, so that at most two trials per group are needed.
+            // Runs of slashes are restored one at a time: at most two trials per group.
             let longer = PathForm::restoring(form.raw, form.encoded_slash, &restored);
             let capture = paths.capture(&longer.bytes);
             let capture = capture.map(|capture| (longer.spans(&capture), capture));
             match capture.filter(|(wider, _)| gain_slashes(form.raw, &spans, wider)) {
                 Some(capture) => ((spans, ranges), longest) = (capture, Some(longer)),
-                // The pattern does not match with this run, or the captures differ by more than slashes.
+                // The pattern does not match with this run of slashes, or the captures differ by more than slashes.
                 None => drop(restored.pop()),
             }
         }
         spans
     }
 
-    /// The range of slashes in the sent path that were merged before a byte.
+    /// The range of `raw` with the slashes that were merged away before byte `index`.
     fn merged_before(&self, index: usize) -> Option<Range<usize>> {
         let previous = *self.raw_starts.get(index.checked_sub(1)?)?;
         let end = previous + raw_len(self.raw, previous);
@@ -189,7 +190,7 @@ impl<'p> PathForm<'p> {
         (end < start).then_some(end..start)
     }
 
-    /// Converts ranges of this form to ranges of the sent path.
+    /// Converts ranges of this form to ranges of the raw path.
     fn spans(&self, ranges: &CaptureRanges) -> CaptureRanges {
         let start_of = |index: usize| *self.raw_starts.get(index).unwrap_or(&self.raw.len());
         ranges
@@ -198,7 +199,7 @@ impl<'p> PathForm<'p> {
     }
 }
 
-/// Whether the wider spans differ from the first ones only by additional slashes at their borders.
+/// Whether `wider` differs from `spans` only by additional slashes at either end.
 fn gain_slashes(raw: &[u8], spans: &CaptureRanges, wider: &CaptureRanges) -> bool {
     let are_slashes = |range: Range<usize>| {
         let mut offset = range.start;
@@ -213,13 +214,13 @@ fn gain_slashes(raw: &[u8], spans: &CaptureRanges, wider: &CaptureRanges) -> boo
     })
 }
 
-/// The first byte of a sent path, decoded.
+/// The first byte of a raw path, decoded.
 fn first_byte(raw: &[u8]) -> Option<u8> {
     let escaped = raw.get(..3).and_then(unescape);
     escaped.or(raw.first().copied())
 }
 
-/// The number of bytes that the (encoded) byte at a position takes in the sent path.
+/// The length in the raw path of the (possibly encoded) byte at a position.
 fn raw_len(raw: &[u8], offset: usize) -> usize {
     match raw.get(offset..offset + 3).and_then(unescape) {
         Some(_) => 3,
@@ -227,7 +228,7 @@ fn raw_len(raw: &[u8], offset: usize) -> usize {
     }
 }
 
-/// Decodes `%` and two hexadecimal digits.
+/// Decodes `%` with two hexadecimal digits.
 fn unescape(text: &[u8]) -> Option<u8> {
     let [b'%', high, low] = text else {
         return None;

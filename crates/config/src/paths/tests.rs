@@ -1,4 +1,4 @@
-//! Destinations of redirects and rewrites.
+//! Destinations of redirects and rewrites: captures, encoding, and the forms of a path.
 
 use super::*;
 
@@ -22,7 +22,7 @@ fn decoded(raw: &[u8]) -> Vec<u8> {
     out
 }
 
-fn leads(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
+fn rewritten(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> Option<String> {
     let rewrite = RewriteConfig {
         from,
         to: to.to_string(),
@@ -35,7 +35,7 @@ fn leads(from: PathSelector, to: &str, path: &[u8], query: Option<&str>) -> Opti
 }
 
 #[test]
-fn groups_are_put_where_they_are_named() {
+fn regex_groups_replace_their_numbers_in_target() {
     for (from, to, path, query, expected) in [
         (
             r"^/blog/(\d+)$",
@@ -96,28 +96,28 @@ fn groups_are_put_where_they_are_named() {
         ),
         ("old", "/new", "/very/old/page", None, Some("/new")),
     ] {
-        let got = leads(regex(from), to, path.as_bytes(), query);
+        let got = rewritten(regex(from), to, path.as_bytes(), query);
         assert_eq!(got.as_deref(), expected, "{from} {to} {path}");
     }
 }
 
 #[test]
-fn what_is_captured_stays_one_value() {
+fn captures_in_query_are_encoded() {
     for (path, expected) in [
         (&b"/a&b=c"[..], "/?q=a%26b%3Dc"),
         (b"/a#b?c", "/?q=a%23b%3Fc"),
         (b"/a\r\nb", "/?q=a%0D%0Ab"),
         (b"/\xff%25$1", "/?q=%FF%25%241"),
     ] {
-        let got = leads(regex("^/(.*)$"), "/?q=$1", path, None);
+        let got = rewritten(regex("^/(.*)$"), "/?q=$1", path, None);
         assert_eq!(got.as_deref(), Some(expected));
     }
-    let to_slash = leads(regex("^/x(.*)$"), "/$1", b"/x//evil.example/", None);
+    let to_slash = rewritten(regex("^/x(.*)$"), "/$1", b"/x//evil.example/", None);
     assert_eq!(to_slash.as_deref(), Some("/evil.example/"));
 }
 
 #[test]
-fn a_line_end_is_a_byte_as_any_other() {
+fn dot_matches_line_breaks_in_paths() {
     let all = regex("^/private/.*$");
     assert!(all.capture(b"/private/a\nb").is_some());
     assert!(all.capture(b"/private/\n").is_some());
@@ -126,8 +126,8 @@ fn a_line_end_is_a_byte_as_any_other() {
 }
 
 #[test]
-fn an_expression_that_is_wrong_is_told_in_a_line() {
-    for (text, said) in [
+fn invalid_regex_is_reported_in_one_line() {
+    for (text, message) in [
         ("(", "unclosed group"),
         ("[a", "unclosed character class"),
         ("(?=a)", "look-around"),
@@ -138,17 +138,17 @@ fn an_expression_that_is_wrong_is_told_in_a_line() {
             "10 groups are more than 9",
         ),
     ] {
-        let told = PathExpression::parse(text).expect_err(text);
+        let error = PathExpression::parse(text).expect_err(text);
         assert!(
-            told.contains(said) && !told.contains('\n'),
-            "{text}: {told}"
+            error.contains(message) && !error.contains('\n'),
+            "{text}: {error}"
         );
     }
     assert!(PathExpression::parse(&"a".repeat(1025)).is_err());
 }
 
 #[test]
-fn a_hard_expression_takes_no_more_than_its_share() {
+fn regex_matching_has_no_catastrophic_backtracking() {
     let hard = regex("^/(a+)+(a|b|ab)*(.*)*c$");
     assert!(
         hard.capture(format!("/{}", "a".repeat(8000)).as_bytes())
@@ -157,7 +157,7 @@ fn a_hard_expression_takes_no_more_than_its_share() {
 }
 
 #[test]
-fn expressions_are_the_same_by_their_text() {
+fn regexes_are_compared_by_text() {
     assert_eq!(regex("^/a"), regex("^/a"));
     assert_ne!(regex("^/a"), regex("^/b"));
     assert_eq!(format!("{:?}", regex("^/a")), "Regex(Expression(\"^/a\"))");
@@ -176,7 +176,7 @@ fn location(from: &str, to: &str, path: &[u8], query: Option<&str>) -> Option<St
 }
 
 #[test]
-fn redirects_lead_where_they_should() {
+fn redirect_location_has_captures_query_and_fragment() {
     for (from, to, path, query, expected) in [
         ("/a", "/b", "/a", None, Some("/b")),
         ("/a", "/b", "/c", None, None),
@@ -210,7 +210,7 @@ fn redirects_lead_where_they_should() {
 }
 
 #[test]
-fn no_request_makes_a_redirect_lead_elsewhere() {
+fn redirect_to_path_never_leads_to_another_host() {
     for (to, path, expected) in [
         (
             "/new/$1",
@@ -246,7 +246,7 @@ fn no_request_makes_a_redirect_lead_elsewhere() {
 }
 
 #[test]
-fn captures_are_what_the_client_sent() {
+fn captures_keep_raw_bytes_of_the_request() {
     for path in [
         "projects/g%2Fp",
         "projects/g%2fp",
@@ -269,28 +269,28 @@ fn captures_are_what_the_client_sent() {
             PathSelector::Pattern(PathPattern::parse("/pre/**").expect("a pattern")),
             regex("^/pre/(.*)$"),
         ] {
-            let target = leads(from, "/$1", raw.as_bytes(), None);
+            let target = rewritten(from, "/$1", raw.as_bytes(), None);
             assert_eq!(target, Some(format!("/{path}")), "{path}");
         }
         let location = location("/pre/**", "https://a.example/x/$1", raw.as_bytes(), None);
         assert_eq!(location, Some(format!("https://a.example/x/{path}")));
     }
-    let raw = |path: &str| leads(regex("^/(.*)$"), "/$1", path.as_bytes(), None);
+    let raw = |path: &str| rewritten(regex("^/(.*)$"), "/$1", path.as_bytes(), None);
     assert_eq!(raw("/a\\b\"|").as_deref(), Some("/a\\b\"|"));
 }
 
 #[test]
-fn an_encoded_slash_is_first_within_its_segment() {
+fn encoded_slash_is_matched_kept_then_decoded() {
     let two = || regex("^/p/([^/]+)/([^/]+)$");
     for (path, expected) in [
         ("/p/a/b", Some("/a-b")),
         ("/p/a%2Fb/c", Some("/a%2Fb-c")),
         ("/p/a%2fb%2fc/d", Some("/a%2fb%2fc-d")),
-        // With kept slashes both are one segment; with decoded ones there are two.
+        // With `%2F` kept, `a%2Fb` is one segment, and nothing matches; decoded, there are two segments.
         ("/p/a%2Fb", Some("/a-b")),
         ("/p/a%2Fb/c/d", None),
     ] {
-        let target = leads(two(), "/$1-$2", path.as_bytes(), None);
+        let target = rewritten(two(), "/$1-$2", path.as_bytes(), None);
         assert_eq!(target.as_deref(), expected, "{path}");
     }
     let forms = |raw: &str| -> Vec<String> {
@@ -304,7 +304,7 @@ fn an_encoded_slash_is_first_within_its_segment() {
     assert_eq!(forms("/a%5Cb\\/%2f/c"), ["/a\\b\\/%2F/c", "/a/b/c"]);
 }
 
-/// All paths of up to five units after the first slash.
+/// All paths of up to five units (a character or an escape) after the first slash.
 fn short_paths() -> Vec<String> {
     let (mut all, mut last) = (Vec::new(), vec!["/".to_string()]);
     for _ in 0..6 {
@@ -315,7 +315,7 @@ fn short_paths() -> Vec<String> {
     all
 }
 
-/// The positions of a path between its units.
+/// The positions in a path before, between and after its units.
 fn unit_borders(path: &str) -> impl Iterator<Item = usize> {
     let is_border = |at: usize| {
         let inside = |back: usize| at >= back && path.as_bytes()[at - back] == b'%';
@@ -324,7 +324,8 @@ fn unit_borders(path: &str) -> impl Iterator<Item = usize> {
     (1..=path.len()).filter(move |at| is_border(*at))
 }
 
-/// The text that the wildcard after `prefix` captures: all after the shortest front of the path that `prefix` matches.
+/// The text that the wildcard after `prefix` captures: the rest after the shortest part of the path that `prefix`
+/// matches.
 fn raw_rest<'p>(prefix: &PathPattern, path: &'p str) -> Option<&'p str> {
     let matches = |at: &usize| prefix.matches(&decoded(&path.as_bytes()[..*at]));
     let at = unit_borders(path).find(matches)?;
@@ -332,14 +333,14 @@ fn raw_rest<'p>(prefix: &PathPattern, path: &'p str) -> Option<&'p str> {
 }
 
 #[test]
-fn a_wildcard_at_the_end_captures_the_raw_rest() {
+fn trailing_double_star_captures_raw_rest() {
     for text in [
         "/", "/a", "/a/", "/a/b/", "/*/", "/*/b/", "/a*/", "/**/", "/**/b/", "/**b",
     ] {
         let prefix = PathPattern::parse(text).expect("a pattern");
         for path in short_paths() {
             let pattern = PathPattern::parse(&format!("{text}**")).expect("a pattern");
-            let target = leads(
+            let target = rewritten(
                 PathSelector::Pattern(pattern),
                 "/x$1",
                 path.as_bytes(),
@@ -352,7 +353,7 @@ fn a_wildcard_at_the_end_captures_the_raw_rest() {
 }
 
 #[test]
-fn a_wildcard_within_a_segment_captures_no_slash() {
+fn trailing_star_captures_no_slash() {
     for (pattern, expression) in [("/*", "^/([^/]*)$"), ("/a/*", "^/a/([^/]*)$")] {
         for path in short_paths() {
             let glob = PathPattern::parse(pattern).expect("a pattern");
@@ -360,7 +361,7 @@ fn a_wildcard_within_a_segment_captures_no_slash() {
             let name = path.rsplit('/').next().unwrap_or_default();
             let expected = glob.matches(&merged).then(|| format!("/x{name}"));
             for from in [PathSelector::Pattern(glob), regex(expression)] {
-                let target = leads(from, "/x$1", path.as_bytes(), None);
+                let target = rewritten(from, "/x$1", path.as_bytes(), None);
                 assert_eq!(target, expected, "{pattern} {path}");
             }
         }
@@ -368,7 +369,7 @@ fn a_wildcard_within_a_segment_captures_no_slash() {
 }
 
 #[test]
-fn groups_capture_the_slashes_that_they_match() {
+fn regex_groups_capture_merged_slashes() {
     for (from, path, expected) in [
         (r"^/red/(.*)$", "/red//a", "/x[/a][]"),
         (r"^/red/(.*)$", "//red///a//", "/x[//a//][]"),
@@ -383,7 +384,7 @@ fn groups_capture_the_slashes_that_they_match() {
         (r"^/red/(.*)$", "/red/%2F/a", "/x[%2F/a][]"),
         (r"^/red/a/(.*)$", "/red%2Fa%2F%2Fb", "/x[%2Fb][]"),
     ] {
-        let target = leads(regex(from), "/x[$1][$2]", path.as_bytes(), None);
+        let target = rewritten(regex(from), "/x[$1][$2]", path.as_bytes(), None);
         assert_eq!(target.as_deref(), Some(expected), "{from} {path}");
     }
 }

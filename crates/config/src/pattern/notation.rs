@@ -1,5 +1,5 @@
-//! Detects patterns that could never match and so would protect no path: the notation of other servers and shells, and
-//! segments that normalized paths do not contain.
+//! Detects patterns in the notation of other servers and shells, and segments that normalized paths never contain. Such
+//! patterns would match nothing and so protect no path.
 
 /// Notation that patterns do not support.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,8 +25,8 @@ pub(crate) enum UnsupportedNotation {
 }
 
 impl UnsupportedNotation {
-    /// Finds unsupported notation. Patterns match decoded paths, so `(`, `+` and a `$` in the middle are ordinary
-    /// characters.
+    /// Returns unsupported notation in a pattern, if there is any. Patterns are compared with decoded paths, so `(`,
+    /// `+` and a `$` in the middle are ordinary characters.
     pub(crate) fn find(text: &str) -> Option<UnsupportedNotation> {
         let has_any_of = |chars: &[char]| text.contains(chars);
         let is_escape = |offset: usize| {
@@ -38,7 +38,7 @@ impl UnsupportedNotation {
             || text.ends_with('$')
             || text.contains(".+")
             || text.contains(".*)");
-        // The first that applies gives the advice, so the more specific notations come first.
+        // The first match determines the advice, so specific notations precede general ones.
         match () {
             () if is_expression => Some(UnsupportedNotation::Expression),
             () if has_any_of(&['{', '}']) => Some(UnsupportedNotation::Braces),
@@ -51,7 +51,7 @@ impl UnsupportedNotation {
                 Some(UnsupportedNotation::DotSegment)
             }
             () => {
-                // A lone `%` is an ordinary character of a decoded path.
+                // A `%` without two hexadecimal digits is an ordinary character.
                 let mut escapes = text.match_indices('%');
                 escapes
                     .any(|(offset, _)| is_escape(offset))
@@ -60,7 +60,7 @@ impl UnsupportedNotation {
         }
     }
 
-    /// A suggestion for the operator.
+    /// The suggestion for the operator.
     pub(crate) fn advice(self) -> &'static str {
         match self {
             UnsupportedNotation::Braces => {
@@ -90,11 +90,11 @@ impl UnsupportedNotation {
     }
 }
 
-/// Whether a list separator is followed by the start of another pattern.
+/// Whether a pattern seems to follow a list separator.
 fn is_list(text: &str) -> bool {
     text.match_indices([',', ';', ' ']).any(|(offset, _)| {
         let rest = text.get(offset + 1..).unwrap_or_default().trim_start();
-        // A space or comma within a name is allowed.
+        // A space or comma within a file name is allowed.
         rest.starts_with('/') || rest.starts_with("*.")
     })
 }
@@ -104,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn other_notations_are_found() {
+    fn unsupported_notations_are_detected() {
         for (text, notation) in [
             ("*.{sql,bak}", UnsupportedNotation::Braces),
             ("/(config|data)/**", UnsupportedNotation::Expression),

@@ -1,4 +1,4 @@
-//! Globs by example and against a naive matcher; redirects by example.
+//! Globs by example, and compared with a naive matcher.
 
 use super::*;
 
@@ -14,7 +14,7 @@ fn captured<'a>(text: &str, path: &'a str) -> Option<&'a str> {
 }
 
 #[test]
-fn matches_and_captures() {
+fn patterns_match_and_capture_examples() {
     for (text, path, expected) in [
         ("/", "/", Some("")),
         ("/", "/a", None),
@@ -61,7 +61,7 @@ fn matches_and_captures() {
 }
 
 #[test]
-fn paths_need_not_be_utf_8() {
+fn pattern_captures_invalid_utf_8() {
     assert_eq!(
         pattern("/a/*").capture(b"/a/\xff\xfe"),
         Some(&b"\xff\xfe"[..])
@@ -69,7 +69,7 @@ fn paths_need_not_be_utf_8() {
 }
 
 #[test]
-fn what_is_no_pattern_is_refused() {
+fn invalid_patterns_are_refused() {
     let (long, wild) = (
         format!("/{}", "a".repeat(1024)),
         format!("/{}", "*a".repeat(17)),
@@ -88,14 +88,14 @@ fn what_is_no_pattern_is_refused() {
 }
 
 #[test]
-fn a_pattern_is_shown_as_written_and_knows_its_end() {
+fn pattern_displays_original_text_and_reports_captures() {
     assert_eq!(pattern("/a/***/b").to_string(), "/a/***/b");
     assert_eq!(PathPattern::everything(), pattern("/**"));
     let ends = ["/a*", "/**", "*", "/a*b", "/a"].map(|text| pattern(text).has_capture());
     assert_eq!(ends, [true, true, true, false, false]);
 }
 
-/// The definition of a match as naive recursion, without regard to time.
+/// The definition of a match as naive recursion, which may take exponential time.
 fn naive(pattern: &[u8], path: &[u8]) -> bool {
     match pattern {
         [] => path.is_empty(),
@@ -154,14 +154,14 @@ fn random_patterns_agree_with_the_naive_matcher() {
 }
 
 #[test]
-fn a_hard_pattern_takes_no_more_than_its_share() {
+fn pattern_matching_has_no_exponential_backtracking() {
     let hard = pattern("/**a*a**a*a**a*a**b");
     assert!(!hard.matches("/".repeat(2000).as_bytes()));
     assert!(!hard.matches(format!("/{}", "a".repeat(8000)).as_bytes()));
 }
 
 #[test]
-fn the_front_is_what_all_matches_begin_with() {
+fn front_is_literal_text_before_first_wildcard() {
     for (text, front) in [
         ("/cgi-bin/**", "/cgi-bin/"),
         ("/a/b*/c", "/a/b"),
@@ -176,8 +176,8 @@ fn the_front_is_what_all_matches_begin_with() {
 }
 
 #[test]
-fn a_name_is_captured_in_one_walk() {
-    // The last star could begin at each `a`, except that a slash follows at the end.
+fn trailing_star_is_matched_in_linear_time() {
+    // Each `a` is a possible start of the last star, but the slash at the end prevents a match.
     let path = format!("/{}/", "a".repeat(200_000));
     assert_eq!(pattern("/**a*").capture(path.as_bytes()), None);
 }

@@ -7,33 +7,33 @@ use std::ops::Range;
 /// The state before the first byte.
 pub(super) const ROOT: u32 = 0;
 const NONE: u32 = u32::MAX;
-/// A node with up to this many edges is searched linearly.
+/// Nodes with at most this many edges are searched linearly.
 const LINEAR_MAX: usize = 8;
 
 /// The literals as a trie with failure links.
 pub(super) struct LiteralAutomaton {
-    /// The root's child for each byte.
+    /// The child of the root for each byte.
     root: Box<[u32; 256]>,
     nodes: Vec<TrieNode>,
-    /// The bytes of all edges, sorted and contiguous for each node, and their target nodes.
+    /// The first byte and the target node of each edge, contiguous for each node and sorted by byte.
     labels: Vec<u8>,
     targets: Vec<u32>,
 }
 
 struct TrieNode {
     edges: Range<u32>,
-    /// The node of the longest proper suffix that is in the trie.
+    /// Failure link: the node of the longest proper suffix that is in the trie.
     failure: u32,
-    /// The number of the literal that ends here.
+    /// The number of the literal that is spelled by this node; `NONE` if there is none.
     literal: u32,
-    /// The nearest node along the failure links that ends a literal.
+    /// The nearest node along the failure links that spells a literal.
     shorter: u32,
-    /// This node, if it ends a literal, or else the nearest one along the failure links that does.
+    /// This node if it spells a literal; otherwise `shorter`.
     ending: u32,
 }
 
 impl LiteralAutomaton {
-    /// Builds the automaton for literals in ascending order, all distinct and none empty.
+    /// Builds the automaton. The literals are in ascending order, distinct and not empty.
     pub(super) fn new(literals: &[&[u8]]) -> LiteralAutomaton {
         let mut automaton = LiteralAutomaton {
             root: Box::new([ROOT; 256]),
@@ -41,10 +41,10 @@ impl LiteralAutomaton {
             labels: Vec::new(),
             targets: Vec::new(),
         };
-        // Breadth first, so that a failure link always points to a node with all its edges.
+        // Breadth first: the failure link of a new node points to a node whose edges are complete.
         let mut queue = VecDeque::from([(ROOT, 0..literals.len(), 0)]);
         while let Some((node, mut range, depth)) = queue.pop_front() {
-            // Sorted literals: one that ends at this node is the first of its group.
+            // Literals are sorted: a literal that ends at this node is the first of its range.
             if range.start < range.end && literals[range.start].len() == depth {
                 automaton.nodes[node as usize].literal = number(range.start);
                 range.start += 1;
@@ -53,21 +53,21 @@ impl LiteralAutomaton {
             while range.start < range.end {
                 let byte = literals[range.start][depth];
                 let group = &literals[range.clone()];
-                // Sorted, so the literals with the same next byte are contiguous.
+                // Literals are sorted: those with the same next byte are contiguous.
                 let len = group.partition_point(|literal| literal[depth] == byte);
                 let child = automaton.add_child(node, byte);
                 queue.push_back((child, range.start..range.start + len, depth + 1));
                 range.start += len;
             }
             automaton.nodes[node as usize].edges = first_edge..number(automaton.labels.len());
-            // After the edges: the failure node is nearer to the root, so it is complete.
+            // The failure node is nearer to the root, so its own links are complete.
             automaton.link_shorter(node);
         }
         automaton
     }
 
     fn add_child(&mut self, parent: u32, byte: u8) -> u32 {
-        // The root's children fail to the root; they would fail to themselves otherwise.
+        // Children of the root have the root as failure node; a look-up would return the children themselves.
         let failure = match parent {
             ROOT => ROOT,
             _ => self.next(self.nodes[parent as usize].failure, byte),
@@ -84,8 +84,8 @@ impl LiteralAutomaton {
 
     fn link_shorter(&mut self, node: u32) {
         let failure = self.nodes[node as usize].failure;
-        // The root's failure link points to itself; no literal ends there.
-        // A literal that ends here may have another one as its suffix.
+        // The root's failure link points to itself; no literal ends there. Other literals may be proper suffixes of the
+        // text of this node.
         let shorter = self.nodes[failure as usize].ending;
         let linked = &mut self.nodes[node as usize];
         linked.shorter = shorter;
@@ -95,21 +95,21 @@ impl LiteralAutomaton {
         };
     }
 
-    /// The state after one more byte.
+    /// Returns the state after one more byte.
     #[inline]
     pub(super) fn next(&self, mut state: u32, byte: u8) -> u32 {
         while state != ROOT {
             let node = &self.nodes[state as usize];
             let edges = node.edges.start as usize..node.edges.end as usize;
             let labels = &self.labels[edges.clone()];
-            // Most nodes have few edges, where a linear search is faster than a binary one.
+            // For the few edges of most nodes a linear search is faster than a binary one.
             let child = match labels.len() {
                 ..=LINEAR_MAX => labels.iter().position(|label| *label == byte),
                 _ => labels.binary_search(&byte).ok(),
             };
             match child {
                 Some(index) => return self.targets[edges.start + index],
-                // The longest proper suffix may continue with this byte.
+                // The longest proper suffix may have an edge for this byte.
                 None => state = node.failure,
             }
         }
@@ -123,7 +123,7 @@ impl LiteralAutomaton {
         state != ROOT && self.nodes[state as usize].ending != NONE
     }
 
-    /// The literals that end in a state, the longest first.
+    /// The literals that end in a state, longest first.
     pub(super) fn ending(&self, state: u32) -> impl Iterator<Item = usize> {
         let mut node_index = self.nodes[state as usize].ending;
         std::iter::from_fn(move || {
@@ -146,7 +146,7 @@ impl TrieNode {
     }
 }
 
-/// The conversion cannot overflow: patterns have at most 1024 bytes each, and a configuration is far below 4 GiB.
+/// Cannot overflow: a pattern has at most 1024 bytes, and a configuration is far below 4 GiB.
 fn number(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(NONE)
 }
@@ -167,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn all_occurrences_are_found() {
+    fn automaton_finds_all_occurrences_of_all_literals() {
         let mut state = 0x9E37_79B9_7F4A_7C15_u64;
         let mut random = |below: usize| {
             state ^= state << 13;

@@ -1,24 +1,24 @@
-//! Required literals: texts that a path must contain for a pattern or a regular expression to match it.
+//! Required literals: texts that occur in every path that matches a pattern or a regular expression.
 
 use regex_syntax::ParserBuilder;
 use regex_syntax::hir::{Hir, HirKind};
 
 use crate::pattern::PatternPart;
 
-/// An expression with more alternatives is matched with each path.
+/// An expression with more alternatives gets no literals: it is a candidate for each path.
 const ALTERNATIVES_MAX: usize = 16;
 
-/// A literal of a glob, and its required position.
+/// A literal of a glob, and the position at which it must occur.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct RequiredLiteral {
     pub text: Vec<u8>,
-    /// At the start of the path.
+    /// The literal must be at the start of the path.
     pub is_at_start: bool,
-    /// At the end of the path, or of another form that is matched in its place.
+    /// The literal must be at the end of the path, or of another form of it (see [`super::MatchScope`]).
     pub is_at_end: bool,
 }
 
-/// All literals of a glob except lone slashes, which each path has.
+/// The literals of a glob, except a lone `/`, which occurs in each path.
 pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
     let literals = parts
         .iter()
@@ -32,14 +32,14 @@ pub(super) fn collect_parts(parts: &[PatternPart]) -> Vec<RequiredLiteral> {
             PatternPart::Within | PatternPart::Across => None,
         });
     literals
-        // The pattern `/` has no other literal.
+        // The pattern `/` keeps its only literal.
         .filter(|literal| is_selective(&literal.text) || parts.len() == 1)
         .collect()
 }
 
-/// Literals of which every matching path contains at least one; `None` if none are known.
+/// Literals of an expression: every matching path contains at least one of them. `None` if none are known.
 pub(super) fn collect_expression(text: &str) -> Option<Vec<Vec<u8>>> {
-    // The same options as for the compiled expression.
+    // The options of the compiled expression in `paths.rs`.
     let mut parser = ParserBuilder::new()
         .unicode(false)
         .utf8(false)
@@ -52,15 +52,15 @@ fn collect_hir(hir: &Hir) -> Option<Vec<Vec<u8>>> {
     match hir.kind() {
         HirKind::Literal(literal) => is_selective(&literal.0).then(|| vec![literal.0.to_vec()]),
         HirKind::Capture(capture) => collect_hir(&capture.sub),
-        // Zero repetitions require no literal.
+        // A part that may be absent requires no literal.
         HirKind::Repetition(repetition) if repetition.min > 0 => collect_hir(&repetition.sub),
         HirKind::Concat(parts) => {
             let part_literals = parts.iter().filter_map(collect_hir);
-            // One part is enough: the one with the longest shortest literal is the most selective.
+            // The literals of one part are enough. The part whose shortest literal is longest is the most selective.
             part_literals.max_by_key(|literals_of_part| literals_of_part.iter().map(Vec::len).min())
         }
         HirKind::Alternation(alternatives) if alternatives.len() <= ALTERNATIVES_MAX => {
-            // Each alternative must have a literal, or a match without any of them would be missed.
+            // Each alternative must have a literal: a path that matches an alternative without one would be missed.
             let alternative_literals: Option<Vec<_>> =
                 alternatives.iter().map(collect_hir).collect();
             let literals: Vec<Vec<u8>> = alternative_literals?.into_iter().flatten().collect();
@@ -80,7 +80,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_expression_has_the_longest_literal_of_a_sequence_and_all_of_alternatives() {
+    fn regex_literals_are_longest_of_sequence_and_all_of_alternation() {
         for (text, expected) in [
             ("^/blog/([0-9]+)$", Some(vec!["/blog/"])),
             ("^/([a-z]+)/archive/x([0-9]+)$", Some(vec!["/archive/x"])),

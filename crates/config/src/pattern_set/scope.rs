@@ -1,41 +1,41 @@
-//! Match scope: the forms of a path that a pattern is matched with.
+//! Match scope: the forms of a request path that are compared with a pattern.
 //!
-//! A rule that refuses a path also applies to every other path that leads to the same content: a script gets the text
-//! after its name in the path (PATH_INFO), the path of a folder stands for its index file, and a client may request a
-//! file by the name of its compressed sibling. None of them bypasses a rule.
+//! A rule that denies a path must also deny other request paths that lead to the same content. PATH_INFO may follow a
+//! script's name; a folder's path stands for its index file; and `/a.html.gz` is a precompressed form of `/a.html`.
 
 use crate::PathPattern;
 use crate::pattern::{PatternPart, match_ends};
 
-/// Suffixes of compressed siblings.
-pub(super) const SIBLINGS: [&[u8]; 3] = [b".br", b".zst", b".gz"];
+/// Suffixes of precompressed files: the sibling of `a.html` is `a.html.gz`.
+pub(super) const PRECOMPRESSED_SUFFIXES: [&[u8]; 3] = [b".br", b".zst", b".gz"];
 
-/// The forms of a path that a pattern is matched with.
+/// The forms of a request path that are compared with a pattern.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum MatchScope {
-    /// The path.
+    /// The request path only.
     Path,
-    /// The path; the caller verifies the match when it captures.
+    /// The request path only, and the set does not verify the match: the caller does, when it extracts captures.
     Unverified,
-    /// The path; for a pattern of file names also the text before each of its slashes: `/a/index.php/b` is the script
-    /// `/a/index.php` with the path `/b`.
+    /// The request path; if the pattern has no leading slash (`*.php`), also each part of the path that ends before a
+    /// slash: `/a/index.php/b` is the script `/a/index.php` with the PATH_INFO `/b`.
     Script,
-    /// The path, each folder above it, each with and without a slash at the end, the index files that it may stand for,
-    /// and the original of a compressed sibling.
+    /// The request path; each folder above it, with and without a final slash; the path itself with and without a final
+    /// slash; its index files, if the path ends in a slash; and the path without a suffix for precompressed files.
     Access,
 }
 
 impl MatchScope {
+    /// Whether the scope includes other forms than the request path.
     pub(super) fn is_wide(self) -> bool {
         matches!(self, MatchScope::Script | MatchScope::Access)
     }
 }
 
-/// A pattern with its scope.
+/// A pattern and its scope.
 pub(super) struct ScopedPattern {
-    /// `None` where the caller verifies.
+    /// `None` if the caller verifies the match.
     pattern: Option<PathPattern>,
-    /// The parts of an equivalent pattern for whole paths.
+    /// The parts of an equivalent pattern for whole paths; empty for regular expressions and folders.
     parts: Vec<PatternPart>,
     scope: MatchScope,
 }
@@ -49,6 +49,7 @@ impl ScopedPattern {
         }
     }
 
+    /// A regular expression or a folder: the caller verifies the match.
     pub(super) fn unverified() -> ScopedPattern {
         ScopedPattern {
             pattern: None,
@@ -65,21 +66,21 @@ impl ScopedPattern {
         self.scope
     }
 
-    /// Whether the pattern applies to a decoded path.
+    /// Whether the pattern matches a form of a decoded path that the scope includes.
     pub(super) fn applies_to(&self, path: &[u8], indexes: &[Vec<u8>]) -> bool {
         let Some(pattern) = &self.pattern else {
-            // The caller verifies the match.
+            // Reported unverified: the caller verifies the match.
             return true;
         };
         pattern.matches(path)
             || match self.scope {
                 MatchScope::Path | MatchScope::Unverified => false,
-                // An absolute pattern already states where PATH_INFO may follow.
-                MatchScope::Script => !pattern.is_absolute() && self.has_script(path),
+                // A pattern with a leading slash specifies where PATH_INFO may follow.
+                MatchScope::Script => !pattern.is_absolute() && self.matches_script(path),
                 MatchScope::Access => {
-                    self.has_above(path)
+                    self.matches_folder_or_original(path)
                         || path.ends_with(b"/")
-                            // The folder's path also stands for its index files.
+                            // The folder's path also stands for each index file.
                             && indexes
                                 .iter()
                                 .any(|name| pattern.matches(&[path, name].concat()))
@@ -87,29 +88,31 @@ impl ScopedPattern {
             }
     }
 
-    /// Whether the pattern matches the text before one of the slashes.
-    fn has_script(&self, path: &[u8]) -> bool {
+    /// Whether the pattern matches the part of the path before one of its slashes.
+    fn matches_script(&self, path: &[u8]) -> bool {
         let ends = match_ends(&self.parts, path);
         slashes(path).any(|offset| ends[offset])
     }
 
-    /// Whether the pattern matches the path as a folder or a folder above it, each with and without its slash, or the
-    /// original of a compressed sibling.
-    fn has_above(&self, path: &[u8]) -> bool {
+    /// Whether the pattern matches the path or a folder above it, each with and without a final slash, or the path
+    /// without a suffix for precompressed files.
+    fn matches_folder_or_original(&self, path: &[u8]) -> bool {
         let folder = match path.ends_with(b"/") {
             true => path.to_vec(),
             false => [path, b"/"].concat(),
         };
-        // One pass over the longest form answers for all prefixes.
+        // One pass over the longest form gives the results for all of its prefixes.
         let ends = match_ends(&self.parts, &folder);
-        let mut originals = SIBLINGS.iter().filter_map(|it| path.strip_suffix(*it));
-        // With and without the slash: `/a` and `/a/` are the same folder.
+        let mut originals = PRECOMPRESSED_SUFFIXES
+            .iter()
+            .filter_map(|it| path.strip_suffix(*it));
+        // `/a` and `/a/` are the same folder.
         slashes(&folder).any(|offset| ends[offset] || ends[offset + 1])
             || originals.any(|original| ends[original.len()])
     }
 }
 
-/// The positions of slashes, except the first byte.
+/// The positions of slashes, except the first byte of the path.
 fn slashes(path: &[u8]) -> impl Iterator<Item = usize> {
     let bytes = path.iter().enumerate().skip(1);
     bytes.filter_map(|(offset, byte)| (*byte == b'/').then_some(offset))

@@ -1,11 +1,12 @@
-//! Compares sets with a naive matcher, which tries each pattern with each form of a path, on random patterns and paths.
+//! Compares pattern sets with a naive matcher, which tries each pattern with each path form, for random patterns and
+//! paths.
 
 use super::*;
 use crate::{PathPattern, PathSelector};
 
 const INDEXES: [&str; 2] = ["ab", "index.b"];
 
-/// Whether a pattern applies to a path, by the definition of each scope.
+/// Whether a pattern matches a path, by the definition of its scope.
 fn is_for(pattern: &PathPattern, scope: MatchScope, path: &[u8]) -> bool {
     let mut forms = vec![path.to_vec()];
     let slashes: Vec<usize> = (1..path.len()).filter(|at| path[*at] == b'/').collect();
@@ -34,7 +35,7 @@ fn is_for(pattern: &PathPattern, scope: MatchScope, path: &[u8]) -> bool {
     forms.iter().any(|form| pattern.matches(form))
 }
 
-/// Words over an alphabet, from a fixed seed.
+/// Random words from a fixed seed.
 struct RandomWords(u64);
 
 impl RandomWords {
@@ -54,7 +55,7 @@ impl RandomWords {
 }
 
 #[test]
-fn a_set_finds_what_the_naive_matcher_finds() {
+fn pattern_set_agrees_with_naive_matcher() {
     let mut random = RandomWords(0x2545_F491_4F6C_DD1D);
     let scopes = [MatchScope::Path, MatchScope::Script, MatchScope::Access];
     let mut totals = [0_usize; 3];
@@ -103,7 +104,7 @@ fn a_set_finds_what_the_naive_matcher_finds() {
 }
 
 #[test]
-fn an_expression_is_found_wherever_it_matches() {
+fn pattern_set_has_no_false_negatives_for_regexes() {
     let mut random = RandomWords(7);
     let pieces = [
         "a",
@@ -143,7 +144,7 @@ fn an_expression_is_found_wherever_it_matches() {
 }
 
 #[test]
-fn twenty_thousand_patterns_leave_few_to_match() {
+fn prefilter_leaves_few_candidates_of_20000_patterns() {
     let texts = (0..5000).flat_map(|number| {
         [
             format!("/old/page-{number}"),
@@ -172,7 +173,7 @@ fn is_matched(pattern: &str, scope: MatchScope, path: &str) -> bool {
 }
 
 #[test]
-fn access_rules_are_for_all_ways_to_what_they_are_for() {
+fn access_scope_covers_folders_index_files_and_compressed_siblings() {
     for (pattern, path, expected) in [
         ("/admin/**", "/admin/a", true),
         ("/admin/**", "/admin", true),
@@ -201,7 +202,7 @@ fn access_rules_are_for_all_ways_to_what_they_are_for() {
 }
 
 #[test]
-fn a_name_covers_what_follows_it_and_a_path_only_itself() {
+fn script_scope_covers_path_info_for_relative_patterns_only() {
     for (pattern, path, expected) in [
         ("*.php", "/a/index.php", true),
         ("*.php", "/a/index.php/b/c", true),

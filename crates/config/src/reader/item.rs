@@ -1,6 +1,6 @@
-//! One value of a table: its type checks, and its form in problems.
+//! One value of a table: its type checks, and its representation in problems.
 //!
-//! Like the rest of the reader it has no knowledge of the schema.
+//! Like the rest of the reader, it is independent of the schema.
 
 use super::{ConfigSection, ConfigSource, KeyPosition};
 use crate::pattern::UnsupportedNotation;
@@ -11,7 +11,7 @@ use std::cell::RefCell;
 use std::path::{Path, PathBuf};
 use toml::de::DeValue;
 
-/// One value that is being read.
+/// A value that is being read.
 pub(crate) struct ConfigValue<'d> {
     pub(super) source: &'d ConfigSource<'d>,
     pub(super) value: &'d DeValue<'d>,
@@ -19,12 +19,12 @@ pub(crate) struct ConfigValue<'d> {
 }
 
 impl<'d> ConfigValue<'d> {
-    /// Reads text, or a whole number as its digits, with a reader of [`crate::value`].
+    /// Reads a string, or an integer in decimal, with a reader of [`crate::value`].
     pub(crate) fn read<T>(&self, read: impl FnOnce(&str) -> Result<T, InvalidValue>) -> Option<T> {
-        // Other types become "-", which every reader refuses with its own description of the allowed values.
+        // Other types are passed as "-", which every reader refuses with its own description of the allowed values.
         let text = match self.value {
             DeValue::String(text) => Cow::Borrowed(&**text),
-            // A negative or too large integer is no number of the readers either.
+            // So are negative integers and those above 64 bits.
             DeValue::Integer(digits) => u64::from_str_radix(digits.as_str(), digits.radix())
                 .map_or(Cow::Borrowed("-"), |number| Cow::Owned(number.to_string())),
             _ => Cow::Borrowed("-"),
@@ -41,7 +41,7 @@ impl<'d> ConfigValue<'d> {
     /// A string that is not empty and has no control characters.
     pub(crate) fn text(&self) -> Option<&'d str> {
         let text = self.value.as_str();
-        // Such texts appear in messages and log lines, where control characters could forge lines.
+        // Such texts appear in messages and log lines, where a control character could forge a line.
         if text.is_none_or(|text| text.is_empty() || text.chars().any(char::is_control)) {
             self.refuse("a text", "a string, not empty, without control characters");
             return None;
@@ -49,17 +49,17 @@ impl<'d> ConfigValue<'d> {
         text
     }
 
-    /// Any string; the caller checks it further.
+    /// Any string, unchecked.
     pub(crate) fn value_text(&self) -> Option<&'d str> {
         self.value.as_str()
     }
 
-    /// A boolean, for callers that also accept other types.
+    /// The boolean, for callers that also accept other types.
     pub(crate) fn value_bool(&self) -> Option<bool> {
         self.value.as_bool()
     }
 
-    /// A string, or a number or a boolean in the file's notation.
+    /// A string; or a number or a boolean, as written in the file.
     pub(crate) fn plain_text(&self) -> Option<String> {
         match self.value {
             DeValue::String(text) => Some(text.to_string()),
@@ -78,7 +78,7 @@ impl<'d> ConfigValue<'d> {
         self.value.as_array().is_some_and(|array| array.is_empty())
     }
 
-    /// A path; a relative one is relative to the folder of the configuration file.
+    /// A path; relative ones are resolved against the folder of the configuration file.
     pub(crate) fn path(&self) -> Option<PathBuf> {
         self.text().map(|text| self.resolve(text))
     }
@@ -92,7 +92,7 @@ impl<'d> ConfigValue<'d> {
 
     pub(crate) fn pattern(&self) -> Option<PathPattern> {
         let text = self.text()?;
-        // Before the parser, which would accept these as literal text without any match.
+        // The parser would accept unsupported notation as literal text that never matches.
         if let Some(notation) = UnsupportedNotation::find(text) {
             self.refuse("a pattern", notation.advice());
             return None;
@@ -126,7 +126,7 @@ impl<'d> ConfigValue<'d> {
         chosen.map(|(_, value)| *value)
     }
 
-    /// The values of an array.
+    /// The elements of an array.
     pub(crate) fn items(&self) -> Option<Vec<ConfigValue<'d>>> {
         let Some(array) = self.value.as_array() else {
             self.refuse("an array", "[…]");
@@ -146,7 +146,7 @@ impl<'d> ConfigValue<'d> {
         Some(array.iter().enumerate().map(item).collect())
     }
 
-    /// The values of an array; a single value counts as an array of one.
+    /// The elements of an array; any other value counts as its own only element.
     pub(crate) fn one_or_many(self) -> Vec<ConfigValue<'d>> {
         match self.value {
             DeValue::Array(_) => self.items().unwrap_or_default(),
@@ -167,7 +167,7 @@ impl<'d> ConfigValue<'d> {
         })
     }
 
-    /// Reports that the value is not `message`.
+    /// Reports `VALUE is not MESSAGE`.
     pub(crate) fn refuse(&self, message: &str, allowed: impl Into<String>) {
         self.report(format!("{} is not {message}", self.to_display()), allowed);
     }
@@ -176,11 +176,11 @@ impl<'d> ConfigValue<'d> {
         self.source.report(&self.position, message, allowed);
     }
 
-    /// The value in the form for problems: short, on one line.
+    /// The value as shown in problems: short, and on one line.
     pub(crate) fn to_display(&self) -> String {
         const SHOWN_MAX: usize = 60;
         match self.value {
-            // Long texts are cut: a problem is one line.
+            // Long strings are cut, since a problem is one line.
             DeValue::String(text) if text.chars().count() > SHOWN_MAX => {
                 let start: String = text.chars().take(SHOWN_MAX).collect();
                 format!("{start:?}…")

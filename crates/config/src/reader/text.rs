@@ -1,6 +1,6 @@
-//! Text helpers: positions, sizes and durations in readable units, and the nearest candidate for a misspelled word.
+//! Text helpers: positions in a file, readable sizes and durations, and suggestions for misspelled words.
 
-/// Line and column, both from 1, of a byte offset; the column counts characters.
+/// The line and column of a byte offset, both from 1; the column counts characters.
 pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
     let before = text.get(..offset).unwrap_or(text);
     let line = before.iter().filter(|&&byte| byte == b'\n').count() + 1;
@@ -8,7 +8,7 @@ pub(crate) fn position(text: &[u8], offset: usize) -> (usize, usize) {
         .iter()
         .rposition(|&byte| byte == b'\n')
         .map_or(0, |newline| newline + 1);
-    // Lossy: the column is also computed for text that is not UTF-8.
+    // Lossy conversion: the position may be that of invalid UTF-8.
     let column = String::from_utf8_lossy(before.get(start..).unwrap_or_default())
         .chars()
         .count()
@@ -46,30 +46,30 @@ pub(crate) fn duration_text(duration_ms: u64) -> String {
     }
 }
 
-/// The candidate nearest to a misspelled word, if one is near enough.
+/// The candidate closest to a misspelled word, if it is close enough.
 pub(crate) fn nearest<'c>(key: &str, candidates: &[&'c str]) -> Option<&'c str> {
-    // Long words may have more typing errors; in short ones two edits would already suggest unrelated keys.
+    // Long words may contain more typing errors; in short ones two edits would suggest unrelated keys.
     let distance_max = (key.chars().count() / 3).clamp(1, 3);
     let by_distance = candidates
         .iter()
         .map(|candidate| (edit_distance(key, candidate), *candidate));
     by_distance
         .filter(|(distance, _)| *distance <= distance_max)
-        // Ties go to the first in alphabetical order, so that the suggestion is stable.
+        // Of equally close candidates the alphabetically first is taken, so that the suggestion is deterministic.
         .min()
         .map(|(_, candidate)| candidate)
 }
 
-/// The edit distance of two words (Levenshtein): characters to insert, remove or replace.
+/// The Levenshtein distance of two words: characters to insert, remove or replace.
 fn edit_distance(from: &str, to: &str) -> usize {
     let to: Vec<char> = to.chars().collect();
-    // One row of the dynamic programming table: the distances from the prefix of `from` so far to each prefix of `to`.
+    // One row of the dynamic programming table: distances from the processed prefix of `from` to each prefix of `to`.
     let mut row: Vec<usize> = (0..=to.len()).collect();
     for (index, letter) in from.chars().enumerate() {
         let mut diagonal = row[0];
         row[0] = index + 1;
         for (column, other) in to.iter().enumerate() {
-            // The distance of the previous row, before it is overwritten.
+            // `diagonal` is the value of the previous row, which is overwritten below.
             let replaced = diagonal + usize::from(letter != *other);
             diagonal = row[column + 1];
             row[column + 1] = replaced.min(diagonal + 1).min(row[column] + 1);
@@ -83,7 +83,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn distances() {
+    fn edit_distance_counts_insertions_removals_and_replacements() {
         for (from, to, distance) in [
             ("", "", 0),
             ("", "ab", 2),
@@ -97,7 +97,7 @@ mod tests {
     }
 
     #[test]
-    fn only_a_typing_error_is_near() {
+    fn nearest_suggests_only_similar_words() {
         let keys = ["listen", "listing", "root", "index"];
         for (word, near) in [
             ("lisen", Some("listen")),
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn positions_count_characters() {
+    fn position_columns_count_characters() {
         let text = "a\nü = 1\n";
         for (offset, place) in [
             (0, (1, 1)),
@@ -127,7 +127,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_are_shown_as_they_are_written() {
+    fn sizes_and_durations_are_formatted_in_largest_unit() {
         let sizes = [
             (0, "0"),
             (1023, "1023"),

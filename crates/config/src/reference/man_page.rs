@@ -37,7 +37,7 @@ pub fn man_page(version: &str) -> String {
         page += &table_text(table);
     }
     page += ".SH EXAMPLES\n";
-    // The first heading is that of the section itself.
+    // The first heading is replaced by that of the man page section.
     page += &roff(
         &overview::TASKS
             .replace("\n## Common tasks\n", "\n")
@@ -70,7 +70,7 @@ fn table_text(table: &TableReference) -> String {
             line(&inline(key.meaning))
         );
     }
-    // Headings below a table have no level of their own in a man page.
+    // In a man page, headings of the notes are at the level below the table's heading.
     text + &roff(&table.notes.replace("\n## ", "\n### "))
 }
 
@@ -94,13 +94,13 @@ fn roff(markdown: &str) -> String {
         } else if let Some(row) = markdown_line.strip_prefix("| ") {
             end_paragraph(&mut text, &mut paragraph);
             let cells: Vec<&str> = row.trim_end_matches(" |").split(" | ").collect();
-            // The first row has the names of the columns.
+            // The first row contains the column names.
             match columns.is_empty() {
                 true => columns = cells,
                 false => text += &row_text(&columns, &cells),
             }
         } else if markdown_line.starts_with("|--") {
-            // The line below the names of the columns.
+            // The separator line below the column names.
         } else if let Some(item) = markdown_line.strip_prefix("- ") {
             end_paragraph(&mut text, &mut paragraph);
             text += ".IP \\(bu 2\n";
@@ -116,7 +116,7 @@ fn roff(markdown: &str) -> String {
             end_paragraph(&mut text, &mut paragraph);
             columns.clear();
         } else {
-            // The continuation of a list item stays in it.
+            // Continues the list item.
             if paragraph.is_empty() {
                 text += ".PP\n";
             } else {
@@ -142,7 +142,8 @@ fn end_paragraph(text: &mut String, paragraph: &mut String) {
     }
 }
 
-/// A row of a table as a tagged paragraph: its first cell, then the others, with their columns' names if several.
+/// Converts a table row to a tagged paragraph: the first cell is the tag; the other cells follow, with column names if
+/// there are several.
 fn row_text(columns: &[&str], cells: &[&str]) -> String {
     let (first, rest) = cells.split_first().unwrap_or((&"", &[]));
     let rest: Vec<String> = match rest {
@@ -162,12 +163,12 @@ fn row_text(columns: &[&str], cells: &[&str]) -> String {
     )
 }
 
-/// Converts code, bold text and links inside a paragraph. Links lose their targets.
+/// Converts code, bold text and links within a paragraph. The targets of links are dropped.
 fn inline(markdown: &str) -> String {
     let mut text = String::new();
     let mut is_bold = false;
     for (index, part) in markdown.split('`').enumerate() {
-        // Odd parts are code: nothing in them is markup.
+        // Odd parts are code and contain no markup.
         if index % 2 == 1 {
             text += &format!("\\fB{}\\fR", escape(part));
             continue;
@@ -183,7 +184,8 @@ fn inline(markdown: &str) -> String {
     text
 }
 
-/// Removes the marks and targets of links. Code splits a link's text, so each mark is removed for itself.
+/// Removes the brackets and targets of links. A link's text may contain code and so be split, so each bracket is
+/// removed separately.
 fn without_links(part: &str) -> String {
     let mut text = String::new();
     let mut rest = part;
@@ -202,7 +204,7 @@ fn escape(text: &str) -> String {
         .replace('\'', "\\(aq")
 }
 
-/// Protects a line that roff would take for a request.
+/// Protects a line that roff would interpret as a request.
 fn line(text: &str) -> String {
     match text.starts_with('.') {
         true => format!("\\&{text}"),

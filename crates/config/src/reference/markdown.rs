@@ -2,7 +2,8 @@
 
 use super::{DefaultValue, KeyReference, TABLES, TableReference, overview};
 
-/// A table with more keys of this kind has a column for [`KeyReference::with`], another one sentences.
+/// With more keys that have [`KeyReference::with`], the table gets a column for it; otherwise it is written as
+/// sentences.
 const WITH_SENTENCES_MAX: usize = 3;
 
 /// All pages: file name and text. The first is the overview.

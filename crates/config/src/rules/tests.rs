@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn tokens() {
+fn token_characters_are_those_of_rfc_9110() {
     for text in ["a", "X-Frame-Options", "!#$%&'*+-.^_`|~", "0"] {
         assert!(is_token(text), "{text}");
     }
@@ -13,7 +13,7 @@ fn tokens() {
 }
 
 #[test]
-fn field_values() {
+fn field_values_with_controls_or_outer_whitespace_are_refused() {
     for text in ["", "a", "a b\tc", "max-age=60, public", "\"quoted\"", "~"] {
         assert!(is_field_value(text), "{text}");
     }
@@ -23,7 +23,7 @@ fn field_values() {
 }
 
 #[test]
-fn managed_fields_are_lower_case_in_order_and_once() {
+fn managed_fields_are_lower_case_sorted_and_unique() {
     assert!(MANAGED.is_sorted_by(|a, b| a < b));
     assert!(
         MANAGED

@@ -5,7 +5,7 @@ use super::*;
 const SITE: &str = "[[site]]\nroot = \"r\"\nnames = \"a.example\"\nlisten = \"*:80\"\n[site.tls]\nautomatic = true";
 
 #[test]
-fn every_key_is_read() {
+fn all_keys_of_acme_are_read() {
     let config = good(&format!(
         r#"
         [acme]
@@ -57,7 +57,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_defaults() {
+fn acme_defaults() {
     let config = good(&format!("[acme]\nterms_agreed = true\n{SITE}"));
     let acme = config.acme.expect("a table");
     assert_eq!(acme.folder, Path::new("/var/lib/lowroad/acme"));
@@ -68,7 +68,7 @@ fn the_defaults() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn acme_mistakes_are_reported_with_position() {
     let agreed = |more: &str| format!("[acme]\nterms_agreed = true\n{more}\n{SITE}");
     let twice = "[[acme.authority]]\ndirectory = \"https://a\"\n".repeat(2);
     let site =

@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn every_key_is_read() {
+fn all_keys_of_admin_are_read() {
     let config = good(&in_site(
         "[admin]\nlisten = \"127.0.0.1:9145\"\ntoken_file = \"/full\"\nread_token_file = \"/read\"",
     ));
@@ -20,13 +20,13 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_defaults() {
+fn admin_defaults() {
     assert_eq!(good(&in_site("")).admin, AdminConfig::default());
     assert_eq!(good(&in_site("[admin]")).admin, AdminConfig::default());
 }
 
 #[test]
-fn an_address_and_a_token_need_each_other() {
+fn admin_listen_requires_token_file_and_vice_versa() {
     assert_eq!(
         shown(&in_site("[admin]\nlisten = \"127.0.0.1:9145\"")),
         "3:1: admin: listen is set, but neither token_file nor read_token_file \
@@ -40,7 +40,7 @@ fn an_address_and_a_token_need_each_other() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn admin_mistakes_are_reported_with_position() {
     assert_eq!(
         shown(&in_site("[admin]\nlisen = \"127.0.0.1:9145\"")),
         "4:1: admin.lisen: unknown key; did you mean listen? (allowed: listen, token_file, read_token_file)"

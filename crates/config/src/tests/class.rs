@@ -4,18 +4,18 @@ use lowroad_limits::RequestRate;
 
 use super::*;
 
-/// A text with a site appended, so that it is complete.
+/// A text to which a site is appended, so that it is a complete configuration.
 fn with_site(text: &str) -> String {
     format!("{text}\n[[site]]\nroot = \"r\"\n")
 }
 
-/// The problems of one class with these lines, of which the first is line 3.
+/// The problems of a class with these lines, the first of which is line 3.
 fn said(lines: &str) -> String {
     shown(&with_site(&format!("[[class]]\nname = \"a\"\n{lines}")))
 }
 
 #[test]
-fn every_key_of_a_class_is_read() {
+fn all_keys_of_class_are_read() {
     let config = good(&with_site(
         r#"
         [limits]
@@ -81,7 +81,7 @@ fn every_key_of_a_class_is_read() {
 }
 
 #[test]
-fn the_defaults_of_classes_are_the_documented_ones() {
+fn class_defaults_are_as_documented() {
     let config = good(&with_site(
         "[[class]]\nname = \"a\"\nrate = \"5/h\"\nhosts = \"b\"\n",
     ));
@@ -98,7 +98,7 @@ fn the_defaults_of_classes_are_the_documented_ones() {
 }
 
 #[test]
-fn mistakes_in_classes_are_told() {
+fn class_mistakes_are_reported() {
     for (lines, expected) in [
         (
             "weight = 0",
@@ -146,7 +146,7 @@ fn mistakes_in_classes_are_told() {
 }
 
 #[test]
-fn classes_that_nothing_is_left_for_are_told() {
+fn unreachable_classes_are_reported() {
     assert_eq!(
         said("[[class]]\nname = \"b\"\nhosts = \"b\""),
         "4:8: class[1].name: no requests are left for \"b\" (allowed: a class without conditions must be the last)"

@@ -13,18 +13,18 @@ fn pairs(pairs: &[(&str, &str)]) -> Vec<(String, String)> {
         .collect()
 }
 
-/// A site with one route; its first line after the header is line 4.
+/// A site with one route; `lines` begin at line 4.
 fn in_route(lines: &str) -> String {
     format!("[[site]]\nroot = \"r\"\n[[site.route]]\n{lines}\n")
 }
 
-/// A text with a site appended, so that it is complete.
+/// A text to which a site is appended, so that it is a complete configuration.
 fn with_site(text: &str) -> String {
     format!("{text}\n[[site]]\nroot = \"r\"\n")
 }
 
 #[test]
-fn every_key_of_a_route_is_read() {
+fn all_keys_of_route_are_read() {
     let text = r#"
         [[module]]
         name = "m"
@@ -75,10 +75,10 @@ fn every_key_of_a_route_is_read() {
     let config = config.unwrap_or_else(|problems| panic!("{}", lines(&problems)));
     let cgi = CgiConfig {
         memory_len_max: 64 << 20,
-        // 1500 ms, rounded up: the limit counts whole seconds.
+        // 1500 ms, rounded up to whole seconds.
         cpu_s_max: 2,
         user: Some("worker".into()),
-        // Tables of free keys are sorted.
+        // The entries of tables with free-form keys are sorted.
         env: pairs(&[("EMPTY", ""), ("LANG", "C"), ("N", "5"), ("YES", "true")]),
         processes_max: 100,
         // Relative paths are relative to the folder of the configuration file.
@@ -118,12 +118,12 @@ fn every_key_of_a_route_is_read() {
         RouteConfig::new(pattern("/plain/*"), pages(None, 64 << 20)),
     ];
     assert_eq!(config.sites[0].routes, expected);
-    // SQLite files, too.
+    // So are SQLite files.
     assert_eq!(config.databases[0].url, "sqlite:/etc/lowroad/d.db");
 }
 
 #[test]
-fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
+fn defaults_of_route_module_and_database_are_as_documented() {
     let config = good(
         r#"
         [[module]]
@@ -160,7 +160,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
     };
     assert_eq!(cgi.to, RouteTo::Cgi(expected));
     let expected = FastCgiConfig {
-        // A bare port is on the loopback.
+        // A bare port means the loopback address.
         servers: vec![UpstreamAddress::Tcp(([127, 0, 0, 1], 9000).into())],
         balance: BalanceConfig::RoundRobin,
         script: None,
@@ -193,7 +193,7 @@ fn the_defaults_of_routes_modules_and_databases_are_the_documented_ones() {
 }
 
 #[test]
-fn every_key_of_a_module_and_a_database_is_read() {
+fn all_keys_of_module_and_database_are_read() {
     let config = good(
         r#"
         [[module]]
@@ -242,7 +242,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
         ..ModuleConfig::new("l-2".into(), ModuleCode::Library("l.so".into()))
     };
     assert_eq!(config.modules, [wasm, library]);
-    // Not resolved: only SQLite files are relative.
+    // Not resolved: only SQLite files may be relative paths.
     let url = "mariadb://u:${P_1}@localhost/n?socket=/run/m.sock";
     let maria = DatabaseConfig {
         connections_max: 2,
@@ -254,7 +254,7 @@ fn every_key_of_a_module_and_a_database_is_read() {
 }
 
 #[test]
-fn a_module_fetches_from_hosts_with_ports() {
+fn module_fetch_destinations_require_host_and_port() {
     let text = "[[module]]\nname = \"a\"\nlinked = \"a\"\nfetch = [\"a:1\", \"http://a/\"]";
     let found = shown(&with_site(text));
     assert!(
@@ -265,13 +265,13 @@ fn a_module_fetches_from_hosts_with_ports() {
 }
 
 #[test]
-fn a_route_has_one_target() {
+fn route_requires_exactly_one_handler_key() {
     let one = "one of module, cgi, fastcgi, origin and pages";
     assert_eq!(
         shown(&in_route("pattern = \"/a\"")),
         format!("3:1: site[0].route[0]: the route has no handler (allowed: {one})")
     );
-    // With two handlers the keys of both are accepted: only the conflict is reported.
+    // With two handler keys, the keys of both handlers are accepted: only the conflict is reported.
     assert_eq!(
         shown(&in_route(
             "pattern = \"/a/**\"\ncgi = \"c\"\nfastcgi = 1\nenv = 1"
@@ -285,7 +285,7 @@ fn a_route_has_one_target() {
 }
 
 #[test]
-fn keys_of_other_targets_are_refused() {
+fn keys_of_other_handlers_are_refused() {
     for (target, line, allowed) in [
         ("pages = true", "env = {}", "only with cgi or fastcgi"),
         ("fastcgi = 1", "memory = 0", "only with cgi or pages"),
@@ -327,7 +327,7 @@ fn keys_of_other_targets_are_refused() {
 }
 
 #[test]
-fn what_routes_name_is_there() {
+fn undefined_modules_and_databases_of_routes_are_reported() {
     let text = in_route("pattern = \"/a\"\nmodule = \"m\"");
     assert_eq!(
         shown(&text),
@@ -344,7 +344,7 @@ fn what_routes_name_is_there() {
 }
 
 #[test]
-fn names_are_given_once() {
+fn duplicate_module_and_database_names_are_reported() {
     let module = "[[module]]\nname = \"a\"\nlinked = \"a\"\n";
     let database = "[[database]]\nname = \"a\"\nurl = \"sqlite:a\"\n";
     good(&with_site(&format!("{module}{database}")));
@@ -359,7 +359,7 @@ fn names_are_given_once() {
 }
 
 #[test]
-fn values_of_routes_that_are_wrong() {
+fn invalid_route_values_are_refused() {
     for (lines, expected) in [
         (
             "pattern = \"/a\"\ncgi = \"c\"",
@@ -428,7 +428,7 @@ fn values_of_routes_that_are_wrong() {
 }
 
 #[test]
-fn values_of_modules_that_are_wrong() {
+fn invalid_module_values_are_refused() {
     let one = "one of linked, library and wasm";
     for (lines, expected) in [
         (
@@ -463,7 +463,7 @@ fn values_of_modules_that_are_wrong() {
 }
 
 #[test]
-fn urls_that_are_wrong_are_not_shown() {
+fn invalid_database_urls_are_not_quoted_in_problems() {
     let database = |url: &str| {
         shown(&with_site(&format!(
             "[[database]]\nname = \"a\"\nurl = \"{url}\""
@@ -490,7 +490,7 @@ fn urls_that_are_wrong_are_not_shown() {
 }
 
 #[test]
-fn loading_looks_for_the_files_of_modules_and_the_folders_of_programs() {
+fn load_checks_module_files_and_program_folders() {
     let folder = Folder::new("dynamic");
     folder.write("m.wasm", b"x");
     let good = "[[module]]\nname = \"m\"\nwasm = \"m.wasm\"\n[[site]]\nroot = \"root\"\n\
@@ -515,7 +515,7 @@ fn loading_looks_for_the_files_of_modules_and_the_folders_of_programs() {
 }
 
 #[test]
-fn applications_and_origins() {
+fn application_and_origin_of_route_are_read() {
     let text = "[[application]]\nname = \"shop\"\ncommand = [\"node\", \"app.js\"]\nready = \"http://127.0.0.1:3000\"\n\
                 stop_timeout = \"1s\"\n[application.env]\nPORT = 3000\n[[site]]\n[[site.route]]\npattern = \"/**\"\n\
                 origin = \"http://127.0.0.1:3000\"\nconnections = 7\n[site.route.cache]\nttl = \"1m\"\ncookies = \"never\"\n";
@@ -543,7 +543,7 @@ fn applications_and_origins() {
     );
 }
 
-/// A site with all paths at the origin "app", and that origin with these lines, of which the first is line 8.
+/// A site that forwards all paths to the origin "app", which has these lines, beginning at line 8.
 fn with_origin(lines: &str) -> String {
     format!(
         "[[site]]\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\n[[origin]]\nname = \"app\"\n{lines}\n"
@@ -558,7 +558,7 @@ fn origin_of(text: &str) -> OriginConfig {
 }
 
 #[test]
-fn a_route_names_an_origin_of_several_servers() {
+fn route_refers_to_origin_with_several_servers() {
     let found = origin_of(&with_origin(
         "servers = [\"http://10.0.0.1:3000\", { url = \"https://b.internal\", weight = 3, backup = true }]\n\
          balance = \"hash\"\nhash = \"cookie:id\"\nconnect_timeout = \"1s\"\ntimeout = \"2s\"\nconnections = 8\n\
@@ -608,7 +608,7 @@ fn a_route_names_an_origin_of_several_servers() {
 }
 
 #[test]
-fn mistakes_in_origins_are_told_with_their_places() {
+fn origin_mistakes_are_reported_with_position() {
     for (lines, expected) in [
         ("", "6:1: origin[0]: servers is missing"),
         (
@@ -658,7 +658,7 @@ fn mistakes_in_origins_are_told_with_their_places() {
 }
 
 #[test]
-fn a_route_may_want_more_than_a_path() {
+fn route_conditions_on_method_field_and_cookie_are_read() {
     let config = good(&in_route(
         "pattern = \"/a\"\norigin = \"http://a\"\nmethods = [\"GET\", \"M-SEARCH\"]\n\
          header = [\"X-Beta\", \"X-Kind: a b\"]\ncookie = \"group=b=c\"",
@@ -692,7 +692,7 @@ fn a_route_may_want_more_than_a_path() {
 }
 
 #[test]
-fn fastcgi_servers_have_addresses_or_names_and_there_may_be_several() {
+fn fastcgi_servers_may_be_several_addresses_and_host_names() {
     let servers = |value: &str| {
         let text = in_route(&format!("pattern = \"/a\"\nfastcgi = {value}"));
         match good(&text).sites[0].routes[0].to.clone() {
@@ -721,7 +721,7 @@ fn fastcgi_servers_have_addresses_or_names_and_there_may_be_several() {
 }
 
 #[test]
-fn a_route_says_how_responses_are_compressed() {
+fn route_compress_is_read() {
     let compress = |line: &str| {
         let route = format!("pattern = \"/a\"\npages = true\n{line}");
         good(&in_route(&route)).sites[0].routes[0].compress.clone()
@@ -739,7 +739,7 @@ fn a_route_says_how_responses_are_compressed() {
 }
 
 #[test]
-fn folders_are_answered_by_what_fastcgi_servers_run() {
+fn default_index_files_include_those_of_fastcgi_routes() {
     let index = |routes: &str, more: &str| {
         let text = format!("[[site]]\nlisten = 1\nroot = \"/r\"\n{more}{routes}");
         let config = good(&text);
@@ -762,7 +762,7 @@ fn folders_are_answered_by_what_fastcgi_servers_run() {
 }
 
 #[test]
-fn programs_without_files_and_among_files() {
+fn cgi_among_site_files_and_fastcgi_without_scripts() {
     let text = "[[site]]\nlisten = 1\nroot = \"/r\"\n\
         [[site.route]]\npattern = \"*.cgi\"\ncgi = true\n\
         [[site.route]]\npattern = \"/app/**\"\nfastcgi = 9000\nscript = \"\"\nscript_root = \"/there\"\n";

@@ -10,7 +10,7 @@ fn site(lines: &str) -> String {
 }
 
 #[test]
-fn a_rule_has_who_and_what() {
+fn all_keys_of_access_rule_are_read() {
     let config = good(&site(
         "trusted_proxies = \"10.0.0.1\"\nclient_field = \"Forwarded\"\n\
          [[site.rule]]\ndeny = 404\n\
@@ -44,8 +44,8 @@ fn a_rule_has_who_and_what() {
 }
 
 #[test]
-fn what_no_rule_may_say() {
-    for (lines, said) in [
+fn access_rule_mistakes_are_reported() {
+    for (lines, message) in [
         ("[[site.rule]]\npattern = \"/a\"\n", "the rule does nothing"),
         (
             "[[site.rule]]\ndeny = 403\nallow = true\n",
@@ -89,12 +89,12 @@ fn what_no_rule_may_say() {
         ),
     ] {
         let text = shown(&site(lines));
-        assert!(text.contains(said), "{lines}: {text}");
+        assert!(text.contains(message), "{lines}: {text}");
     }
 }
 
 #[test]
-fn rewrites_and_redirects_by_expression() {
+fn regex_redirects_and_rewrites_are_read() {
     let config = good(&site(
         "[[site.redirect]]\nregex = \"^/([a-z]+)/old$\"\nto = \"/$1/new\"\n\
          [[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/index.php?q=$1&$query\"\nmissing = true\n\
@@ -111,11 +111,11 @@ fn rewrites_and_redirects_by_expression() {
 }
 
 #[test]
-fn what_no_rewrite_may_say() {
+fn rewrite_mistakes_are_reported() {
     let regex =
         |regex: &str, to: &str| format!("[[site.rewrite]]\nregex = '{regex}'\nto = \"{to}\"\n");
     let to = |to: &str| format!("[[site.rewrite]]\nfrom = \"/a/**\"\nto = \"{to}\"\n");
-    for (lines, said) in [
+    for (lines, message) in [
         (
             regex("(", "/x"),
             "4:9: site[0].rewrite[0].regex: \"(\" is not a regular expression: unclosed group",
@@ -143,6 +143,6 @@ fn what_no_rewrite_may_say() {
         ),
     ] {
         let text = shown(&site(&lines));
-        assert!(text.contains(said), "{lines}: {text}");
+        assert!(text.contains(message), "{lines}: {text}");
     }
 }

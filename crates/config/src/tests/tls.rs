@@ -3,7 +3,7 @@
 use super::*;
 
 /// The problems of a site with these keys and this `[site.tls]`.
-fn said(own: &str, tls: &str) -> String {
+fn problem_lines(own: &str, tls: &str) -> String {
     shown(&format!("[[site]]\nroot = \"r\"\n{own}\n[site.tls]\n{tls}"))
 }
 
@@ -11,7 +11,7 @@ fn said(own: &str, tls: &str) -> String {
 const PAIR: &str = "certificate = \"c\"\nkey = \"k\"";
 
 #[test]
-fn every_key_is_read() {
+fn all_keys_of_tls_are_read() {
     let config = good(
         r#"
         [[site]]
@@ -59,7 +59,7 @@ fn every_key_is_read() {
 }
 
 #[test]
-fn the_defaults() {
+fn tls_defaults() {
     let config = good("[[site]]\nroot = \"r\"\n[site.tls]\nlocal = true");
     let site = &config.sites[0];
     assert!(site.listen.is_empty());
@@ -72,7 +72,7 @@ fn the_defaults() {
 }
 
 #[test]
-fn mistakes_are_told_with_their_place() {
+fn tls_mistakes_are_reported_with_position() {
     let pair = |more: &str| format!("{PAIR}\n{more}");
     for (own, tls, line) in [
         (
@@ -141,24 +141,24 @@ fn mistakes_are_told_with_their_place() {
             "site[0].tls.listen: no address is listed",
         ),
     ] {
-        let said = said(own, &tls);
-        assert!(said.contains(line), "{tls}: {said}");
+        let problem_lines = problem_lines(own, &tls);
+        assert!(problem_lines.contains(line), "{tls}: {problem_lines}");
     }
 }
 
 #[test]
-fn sites_of_an_address_agree_on_what_is_settled_before_they_are_named() {
+fn sites_of_one_address_must_agree_on_settings_used_before_sni() {
     let site = |name: &str, keys: &str| {
         format!("[[site]]\nroot = \"r\"\nnames = \"{name}\"\n[site.tls]\n{PAIR}\n{keys}\n")
     };
     good(&format!("{}{}", site("a", ""), site("b", "")));
-    let said = shown(&format!(
+    let problem_lines = shown(&format!(
         "{}{}",
         site("a", ""),
         site("b", "min_version = \"1.3\"")
     ));
     assert!(
-        said.contains("[::]:443 is an address of site[0] too, with another client"),
-        "{said}"
+        problem_lines.contains("[::]:443 is an address of site[0] too, with another client"),
+        "{problem_lines}"
     );
 }

@@ -1,4 +1,4 @@
-//! Files in memory that record every change, so that a test can stop at any byte, and that fail on request.
+//! A folder in memory for tests: records every change, so that a test can stop at any byte, and injects faults.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -6,27 +6,27 @@ use std::sync::{Arc, Mutex};
 
 use lowroad_disk::SegmentFiles;
 
-/// A change of the folder.
+/// A change of the folder or of one of its files, which are numbered.
 #[derive(Clone, Debug)]
 pub enum Change {
-    /// A file was made, or emptied.
+    /// A file was created, or truncated to length 0.
     Create(String, usize),
     /// Bytes were written to a file.
     Write(usize, Vec<u8>, u64),
-    /// A file was cut.
+    /// A file was truncated.
     Truncate(usize, u64),
-    /// A name is gone.
+    /// A name was removed.
     Remove(String),
-    /// A file has another name.
+    /// A file was renamed.
     Rename(String, String),
 }
 
 /// The faults to inject.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Faults {
-    /// Every write takes this many bytes at most.
+    /// Each write writes at most this many bytes.
     pub write_len_max: Option<usize>,
-    /// After so many bytes more, the disk is full.
+    /// The disk is full after this many more bytes.
     pub room: Option<u64>,
     /// All reads fail.
     pub reads_fail: bool,
@@ -63,7 +63,7 @@ impl Folder {
         }
     }
 
-    /// All files with this suffix.
+    /// The contents of all files with this suffix.
     #[allow(dead_code, reason = "not all tests do")]
     pub fn contents(&mut self, end: &str) -> Vec<&mut Vec<u8>> {
         let named = self.names.iter().filter(|(name, _)| name.ends_with(end));
@@ -76,7 +76,7 @@ impl Folder {
     }
 }
 
-/// The files; clones are the same ones.
+/// The folder; all clones share it.
 #[derive(Clone, Default)]
 pub struct Memory {
     folder: Arc<Mutex<Folder>>,

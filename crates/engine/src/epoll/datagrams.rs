@@ -1,6 +1,7 @@
-//! Datagrams in an epoll, level-triggered: a socket is watched for input, and for room only after it was full.
+//! Datagram sockets on epoll, level-triggered: always registered for EPOLLIN, and for EPOLLOUT only while a socket is
+//! full.
 //!
-//! Watched for room all the time, a UDP socket would end a wait for each datagram that leaves it.
+//! If EPOLLOUT were always registered, each datagram that leaves a UDP socket would end a wait.
 
 use std::io;
 use std::ops::Range;
@@ -19,31 +20,32 @@ use crate::system_calls::datagrams::{
 };
 use crate::system_calls::datagrams::{receive_messages, send_messages};
 
-/// The high bits of these sockets' events; the low 16 are the number.
+/// Marks the event data of datagram sockets; the low 16 bits are the socket's number.
 pub const DATAGRAMS: u64 = 1 << 30;
-/// Bytes of a train that the kernel takes in one message: 65,535 without the IP and UDP headers.
+/// Maximum length of a message to the kernel: 65,535 bytes less the IP and UDP headers.
 const MESSAGE_LEN_MAX: usize = 65_507;
-/// Errors of a socket that one receive skips: each belongs to an earlier datagram, and the next call succeeds.
+/// Maximum number of socket errors that one receive skips. Each error belongs to an earlier datagram, and reporting it
+/// clears it.
 const ERRORS_MAX: usize = 8;
 
 const _: () = assert!(TRAINS_MAX <= MESSAGES_MAX);
 
-/// The sockets for datagrams of one epoll.
+/// The datagram sockets of one epoll instance.
 pub struct EpollDatagrams {
     ports: Vec<Option<DatagramPort>>,
     scratch: Box<MessageScratch>,
 }
 
-/// A socket and its registration.
+/// A datagram socket and its registration.
 struct DatagramPort {
     socket: DatagramSocket,
-    /// It was full, and is watched for room.
+    /// The socket was full, and is registered for EPOLLOUT.
     is_watching_room: bool,
     drops: DatagramDrops,
 }
 
 impl EpollDatagrams {
-    /// No sockets.
+    /// An empty set of sockets.
     pub fn new() -> EpollDatagrams {
         EpollDatagrams {
             ports: Vec::new(),
@@ -77,7 +79,7 @@ impl EpollDatagrams {
     pub fn close(&mut self, epoll: &OwnedFd, id: DatagramSocketId) {
         let slot = self.ports.get_mut(usize::from(id.0));
         if let Some(port) = slot.and_then(Option::take) {
-            // While a supervisor has the socket too, closing ours does not end the registration (epoll(7)).
+            // Closing this descriptor does not end the registration while a supervisor has a duplicate (epoll(7)).
             let _ = epoll::delete(epoll, &port.socket);
         }
     }
@@ -97,7 +99,7 @@ impl EpollDatagrams {
         events: &mut Vec<DriverEvent>,
     ) {
         let id = DatagramSocketId((data & 0xffff) as u16);
-        // An error is taken off the socket by receiving.
+        // Receiving clears the socket's error.
         if flags.intersects(EventFlags::IN | EventFlags::ERR | EventFlags::HUP) {
             events.push(DriverEvent::Datagrams(id));
         }
@@ -105,7 +107,7 @@ impl EpollDatagrams {
             return;
         }
         if let Some(port) = port_mut(&mut self.ports, id) {
-            // While a socket is writable, a level-triggered registration would end each wait.
+            // While a socket is writable, the level-triggered EPOLLOUT would end each wait.
             port.watch_room(epoll, id, false);
             events.push(DriverEvent::Room(id));
         }
@@ -155,7 +157,7 @@ fn data(id: DatagramSocketId) -> EventData {
 }
 
 impl DatagramPort {
-    /// Watches for room or no longer does. Can't fail for a socket that is registered.
+    /// Adds or removes EPOLLOUT. Can't fail for a registered socket.
     fn watch_room(&mut self, epoll: &OwnedFd, id: DatagramSocketId, on: bool) {
         if self.is_watching_room == on {
             return;
@@ -223,8 +225,8 @@ impl DatagramPort {
         cursor.train
     }
 
-    /// Decides about the first message after an error that is not for lack of room: try it again, in another form, or
-    /// count it as lost.
+    /// Handles an error of the first message, other than a full socket: the message is repeated, its train is sent
+    /// unsegmented, or it is counted as lost.
     fn pass_error(
         &mut self,
         errno: Option<Errno>,
@@ -234,16 +236,16 @@ impl DatagramPort {
     ) {
         match errno {
             Some(Errno::INTR) => {}
-            // An ICMP message about an earlier datagram, which the call has taken off the socket.
+            // The error of an ICMP message about an earlier datagram; the call has cleared it.
             Some(Errno::CONNREFUSED) if !cursor.is_repeated => cursor.is_repeated = true,
-            // EIO: the device computes no checksums (before Linux 6.11), or IPsec is in the way. The others: datagrams are
-            // longer than the interface's MTU, but the last of a train may be shorter.
+            // EIO: the device computes no checksums (before Linux 6.11), or the route uses IPsec. EINVAL and EMSGSIZE:
+            // the datagrams are longer than the interface's MTU, though the last of the train may be shorter.
             Some(errno @ (Errno::IO | Errno::INVAL | Errno::MSGSIZE))
                 if chunk.segment_len.is_some() =>
             {
                 self.socket.has_segmentation &= errno != Errno::IO;
                 self.drops.unsegmented += 1;
-                // Only this train: others may fit the interface's MTU.
+                // Only this train is sent unsegmented, as others may fit the interface's MTU.
                 cursor.single_train = Some(chunk.train);
             }
             _ => {
@@ -253,7 +255,7 @@ impl DatagramPort {
         }
     }
 
-    /// The messages in which trains leave, from the cursor on.
+    /// The messages in which trains are sent, from the cursor on.
     fn chunks<'t>(
         &self,
         trains: &'t [DatagramTrain],
@@ -269,19 +271,19 @@ impl DatagramPort {
     }
 }
 
-/// How far a send has got.
+/// The position of a send in its trains.
 #[derive(Default)]
 struct SendCursor {
     /// The first train that is not sent.
     train: usize,
     /// The train that the kernel refuses to segment.
     single_train: Option<usize>,
-    /// The next message was tried before.
+    /// The next message was already tried.
     is_repeated: bool,
 }
 
 impl SendCursor {
-    /// Goes on behind this chunk. A train that is left keeps the datagrams behind it.
+    /// Moves the cursor behind this chunk, whose datagrams are removed from their train.
     fn skip(&mut self, trains: &mut [DatagramTrain], chunk: Option<&SendChunk>) {
         self.is_repeated = false;
         let Some(chunk) = chunk else { return };
@@ -294,11 +296,11 @@ impl SendCursor {
     }
 }
 
-/// A part of a train that leaves in one message.
+/// A part of a train that is sent in one message.
 struct SendChunk {
     train: usize,
     range: Range<usize>,
-    /// There are several datagrams, for the kernel to cut.
+    /// Set if the part has several datagrams, which the kernel segments.
     segment_len: Option<u16>,
 }
 
@@ -340,7 +342,7 @@ fn chunks_of(
     })
 }
 
-/// None if the message can't be interpreted.
+/// The train of a received message. `None` if the message is truncated or has no peer.
 fn train_of(start: usize, message: &ReceivedMessage) -> Option<DatagramTrain> {
     if message.is_truncated {
         return None;

@@ -1,8 +1,8 @@
 //! Upstream connections on epoll, edge-triggered.
 //!
-//! A socket is registered for input once. A Unix socket is registered for room only after it was full: its peer would
-//! otherwise wake the worker with each message that it reads. A TCP socket reports room only after it was full, so it
-//! is registered for both from the start.
+//! Every socket is registered for EPOLLIN. A Unix socket is registered for EPOLLOUT only after it was full; otherwise
+//! the worker would wake for each message that the peer reads. A TCP socket reports EPOLLOUT only after it was full, so
+//! it is registered for both events from the start.
 
 use std::any::Any;
 use std::io::{self, IoSlice};
@@ -24,7 +24,7 @@ use crate::upstream_network::{
     UpstreamNetwork, UpstreamSendOutcome,
 };
 
-/// Marks events of these sockets: no generation of a connection has this bit.
+/// Marks the event data of upstream sockets: no connection's generation has this bit.
 pub const MARK: u64 = 1 << 63;
 
 /// The upstream sockets of one epoll instance.
@@ -35,7 +35,7 @@ impl UpstreamNetwork for EpollNetwork {
         let (fd, connected) = match to {
             ConnectTarget::Unix(path) => {
                 let fd = socket(AddressFamily::UNIX)?;
-                // A Unix socket connects at once, or fails with EAGAIN if the backlog is full (connect(2)).
+                // A Unix socket connects immediately, or fails with EAGAIN if the backlog is full (connect(2)).
                 rustix::net::connect(&fd, &SocketAddrUnix::new(path)?)?;
                 (fd, true)
             }
@@ -74,12 +74,12 @@ impl UpstreamNetwork for EpollNetwork {
     }
 }
 
-/// One socket and its registration.
+/// An upstream socket and its registration.
 struct EpollSocket {
     fd: OwnedFd,
     epoll: Arc<OwnedFd>,
     id: SourceId,
-    /// It is registered for room.
+    /// The socket is registered for EPOLLOUT.
     is_watching_room: bool,
 }
 
@@ -106,7 +106,7 @@ impl NetworkSocket for EpollSocket {
         Ok(rustix::net::shutdown(&self.fd, Shutdown::Write)?)
     }
 
-    /// Only for Unix sockets: TCP acknowledges bytes before a program reads them.
+    /// Supported only for Unix sockets, as TCP acknowledges bytes before a program reads them.
     fn reception(&self) -> Option<PeerReception> {
         let domain = sockopt::socket_domain(&self.fd).ok()?;
         let fd = (domain == AddressFamily::UNIX).then(|| self.fd.try_clone());
@@ -126,7 +126,7 @@ impl EpollSocket {
             }
         };
         if sent == Err(Errno::AGAIN) && !self.is_watching_room {
-            // If there is room again by now, EPOLL_CTL_MOD reports it.
+            // If the socket has room again by now, EPOLL_CTL_MOD causes an event.
             epoll::modify(&self.epoll, &self.fd, data(self.id), flags(true))?;
             self.is_watching_room = true;
         }
@@ -134,7 +134,7 @@ impl EpollSocket {
     }
 }
 
-/// The only piece with bytes, if there is just one: sendmsg costs the kernel more than send.
+/// The only piece that is not empty, if there is just one: send is cheaper than sendmsg.
 fn only_filled<'p, 'b>(pieces: &'p [IoSlice<'b>]) -> Option<&'p IoSlice<'b>> {
     let mut filled = pieces.iter().filter(|piece| !piece.is_empty());
     match (filled.next(), filled.next()) {
@@ -184,8 +184,8 @@ fn connect_tcp(to: SocketAddr, from: Option<IpAddr>) -> io::Result<OwnedFd> {
     }
 }
 
-/// Binds to any source address (IP_FREEBIND). The port is chosen by connect, so that there can be more connections
-/// than ports.
+/// Binds to any source address (IP_FREEBIND), and leaves the choice of the port to connect(2)
+/// (IP_BIND_ADDRESS_NO_PORT), so that connections to different destinations can use the same port.
 fn bind_to(fd: &OwnedFd, from: IpAddr) -> io::Result<()> {
     match from {
         IpAddr::V4(_) => sockopt::set_ip_freebind(fd, true)?,

@@ -1,8 +1,8 @@
 //! The timeout of a wait: a kernel timer (timerfd) that stays armed across waits.
 //!
 //! The kernel sets up and removes a timeout of `epoll_wait` for each wait, and a busy worker waits once per request.
-//! Its deadlines, in contrast, are those of idle connections and seldom move closer. So the timer is armed only for an
-//! earlier deadline than its current one; when it fires too early, the worker waits once more.
+//! Most deadlines of a worker are those of idle connections, and the next deadline seldom becomes earlier. So the timer
+//! is rearmed only for a deadline before its expiry; if it fires too early, the worker waits once more.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -12,10 +12,10 @@ use rustix::time::{
     timerfd_settime,
 };
 
-/// To be registered for input, edge-triggered, so that it need not be read.
+/// The timer that ends a wait. It is registered with epoll for input, edge-triggered, so it need not be read.
 pub struct WaitTimer {
     timer: OwnedFd,
-    /// Its expiry, in monotonic ms; none if it is disarmed or has fired.
+    /// The timer's expiry in monotonic ms; `None` if it is disarmed or has fired.
     fires_ms: Option<u64>,
 }
 
@@ -23,7 +23,7 @@ impl WaitTimer {
     /// A disarmed timer.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn new() -> io::Result<WaitTimer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(WaitTimer {
@@ -48,7 +48,7 @@ impl WaitTimer {
         set.is_ok()
     }
 
-    /// Records that its event has arrived.
+    /// Records that the timer's event has arrived.
     pub fn clear_fired(&mut self) {
         self.fires_ms = None;
     }
@@ -60,15 +60,16 @@ impl AsFd for WaitTimer {
     }
 }
 
-/// Ends waits at a precise time, for protocols with deadlines in microseconds. To be registered as a [`WaitTimer`].
+/// A timer that ends waits at a precise time, for protocols with deadlines in microseconds. It is registered like a
+/// [`WaitTimer`].
 ///
-/// Such deadlines move with nearly each packet, mostly further away, so this timer is armed as lazily: anew only for an
-/// earlier time.
+/// Such deadlines move with nearly each packet, mostly further away, so this timer, too, is rearmed only for an earlier
+/// time.
 pub struct WakeTimer {
     timer: OwnedFd,
-    /// When waits shall end.
+    /// When waits end.
     deadline_us: Option<u64>,
-    /// Its expiry, in monotonic µs; none if it is disarmed or has fired.
+    /// The timer's expiry in monotonic µs; `None` if it is disarmed or has fired.
     fires_us: Option<u64>,
 }
 
@@ -76,7 +77,7 @@ impl WakeTimer {
     /// A disarmed timer.
     ///
     /// # Errors
-    /// When the process is out of descriptors.
+    /// The process is out of file descriptors.
     pub fn new() -> io::Result<WakeTimer> {
         let flags = TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK;
         Ok(WakeTimer {
@@ -86,12 +87,12 @@ impl WakeTimer {
         })
     }
 
-    /// Chooses when waits shall end, for the next [`WakeTimer::arm`].
+    /// Sets the time at which waits end, for the next [`WakeTimer::arm`].
     pub fn set(&mut self, at_us: Option<u64>) {
         self.deadline_us = at_us;
     }
 
-    /// Ensures that the timer fires at the time that is set, or earlier. To be called before each wait.
+    /// Ensures that the timer fires at the time that is set, or earlier. Called before each wait.
     pub fn arm(&mut self) {
         let Some(at_us) = self.deadline_us else {
             return;
@@ -108,7 +109,7 @@ impl WakeTimer {
         self.fires_us = set.is_ok().then_some(at_us);
     }
 
-    /// Records that its event has arrived.
+    /// Records that the timer's event has arrived.
     pub fn clear_fired(&mut self) {
         self.fires_us = None;
     }
@@ -141,14 +142,14 @@ mod tests {
 
     use super::*;
 
-    /// Whether the timer is armed for about `timeout_ms` from now, in the steps of these tests.
+    /// Whether the timer is armed for about `timeout_ms` from now, with the tolerance that these tests need.
     fn is_set_for(timer: &WaitTimer, timeout_ms: u64) -> bool {
         let left = timerfd_gettime(&timer.timer).expect("a timer").it_value;
         left.tv_sec >= (timeout_ms / 1000 - 500) as i64 && left.tv_sec <= (timeout_ms / 1000) as i64
     }
 
     #[test]
-    fn it_is_set_anew_only_for_an_earlier_end() {
+    fn wait_timer_is_rearmed_only_for_an_earlier_deadline() {
         let mut timer = WaitTimer::new().expect("a timer");
         assert!(timer.set(0, 9_000_000) && is_set_for(&timer, 9_000_000));
         // A later deadline, and an equal one: the timer already fires early enough.
@@ -160,9 +161,9 @@ mod tests {
     }
 
     #[test]
-    fn the_precise_timer_is_armed_only_for_an_earlier_time() {
+    fn wake_timer_is_rearmed_only_for_an_earlier_time() {
         const HOUR_US: u64 = 3_600_000_000;
-        // Later than any uptime, so that none of them fires.
+        // These times are later than any uptime, so the timer never fires.
         let base_us = 1_000_000 * HOUR_US;
         let mut timer = WakeTimer::new().expect("a timer");
         let mut armed_after = |at_us| {

@@ -1,5 +1,5 @@
-//! Digests of a file's blocks, taken before the first is sent: each block is compared when it is sent, so a client gets
-//! bytes of one version however the file's times change.
+//! Digests of a file's blocks. They are taken before the first block is sent, and each block is compared with its
+//! digest when it is sent. So a client gets the bytes of one version, however the file's times change.
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -12,27 +12,27 @@ use xxhash_rust::xxh3::{Xxh3Default, xxh3_64};
 
 use super::FileSent;
 
-/// Bytes of a block.
+/// The length of a block.
 const BLOCK_LEN: u64 = 256 << 10;
-/// The number of blocks with digests at first, and later ahead of the sent ones.
+/// The number of blocks that get digests in the first pass, and in each later one.
 const TAKEN_FIRST: usize = 4;
 const TAKEN_MAX: usize = 256;
-/// Longer files get no digests: these would take more than about 2 MB.
+/// Longer files get no digests, as these would take more than about 2 MB of memory.
 pub(super) const DIGESTED_LEN_MAX: u64 = 16 << 30;
 
-/// Bytes, or the reason for their absence.
+/// The bytes read, or the reason why there are none.
 pub(super) type BlockRead = Result<Vec<u8>, FileSent>;
 
-/// A block and its digest.
+/// The number of a block and its digest.
 type DigestEntry = (u64, u64);
 
-/// The digests of one open file.
+/// The digests of one open file, by block number.
 #[derive(Debug, Default)]
 pub(super) struct BlockDigests(Mutex<BTreeMap<u64, u64>>);
 
 impl BlockDigests {
-    /// Reads the first blocks of a range that have no digest yet, of a file that promised `len` bytes. Returns their
-    /// digests, and the end of the part of the range that then has digests. `None`: the file is shorter.
+    /// Reads the first blocks of a range that have no digest yet; the file had `len` bytes when it was opened. Returns
+    /// their digests, and the end of the part of the range that then has digests. `None`: the file is shorter now.
     pub(super) fn missing(
         &self,
         file: &File,
@@ -62,8 +62,8 @@ impl BlockDigests {
         Some((missing.into_iter().map(read).collect::<Option<_>>()?, end))
     }
 
-    /// The end of the consecutive blocks from the start of a range that have digests, within it; `None` if the first
-    /// has none.
+    /// The end of the part of a range, from its start, whose blocks all have digests. `None` if the first block has
+    /// none.
     pub(super) fn digested_end(&self, range: &Range<u64>) -> Option<u64> {
         let digests = self.lock();
         let blocks = range.start / BLOCK_LEN..=(range.end - 1) / BLOCK_LEN;
@@ -73,7 +73,7 @@ impl BlockDigests {
         Some(range.end.min((last + 1) * BLOCK_LEN))
     }
 
-    /// Adds digests. Returns false if another digest of a block is known.
+    /// Adds digests. Returns false if one differs from a digest of the same block that was added before.
     pub(super) fn add(&self, entries: &[DigestEntry]) -> bool {
         let mut digests = self.lock();
         let mut add =
@@ -81,7 +81,8 @@ impl BlockDigests {
         entries.iter().all(&mut add)
     }
 
-    /// Reads the start of `range`, at most to the end of its first block, of a file that promised `len` bytes.
+    /// Reads the start of `range`, at most to the end of its first block, and compares that block with its digest. The
+    /// file had `len` bytes when it was opened.
     pub(super) fn read(&self, file: &File, range: &Range<u64>, len: u64) -> BlockRead {
         let block = range.start / BLOCK_LEN;
         let mut bytes = read(file, bounds(block, len))?;
@@ -91,11 +92,11 @@ impl BlockDigests {
         let within = |file_offset: u64| {
             usize::try_from(file_offset - block * BLOCK_LEN).unwrap_or(usize::MAX)
         };
-        // The digest covers the whole block; the caller gets its part of the range.
+        // The digest covers the whole block; the caller gets the part that is in the range.
         bytes.truncate(within(range.end));
         bytes.drain(..within(range.start).min(bytes.len()));
         match bytes.is_empty() {
-            true => Err(FileSent::Changed), // the range ends behind the promised length
+            true => Err(FileSent::Changed), // the range exceeds the file's length
             false => Ok(bytes),
         }
     }
@@ -125,7 +126,7 @@ fn bounds(block: u64, len: u64) -> Range<u64> {
     block * BLOCK_LEN..((block + 1) * BLOCK_LEN).min(len)
 }
 
-/// Reads a range. Blocks on the disk.
+/// Reads a range of a file. May block on the disk.
 pub(super) fn read(file: &File, range: Range<u64>) -> BlockRead {
     let len = range.end.saturating_sub(range.start);
     let mut bytes = vec![0; usize::try_from(len).unwrap_or(0)];
@@ -136,10 +137,10 @@ pub(super) fn read(file: &File, range: Range<u64>) -> BlockRead {
     }
 }
 
-/// The digest of a range of a file. Blocks on the disk.
+/// The digest of a range of a file. May block on the disk.
 ///
 /// # Errors
-/// It can't be read, or is shorter.
+/// The file can't be read, or ends before the range does.
 pub fn digest(file: &File, range: Range<u64>) -> io::Result<u128> {
     let mut digest = Xxh3Default::new();
     let mut buffer = vec![0; 64 << 10];

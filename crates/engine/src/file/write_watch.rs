@@ -1,18 +1,18 @@
-//! Detects writes to a file since the start of its transfer, where its times leave that open: inotify(7) reports
-//! writes and changes of metadata as different events.
+//! Detects writes to a file since the start of its transfer, after a changed modification time that may also be due to
+//! a `touch`: inotify(7) reports writes and changes of metadata as different events.
 //!
-//! A write is reported when it is complete; while it lasts, only the modification time shows it. Hence a new
-//! modification time counts as a `touch` only if
+//! A write is reported when it is complete; until then only the modification time shows it. Hence a new modification
+//! time counts as a `touch` only if
 //!
 //! - a change of metadata was reported since the last check, which shared mappings and `io_submit` never cause,
 //! - no write was reported, at this check and at one [`SETTLE_TIME`] later,
-//! - no write is in progress. File systems hold the inode's lock during a write, and while they set times: the checks
-//!   wait for   that lock ([`wait_for_writers`]).
+//! - no write is in progress. File systems hold the inode's lock during a write and while they set times; the checks
+//!   wait for that lock ([`wait_for_writers`]).
 //!
 //! A call that sets the modification time alone (`touch -m`) is reported as a write, and counts as one.
 //!
-//! No events are read from the kernel before the stamp of a file has changed. From then on each check reads them, as a
-//! write may have the same time as the touch before it.
+//! Events are read from the kernel only after the stamp of a file has changed. From then on each check reads events, as
+//! a write may have the same time as the touch before it.
 
 mod inodes;
 
@@ -28,12 +28,12 @@ use rustix::fs::SeekFrom;
 pub use self::inodes::{FileWatchCounters, counters};
 use self::inodes::{InotifyCounts, watched_inodes};
 
-/// The time between the two checks after a touch. A write reports itself right after it has released the lock.
+/// The time between the two checks after a touch. A write is reported shortly after it has released the lock.
 const SETTLE_TIME: Duration = Duration::from_millis(20);
-/// The maximum number of checks of a file that is touched all the time, each time the transfer continues.
-const LOOKS_MAX: usize = 3;
+/// The maximum number of checks in a row, for a file that is touched again and again.
+const CHECKS_MAX: usize = 3;
 
-/// The watch on the inode of an open file. Ends when it is dropped.
+/// The inotify watch on the inode of an open file; removed when this is dropped.
 #[derive(Debug)]
 pub(super) struct WriteWatch {
     id: i32,
@@ -41,7 +41,8 @@ pub(super) struct WriteWatch {
 }
 
 impl WriteWatch {
-    /// Starts to watch a file with the stamp from its opening. `None` if it can't be watched, or has changed.
+    /// Starts to watch a file. `stamp` was taken when the file was opened. `None` if the file can't be watched or has
+    /// changed since.
     pub(super) fn begin(file: &File, stamp: FileStamp) -> Option<WriteWatch> {
         if !stamp.is_settled() || !reports_writes(file) {
             return None;
@@ -53,7 +54,7 @@ impl WriteWatch {
             id,
             progress: Mutex::new(WatchProgress::new(stamp, events)),
         };
-        // Changes before the watch show in the stamp.
+        // The stamp shows changes before the watch started.
         let is_same = FileStamp::from_file(file).is_ok_and(|now| now.has_content_of(&stamp));
         is_same.then_some(watch)
     }
@@ -61,7 +62,7 @@ impl WriteWatch {
     /// Whether the file's bytes are unchanged since the start of the watch. Blocks while the file is written.
     pub(super) fn is_unwritten(&self, file: &File) -> bool {
         let mut progress = self.progress.lock().unwrap_or_else(PoisonError::into_inner);
-        for number in 0..LOOKS_MAX {
+        for number in 0..CHECKS_MAX {
             let Ok(before) = FileStamp::from_file(file) else {
                 return false;
             };
@@ -73,7 +74,7 @@ impl WriteWatch {
             let (Some(events), Ok(after)) = (events, FileStamp::from_file(file)) else {
                 return false;
             };
-            match progress.advance(&FileLook {
+            match progress.advance(&FileCheck {
                 before,
                 events,
                 after,
@@ -96,7 +97,7 @@ impl Drop for WriteWatch {
 }
 
 /// A check of a watched file: its stamp, then the reported events, then its stamp again.
-struct FileLook {
+struct FileCheck {
     before: FileStamp,
     events: InotifyCounts,
     after: FileStamp,
@@ -105,9 +106,9 @@ struct FileLook {
 #[derive(Debug, PartialEq, Eq)]
 enum WatchVerdict {
     Unwritten,
-    /// At most its times changed; a write may be about to be reported.
+    /// At most the file's times changed; the event of a write may still follow.
     Touched,
-    /// It was written, or a write can't be excluded.
+    /// The file was written, or a write can't be excluded.
     Written,
 }
 
@@ -116,7 +117,7 @@ enum WatchVerdict {
 struct WatchProgress {
     stamp: FileStamp,
     events: InotifyCounts,
-    /// Times changed during the last check, so the change may be among the events that it counted already.
+    /// Times changed during the last check, which may have counted the event of that change already.
     has_early_event: bool,
     is_in_doubt: bool,
     is_written: bool,
@@ -137,7 +138,7 @@ impl WatchProgress {
         !self.is_in_doubt && *now == self.stamp
     }
 
-    fn advance(&mut self, check: &FileLook) -> WatchVerdict {
+    fn advance(&mut self, check: &FileCheck) -> WatchVerdict {
         self.is_in_doubt = true;
         let has_same_size = |now: &FileStamp| (now.id, now.len) == (self.stamp.id, self.stamp.len);
         let is_touched = check.before.modified_ns != self.stamp.modified_ns;
@@ -160,15 +161,16 @@ impl WatchProgress {
     }
 }
 
-/// Returns when the writes in progress are complete. `SEEK_DATA` shares the inode's lock with readers on ext4, Btrfs
-/// and tmpfs, a read does on XFS; neither needs a permission on the file.
+/// Returns when the writes in progress are complete. `SEEK_DATA` takes the inode's lock shared on ext4, Btrfs and
+/// tmpfs; a read does so on XFS. Neither needs more than an open file.
 fn wait_for_writers(file: &File) {
-    // Only the wait matters. The offset that the seek moves is unused: files are read at explicit offsets.
+    // The results are ignored: only the wait matters. The file's own offset is unused, as files are read at explicit
+    // offsets.
     let _ = rustix::fs::seek(file, SeekFrom::Data(0));
     let _ = file.read_at(&mut [0], 0);
 }
 
-/// Whether the file's file system reports each write, and lets readers wait for it.
+/// Whether the file system reports each write, and takes a lock during writes on which readers can wait.
 fn reports_writes(file: &File) -> bool {
     const EXT4: u32 = 0xef53;
     const XFS: u32 = 0x5846_5342;
@@ -198,9 +200,9 @@ mod tests {
         }
     }
 
-    fn look(before: FileStamp, (attributes, writes): (u64, u64), after: FileStamp) -> FileLook {
+    fn look(before: FileStamp, (attributes, writes): (u64, u64), after: FileStamp) -> FileCheck {
         let events = InotifyCounts { attributes, writes };
-        FileLook {
+        FileCheck {
             before,
             events,
             after,
@@ -208,7 +210,7 @@ mod tests {
     }
 
     #[test]
-    fn a_new_time_needs_a_report_of_changed_metadata() {
+    fn new_mtime_without_attrib_event_counts_as_write() {
         let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         assert!(progress.needs_no_events(&STAMP));
         let (one, two) = (touched_at(10), touched_at(20));
@@ -224,12 +226,12 @@ mod tests {
             !progress.needs_no_events(&one),
             "a write may have the same time"
         );
-        // Another time without another report: a shared mapping, or a write in progress.
+        // Another time without another event: a write to a shared mapping, or a write in progress.
         assert_eq!(
             progress.advance(&look(two, (1, 0), two)),
             WatchVerdict::Written
         );
-        // That is final.
+        // The verdict `Written` is final.
         assert_eq!(
             progress.advance(&look(one, (9, 0), one)),
             WatchVerdict::Written
@@ -237,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_touch_during_a_look_may_be_reported_in_it() {
+    fn touch_during_a_check_may_be_counted_by_that_check() {
         let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         let (one, two) = (touched_at(10), touched_at(20));
         assert_eq!(
@@ -255,7 +257,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reported_write_and_another_length_are_final() {
+    fn modify_event_or_other_length_is_final() {
         let longer = FileStamp { len: 4, ..STAMP };
         let other = FileStamp {
             id: (1, 3),
@@ -274,7 +276,7 @@ mod tests {
     }
 
     #[test]
-    fn other_metadata_takes_one_look() {
+    fn other_metadata_change_takes_one_check() {
         let mut progress = WatchProgress::new(STAMP, InotifyCounts::default());
         let linked = FileStamp {
             links: 2,

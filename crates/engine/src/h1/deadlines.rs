@@ -1,4 +1,4 @@
-//! Deadlines of HTTP/1 connections, and the ways in which they end.
+//! Timeouts and errors of HTTP/1 connections.
 
 use lowroad_http::protocol::StreamId;
 use lowroad_http::request::PartialRequest;
@@ -11,39 +11,40 @@ use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Whether no other request follows on an HTTP/1 connection.
+    /// Whether the connection is HTTP/1 and accepts no further request.
     pub(crate) fn is_closing(&self) -> bool {
         matches!(&self.protocol, Protocol::Http1(http) if http.is_closing())
     }
 
-    /// Whether a request on an HTTP/1 connection has begun and is incomplete.
+    /// Whether the connection is HTTP/1 and has received an incomplete request.
     pub(crate) fn is_partial(&self) -> bool {
         matches!(&self.protocol, Protocol::Http1(http) if http.is_partial())
     }
 
-    /// Handles a deadline.
-    pub(crate) fn requests_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Handles the deadline of an HTTP/1 connection.
+    pub(crate) fn on_h1_deadline(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
-            self.tunnel_expired(worker);
+            self.check_tunnel_activity(worker);
         } else if self.sending.is_some() {
-            self.sending_expired(worker);
+            self.check_sending_pace(worker);
         } else if self.exchanges.has_incoming() {
-            self.incoming_expired(worker);
+            self.check_incoming_pace(worker);
         } else if self.exchanges.has_deferred() {
-            // Each wait ends with an outcome; the file system or the handler decides when.
+            // A deferred request has no timeout here: its outcome always arrives, from the file system or the handler.
             self.deadline_ms = worker.driver.now_ms() + worker.settings.idle_timeout_ms;
         } else if self.close_without_proxy_header(worker, true) {
-            // and is closed
+            // the connection was closed
         } else if self.has_partial_head {
-            self.head_expired(worker);
+            self.refuse_slow_head(worker);
         } else {
             worker.counters.idle_timeouts.bump();
             self.close();
         }
     }
 
-    /// Refuses a head that is too slow. In front of another web server, that server's timeout decides.
-    fn head_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Refuses a head that arrives too slowly. With pass-through the head goes to the other server instead, whose
+    /// timeout applies.
+    fn refuse_slow_head(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_partial_head_through(worker);
         if self.is_closed() {
             return;
@@ -55,7 +56,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// While responses are being sent: leaves stalled request bodies that no response depends on.
+    /// While responses are being sent: stops reading stalled request bodies whose requests are answered.
     pub(crate) fn skip_stalled_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let timeout_ms = worker.settings.body_timeout_ms;
@@ -71,7 +72,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             let (Some(incoming), None) = (&state.incoming, &state.deferred) else {
                 continue;
             };
-            // The request was answered: the rest of its body is read only for the sake of the next request.
+            // The request was answered, so the rest of its body was read only to reach the next request.
             let verdict = incoming.pace.judge(&worker.settings, timeout_ms, now_ms);
             if !incoming.full && matches!(verdict, PaceVerdict::Stalled) {
                 worker.counters.body_timeouts.bump();
@@ -80,8 +81,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Gives up the rest of a request's body. Earlier responses that are being sent are completed first; the reader of the
-    /// body finds it cut.
+    /// Stops reading a request's body: its reader gets an error. Earlier responses that are being sent are completed
+    /// first.
     pub(crate) fn break_request_body(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -91,14 +92,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let is_answered = self.protocol.is_answered(stream);
         self.leave_body_unread(stream);
         match (self.sending.is_some(), is_answered) {
-            // Responses in progress are completed; the connection ends with them.
+            // Responses in progress are completed, then the connection ends.
             (true, _) => {}
             (false, true) => self.finish(worker),
             (false, false) => self.refuse(worker, refusal, &[]),
         }
     }
 
-    /// Refuses `input`, which is no valid request, and ends the connection.
+    /// Refuses `input`, which is not a valid request, and ends the connection.
     pub(crate) fn refuse_request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -125,8 +126,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.flush(worker);
     }
 
-    /// The client half-closed the connection while its request is processed. That only means that no other request
-    /// follows (RFC 9112 §9.6), so only a broken connection is given up.
+    /// The client half-closed the connection while its request is processed. A half-close only means that no other
+    /// request follows (RFC 9112 §9.6), so the request is cancelled only if the connection is broken.
     pub(crate) fn handle_half_close(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.exchanges.has_cancellable() && self.sending.is_none() && self.is_broken(worker) {
             self.close_broken(worker);

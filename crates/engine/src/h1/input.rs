@@ -1,4 +1,4 @@
-//! From bytes to requests and their bodies, one after the other.
+//! Parses received bytes into requests and their bodies, in order.
 //!
 //! Responses to all complete requests of a receive are written to one output in order, which is sent in as few system
 //! calls as possible (see `transmit`).
@@ -16,11 +16,11 @@ use crate::protocol::Protocol;
 use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
 
-/// Output that is sent before more pipelined requests are looked at.
+/// With this much output, the output is sent before more pipelined requests are parsed.
 const OUT_LEN_MAX: usize = 16 * 1024;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles the requests in `input` until it ends or one has to wait. Returns how many bytes were used.
+    /// Handles the requests in `input` until it ends or a request is deferred. Returns how many bytes were used.
     pub(crate) fn consume_requests(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -29,7 +29,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         let mut used = 0;
         while !self.is_closed() {
             let rest = &input[used..];
-            // The end of a body is an event after its last bytes, and may follow without input.
+            // The end of a body is a separate event after its last bytes, which may need no further input.
             if rest.is_empty() && !self.exchanges.has_incoming() {
                 break;
             }
@@ -37,7 +37,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 used = input.len();
                 break;
             }
-            if !self.reads() {
+            if !self.can_receive() {
                 break;
             }
             let mut head_slot = None;
@@ -46,7 +46,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             };
             let step = match http.next(rest, &worker.settings.http, &mut head_slot) {
                 Ok(step) => step,
-                // Bytes that are no request may be for the server behind.
+                // With pass-through, bytes that are not HTTP go to the other server.
                 Err(_) if self.passes_through(worker, None, rest) => {
                     used = input.len();
                     break;
@@ -89,8 +89,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         used
     }
 
-    /// Whether more may be received over HTTP/1. There is one exchange at a time: bytes after a request and its body
-    /// wait until the response was sent.
+    /// Whether more may be received over HTTP/1, which has one exchange at a time: bytes after a request and its body
+    /// are read once the response was sent.
     pub(crate) fn reads_requests(&self) -> bool {
         match self.exchanges.iter().next() {
             Some(it) => it.incoming.as_ref().is_some_and(|body| !body.full),
@@ -98,7 +98,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// The input is incomplete: sets the deadline for the rest.
+    /// Sets the deadline for the rest of an incomplete request.
     fn await_more(&mut self, worker: &mut WorkerContext<D, V>) {
         let deadline_ms = worker.driver.now_ms() + worker.settings.header_timeout_ms;
         let stream = self.stream();
@@ -111,8 +111,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles the request at the start of `input`. A complete body is read first, so that the connection can stay open
-    /// after any response. Returns how many bytes of the body were used.
+    /// Handles the request at the start of `input`. A body that is already complete is read first, so that the
+    /// connection stays open even if the service ignores it. Returns how many bytes of the body were used.
     fn request(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -152,13 +152,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         exchange.body = Some(from);
         exchange.body_len = head.framing.body_len();
-        exchange.is_body_coming = !http.contains_request_end(body);
+        exchange.is_body_incomplete = !http.contains_request_end(body);
         let mut used = 0;
-        let is_coming = exchange.is_body_coming;
+        let is_coming = exchange.is_body_incomplete;
         if is_coming {
-            // Until the body is complete, a close would reset the connection.
+            // Until the body is complete, closing the socket could cause a reset.
             self.leftover = true;
-            self.exchanges.get_mut(stream).incoming = Some(incoming);
+            self.exchanges.get_or_insert(stream).incoming = Some(incoming);
         } else {
             used = read_whole(http, &mut incoming, body, &worker.settings.http);
         }
@@ -176,7 +176,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.end(trailers);
         }
         self.exchanges.end_incoming(stream);
-        // The whole body was read; on a closing connection, later requests stay unread.
+        // The whole body was read. On a closing connection later requests may still be unread.
         self.leftover &= self.is_closing();
         let is_idle = self.sending.is_none() && self.exchanges.is_empty();
         if is_idle {

@@ -1,4 +1,4 @@
-//! Responses in the order of their requests.
+//! Sends responses in the order of their requests.
 
 use lowroad_http::protocol::ServerProtocol;
 
@@ -10,8 +10,8 @@ use crate::response_body::BodyPart;
 use crate::service::HttpService;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Accounts for a response that was written, except for a stream at its end.
-    pub(crate) fn response_written(
+    /// Handles a response whose head and body in memory were written; a streamed part of the body follows.
+    pub(crate) fn on_h1_response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         record: Option<V::Record>,
@@ -23,9 +23,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if !matches!(worker.out.parts.last(), Some(BodyPart::Stream(_))) {
             http.end_sent_body();
         }
-        // A client that did not ask for the close may have sent more requests. Much of a body that is sent from the
-        // arena or as a stream may still be in the socket at the end, and closing over unread input would reset the
-        // connection and lose it.
+        // A client that did not ask for the close may have sent more requests. Much of a long body may still be in the
+        // socket's queue at the end; closing over unread input would reset the connection and lose these bytes.
         let is_last = http.is_closing();
         self.leftover |= is_last && (may_follow || !worker.out.parts.is_empty());
         if let Some(record) = record {
@@ -40,7 +39,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Resumes the deferred request, if its wait has ended. There is one at most.
+    /// Resumes the deferred request, of which there is at most one, if its outcome has arrived.
     pub(crate) fn resume_deferred(&mut self, worker: &mut WorkerContext<D, V>) {
         self.send_interims(worker);
         while !self.is_closed() && self.sending.is_none() {
@@ -59,9 +58,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles the end of all responses so far. The next wait gets its full time, however long the client took for
+    /// Called when all responses so far were sent. The next timeout starts now, however long the client took to receive
     /// them.
-    pub(crate) fn responses_sent(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn on_h1_responses_sent(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.protocol.is_tunnel() {
             return self.end_tunnel_output(worker);
         }
@@ -79,7 +78,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// A body of this connection has more bytes, or room for more.
+    /// Called when a body of this connection has more bytes or more room.
     pub(crate) fn handle_body_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut stream = None;
         while !self.is_closed() {

@@ -1,4 +1,4 @@
-//! Connections that are passed through from a request on.
+//! Connections that are passed through to another server, starting with a request.
 
 use lowroad_http::h1::H1RequestHead;
 use lowroad_http::protocol::StreamId;
@@ -6,15 +6,15 @@ use lowroad_http::protocol::StreamId;
 use crate::connection::WorkerConnection;
 use crate::context::WorkerContext;
 use crate::driver::IoDriver;
-use crate::pass_through::{PassThroughTarget, WAITING_LEN_MAX, carry};
+use crate::pass_through::{PassThroughTarget, WAITING_LEN_MAX, forward_connection};
 use crate::protocol::Protocol;
 use crate::response_body::{BodyPart, StreamedBody};
 use crate::service::HttpService;
 use crate::tunnel::ClientTunnel;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Passes a connection through if the service wants it for this request or, without a head, for bytes that are no
-    /// request. `input` begins with its first byte. Returns whether the connection is passed through.
+    /// Passes a connection through if the service decides so for this request or, without a head, for bytes that are
+    /// not HTTP. `input` begins with the first byte of the request. Returns whether the connection is passed through.
     pub(crate) fn passes_through(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -35,7 +35,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         true
     }
 
-    /// Passes an incomplete request head through: no more of it comes, or not in time.
+    /// Passes an incomplete request head through, after the end of input or its timeout.
     pub(crate) fn pass_partial_head_through(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.lingering || self.protocol.is_tunnel() || !self.has_partial_head {
             return;
@@ -66,12 +66,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if let Some(incoming) = self.exchanges.incoming(stream) {
             incoming.data(input);
         }
-        let local = worker.local.clone();
-        // Detached: it ends when both directions have ended, or the connection closes.
+        let local = worker.worker_handle.clone();
+        // Detached: the task ends when both directions have ended, or the connection closes.
         worker
-            .local
+            .worker_handle
             .tasks
-            .spawn(carry(tunnel_peer, target, local))
+            .spawn(forward_connection(tunnel_peer, target, local))
             .detach();
         worker
             .out

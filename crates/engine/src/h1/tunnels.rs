@@ -1,4 +1,4 @@
-//! Connections that are tunnels as a whole: after 101 (Switching Protocols), or passed through.
+//! HTTP/1 connections that have become tunnels: after 101 (Switching Protocols), or passed through.
 
 use std::task::Context;
 
@@ -11,8 +11,8 @@ use crate::protocol::Protocol;
 use crate::service::HttpService;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles the end of the client's bytes.
-    pub(crate) fn client_ended(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Handles the end of input from the client.
+    pub(crate) fn on_client_end(&mut self, worker: &mut WorkerContext<D, V>) {
         self.pass_partial_head_through(worker);
         if self.is_closed() {
             return;
@@ -37,7 +37,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     /// Ends the server's direction after all bytes for the client were sent.
     pub(crate) fn end_tunnel_output(&mut self, worker: &mut WorkerContext<D, V>) {
         if !self.send_close_notify(worker) {
-            return; // and comes here again
+            return; // called again when the alert was sent
         }
         if self.protocol.is_finished() {
             return self.close();
@@ -53,7 +53,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.check_tunnel_reader(worker);
     }
 
-    /// Ends a tunnel that has nothing more to send and no reader for the client's bytes.
+    /// Ends a tunnel that has nothing to send and whose reader of the client's bytes was dropped.
     pub(crate) fn check_tunnel_reader(&mut self, worker: &mut WorkerContext<D, V>) {
         if self.is_closed() {
             return;
@@ -73,12 +73,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Checks whether the tunnel has made progress.
-    pub(crate) fn tunnel_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    pub(crate) fn check_tunnel_activity(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let stream = self.stream();
         let sending = self.sending.as_ref();
         let sent = sending.map_or(0, |sending| sending.pace.bytes);
-        // The client's progress with bytes being sent is judged by the send timeout, too.
+        // While bytes are being sent, the send timeout applies to the client, too.
         let is_sending = sending.is_some_and(|sending| !sending.transfer.is_awaiting());
         let next_check_ms = self.exchanges.get(stream).and_then(|state| {
             let received = state.incoming.as_ref();
@@ -92,7 +92,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         self.deadline_ms = next_check_ms;
         if is_sending {
-            self.sending_expired(worker);
+            self.check_sending_pace(worker);
         }
         if !self.is_closed() {
             self.deadline_ms = self.deadline_ms.min(next_check_ms);

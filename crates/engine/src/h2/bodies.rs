@@ -1,5 +1,5 @@
-//! Response bodies of streams: bytes in memory are announced to the protocol, which schedules their frames; files are
-//! read by helper threads, and streams polled, while few bytes are ready.
+//! Response bodies of HTTP/2 streams. The protocol schedules frames for bytes that are ready in memory. When few bytes
+//! of a body are ready, its file is read by a helper thread, or its source polled.
 
 use std::task::{Context, Poll};
 
@@ -16,9 +16,9 @@ use crate::response_body::BodyPart;
 use crate::service::HttpService;
 use crate::stream::StreamItem;
 
-/// Bytes of a body that are announced before some of them were sent.
+/// Maximum number of bytes of a body that are ready and unsent.
 const READY_LEN_MAX: u64 = 64 * 1024;
-/// The delay of a retry when there was no helper for a file.
+/// The delay before a file is read again after no helper thread was available.
 pub(super) const POSTPONED_MS: u64 = 100;
 
 /// The result of making more of a body ready.
@@ -73,13 +73,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 BodyStep::More
             }
             Some(BodyPart::File { file, range }) => {
-                // One read per connection at a time: the helper's event does not name a stream.
+                // One read per connection at a time, as the helper's event does not identify the stream.
                 if session.reading.is_none() {
                     let end = range.end.min(range.start + READY_LEN_MAX);
                     match worker.driver.start_read(token, file, range.start..end) {
                         Ok(()) => session.reading = Some(stream),
                         Err(_) => {
-                            // No event reports a free helper, so a deadline retries.
+                            // No event reports a free helper, so the read is retried after a delay.
                             let retry_ms = worker.driver.now_ms() + POSTPONED_MS;
                             self.deadline_ms = self.deadline_ms.min(retry_ms);
                             self.schedule_check(worker);
@@ -97,7 +97,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                         BodyStep::Broken
                     }
                     Poll::Ready(StreamItem::Bytes(bytes)) => {
-                        // The stream stays behind its bytes, and is polled again after them.
+                        // The source stays in the queue behind its bytes, and is polled again after they were sent.
                         body.rest.push_front(BodyPart::Bytes(bytes));
                         BodyStep::More
                     }
@@ -132,7 +132,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Drops the rest of a response that is of no use.
+    /// Drops the rest of a response body that will not be sent.
     fn drop_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let now_ms = worker.driver.now_ms();
         let state = self.exchanges.get(stream);
@@ -145,12 +145,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.exchanges.tidy();
     }
 
-    /// Cuts the stream of a response that can't be completed.
+    /// Resets the stream of a response that can't be completed.
     pub(crate) fn break_body(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         self.cut_stream(worker, stream, ErrorCode::INTERNAL_ERROR);
     }
 
-    /// Ends a stream with its pending state.
+    /// Resets a stream and drops its state.
     pub(super) fn cut_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -192,7 +192,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             (Some(body), Some(bytes)) => {
                 if let Some(BodyPart::File { range, .. }) = body.rest.front_mut() {
                     range.start += bytes.len() as u64;
-                    // The rest of the file stays behind the bytes that were read.
+                    // The rest of the file stays in the queue behind the bytes that were read.
                     body.rest.push_front(BodyPart::Bytes(bytes.into()));
                 }
             }

@@ -1,4 +1,4 @@
-//! Deadlines and ends of HTTP/2 connections.
+//! Timeouts, drains and errors of HTTP/2 connections.
 
 use std::task::Context;
 
@@ -18,13 +18,13 @@ use crate::service::{ConnectionRefusal, HttpService};
 const LOOK_MS: u64 = 1000;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Sends all frames that are ready, then waits.
+    /// Sends all frames that are ready, and schedules the next check.
     pub(crate) fn emit_and_schedule(&mut self, worker: &mut WorkerContext<D, V>) {
         self.emit(worker);
         self.schedule_frames_check(worker);
     }
 
-    /// After all possible work: ends the connection if it is over, or schedules the next check.
+    /// Ends the connection if it is finished, or else schedules the next check.
     pub(crate) fn schedule_frames_check(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let idle_timeout_ms = worker.idle_timeout_ms();
@@ -37,7 +37,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         if self.lingering {
             return;
         }
-        // After GOAWAY and the last stream.
+        // GOAWAY was sent, and the last stream has ended.
         if session.http.is_finished() {
             if self.sending.is_none() {
                 // Unread bytes of the client would turn the close into a reset, which may destroy the last frames.
@@ -46,7 +46,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             return;
         }
-        // The deadline for the client's preface and SETTINGS stays as it is.
+        // The deadline for the client's preface and SETTINGS is not postponed.
         if session.http.is_new() {
             return;
         }
@@ -63,14 +63,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 session.http.trim();
                 session.used_ms + idle_timeout_ms
             }
-            // Input does not postpone the next check, not even one that is due: `frames_expired` schedules the next.
+            // Input does not postpone the next check, not even one that is due; `on_h2_deadline` sets the deadline of
+            // the one after.
             false => self.deadline_ms.min(next_check_ms),
         };
         self.schedule_check(worker);
     }
 
-    /// Handles the check of a connection.
-    pub(crate) fn frames_expired(&mut self, worker: &mut WorkerContext<D, V>) {
+    /// Checks the timeouts of a connection.
+    pub(crate) fn on_h2_deadline(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let idle_timeout_ms = worker.idle_timeout_ms();
         self.deadline_ms = now_ms + LOOK_MS;
@@ -80,9 +81,9 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         self.cancel_unread_bodies(worker);
         if self.sending.is_some() {
-            self.sending_expired(worker);
+            self.check_sending_pace(worker);
         } else if self.exchanges.has_incoming() {
-            self.incoming_expired(worker);
+            self.check_incoming_pace(worker);
         }
         if self.is_closed() {
             return;
@@ -92,7 +93,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if !session.http.is_idle() {
-            // The next lines may end the last stream: the connection is idle from now on, not since `idle_timeout`.
+            // If the next lines end the last stream, the idle time starts now.
             session.used_ms = now_ms;
         }
         session.http.reset_lingering(now_ms, &mut worker.out.bytes);
@@ -104,7 +105,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 "the connection preface did not arrive in time",
             );
         }
-        // The client's pace counts only while its windows, and not the socket, block bodies.
+        // The pace is measured only while the client's flow-control windows block bodies, and not the socket.
         if is_sending || !session.http.is_blocked() {
             session.pace = ClientPace::new(now_ms);
         }
@@ -148,8 +149,8 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.schedule_frames_check(worker);
     }
 
-    /// Leaves the bodies that the service does not read, of streams with a complete response. From then on the time
-    /// for them is limited, and no longer their pace.
+    /// Drops request bodies that are no longer read, of streams with a complete response. From then on a fixed time for
+    /// the rest of the body applies, instead of a minimum pace.
     fn cancel_unread_bodies(&mut self, worker: &mut WorkerContext<D, V>) {
         let mut last = None;
         while !self.is_closed() {
@@ -211,7 +212,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.flush(worker);
     }
 
-    /// Handles progress of a body: more bytes, or room for more.
+    /// Called when a body has more bytes or more room.
     pub(crate) fn handle_stream_progress(&mut self, worker: &mut WorkerContext<D, V>) {
         let now_ms = worker.driver.now_ms();
         let mut stream = None;
@@ -233,7 +234,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.schedule_frames_check(worker);
     }
 
-    /// Gives up the rest of a request's body, with a refusal unless there is a response.
+    /// Stops reading a request's body, and refuses the request unless it was answered.
     pub(crate) fn break_stream(
         &mut self,
         worker: &mut WorkerContext<D, V>,

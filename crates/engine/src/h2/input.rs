@@ -1,4 +1,4 @@
-//! From frames to requests: the events of a connection's protocol, and their handling.
+//! Handles the events that the HTTP/2 parser finds in received bytes: requests, their bodies, resets and errors.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::h2::{self, H2RequestHead, H2ServerEvent};
@@ -16,10 +16,10 @@ use crate::service::{ConnectionRefusal, HttpService};
 use crate::stream;
 use crate::stream_table::ResumeReason;
 
-/// The result of one parsing step, after which the input is no longer borrowed.
+/// The result of one parsing step, without borrowing the input.
 enum InputOutcome {
-    Something,
-    Nothing,
+    Progress,
+    NeedsInput,
     Ended,
 }
 
@@ -38,10 +38,10 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 break;
             }
             match self.step_frames(worker, &input[used..], &mut text, &mut used) {
-                InputOutcome::Something => {}
-                InputOutcome::Nothing => break,
+                InputOutcome::Progress => {}
+                InputOutcome::NeedsInput => break,
                 InputOutcome::Ended => {
-                    // Unread bytes would turn the close into a reset, which may destroy the GOAWAY.
+                    // Closing over unread bytes would cause a reset, which may destroy the GOAWAY.
                     self.leftover = true;
                     used = input.len();
                     break;
@@ -68,7 +68,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) -> InputOutcome {
         let now_ms = worker.driver.now_ms();
         let Protocol::Http2(session) = &mut self.protocol else {
-            return InputOutcome::Nothing;
+            return InputOutcome::NeedsInput;
         };
         let mut turn = h2::ConnectionTurn {
             now_ms,
@@ -82,24 +82,24 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         *used += step.used;
         match step.event {
-            None if step.used == 0 => return InputOutcome::Nothing,
+            None if step.used == 0 => return InputOutcome::NeedsInput,
             None => {}
-            Some(H2ServerEvent::Request(head)) => self.stream_request(worker, head),
-            Some(H2ServerEvent::Data { stream, data }) => self.stream_data(worker, stream, data),
+            Some(H2ServerEvent::Request(head)) => self.on_stream_request(worker, head),
+            Some(H2ServerEvent::Data { stream, data }) => self.on_stream_data(worker, stream, data),
             Some(H2ServerEvent::End { stream, trailers }) => {
-                self.stream_ended(worker, stream, &trailers);
+                self.on_stream_end(worker, stream, &trailers);
             }
             Some(H2ServerEvent::Refused {
                 stream,
                 refusal,
                 request,
             }) => self.refuse_stream(worker, stream, refusal, &request.unwrap_or_default()),
-            Some(H2ServerEvent::Reset { stream, .. }) => self.stream_reset(worker, stream),
+            Some(H2ServerEvent::Reset { stream, .. }) => self.on_stream_reset(worker, stream),
         }
-        InputOutcome::Something
+        InputOutcome::Progress
     }
 
-    fn stream_request(&mut self, worker: &mut WorkerContext<D, V>, head: &H2RequestHead<'_>) {
+    fn on_stream_request(&mut self, worker: &mut WorkerContext<D, V>, head: &H2RequestHead<'_>) {
         let now_ms = worker.driver.now_ms();
         worker.counters.requests.bump();
         let requests_max = worker.settings.requests_max;
@@ -115,15 +115,15 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
         let stream = head.stream;
         let mut exchange = self.exchange(worker, stream, now_ms * 1000);
-        // A tunnel's bytes belong to its handler, which is known only after the response.
+        // The bytes of an extended CONNECT go to a tunnel, which exists only after the response.
         let has_body = head.has_body && head.protocol.is_none();
         if has_body {
             let (sender, from) = stream::stream(WAITING_LEN_MAX);
             let incoming = RequestBodyStream::new(sender, now_ms);
             exchange.body = Some(from);
             exchange.body_len = head.body_len;
-            exchange.is_body_coming = true;
-            self.exchanges.get_mut(stream).incoming = Some(incoming);
+            exchange.is_body_incomplete = true;
+            self.exchanges.get_or_insert(stream).incoming = Some(incoming);
         }
         self.dispatch_request(worker, &head.request, exchange, true);
     }
@@ -142,13 +142,13 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         };
         // A second response is not possible on a stream.
         if session.http.is_answered(stream) {
-            // Its body exceeded the limit after the response: its reader finds it cut.
+            // The body exceeded a limit after the response: its reader gets an error.
             return self.exchanges.end_incoming(stream);
         }
         self.refuse_with(worker, stream, ConnectionRefusal::Request(refusal), partial);
     }
 
-    /// Answers a stream with a refusal.
+    /// Sends a refusal on a stream.
     pub(crate) fn refuse_with(
         &mut self,
         worker: &mut WorkerContext<D, V>,
@@ -158,11 +158,11 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     ) {
         let refused = self.take_refused(worker, stream);
         let record = self.write_refusal(worker, refused, refusal, partial);
-        self.stream_written(worker, stream, record);
+        self.on_h2_response_written(worker, stream, record);
     }
 
     /// Handles received bytes of a request's body.
-    fn stream_data(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId, data: &[u8]) {
+    fn on_stream_data(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId, data: &[u8]) {
         self.handle_body_data(worker, stream, data);
         if self.is_closed() {
             return;
@@ -171,7 +171,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         match self.exchanges.incoming(stream) {
-            // The body was dropped: its bytes are returned to the connection's window at once.
+            // The body was dropped: its bytes are returned to the connection's window immediately.
             None => session
                 .http
                 .release_capacity(stream, data.len(), &mut worker.out.bytes),
@@ -183,7 +183,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
     }
 
     /// Handles the end of a request's body.
-    fn stream_ended(
+    fn on_stream_end(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
@@ -193,7 +193,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             incoming.end(trailers);
         }
         self.exchanges.end_incoming(stream);
-        // The other direction of a tunnel may have ended before.
+        // If the stream is a tunnel, its other direction may have ended before.
         self.settle_tunnel(worker, stream);
         self.resume_all_due(worker);
     }
@@ -220,14 +220,14 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Handles a stream that was reset. Work for this stream alone is cancelled; until other work has ended, the
-    /// stream counts against the client's limit (rapid reset attack).
-    fn stream_reset(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
+    /// Handles RST_STREAM. Work for this stream alone is cancelled. While shared work continues, the stream still
+    /// counts against the client's limit of streams (rapid reset attack).
+    fn on_stream_reset(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         let Protocol::Http2(session) = &mut self.protocol else {
             return;
         };
         if let Some(state) = self.exchanges.get(stream) {
-            // The reader of the body finds it cut.
+            // The reader of the body gets an error.
             state.incoming = None;
             let record = state.body.take().and_then(|body| body.into_record());
             if let Some((record, len)) = record {
@@ -236,7 +236,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             }
             if let Some(deferred) = &mut state.deferred
                 && !deferred.cancel_on_disconnect
-                && matches!(deferred.resume_reason, ResumeReason::Nothing)
+                && matches!(deferred.resume_reason, ResumeReason::Pending)
             {
                 // Work that other requests may share continues; its outcome frees the stream.
                 deferred.resume_reason = ResumeReason::Dead;

@@ -1,4 +1,5 @@
-//! From responses to frames: the protocol schedules streams, and the bytes are copied behind each frame's header.
+//! Writes responses as frames: the protocol schedules the streams, and bytes of their bodies are copied behind the
+//! frame headers.
 
 use bytes::Bytes;
 use lowroad_http::fields::FieldLines;
@@ -16,8 +17,8 @@ use crate::service::HttpService;
 use crate::stream_body::RemainingBody;
 
 impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
-    /// Handles a written response: its head is in the output, and its body is announced for its stream.
-    pub(crate) fn stream_written(
+    /// Handles a written response: its head is in the output, and its body becomes ready for its stream.
+    pub(crate) fn on_h2_response_written(
         &mut self,
         worker: &mut WorkerContext<D, V>,
         stream: StreamId,
@@ -29,12 +30,12 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         };
         if !worker.out.parts.is_empty() {
-            // The copied start precedes the parts.
+            // The bytes that were copied precede the parts.
             let copied = Bytes::copy_from_slice(&worker.out.body[start..]);
             worker.out.body.truncate(start);
             let parts = std::iter::once(BodyPart::Bytes(copied)).chain(worker.out.parts.drain(..));
             let body = RemainingBody::new(parts, record);
-            self.exchanges.get_mut(stream).body = Some(Box::new(body));
+            self.exchanges.get_or_insert(stream).body = Some(Box::new(body));
             if let Some(tunnel_return) = worker.out.tunnel_return.take() {
                 self.begin_stream_tunnel(worker, stream, *tunnel_return);
             }
@@ -94,7 +95,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         self.flush(worker);
     }
 
-    /// Copies the payload behind a frame's header.
+    /// Copies the payload of a DATA frame behind its header.
     fn write_piece(&mut self, worker: &mut WorkerContext<D, V>, piece: NextData) {
         let (stream, len) = (piece.stream, piece.len as usize);
         if let Some(index) = worker.h2.find_unframed(stream) {
@@ -111,7 +112,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
             return;
         }
         let state = self.exchanges.get(stream);
-        // The response is older than this flush: its body is in its stream.
+        // The response is older than this flush, so its body was moved to its stream.
         let Some(body) = state.and_then(|state| state.body.as_deref_mut()) else {
             return debug_assert!(len == 0, "a body that is nowhere");
         };
@@ -150,7 +151,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
                 unframed.sent,
                 unframed.record,
             );
-            self.exchanges.get_mut(unframed.stream).body = Some(Box::new(body));
+            self.exchanges.get_or_insert(unframed.stream).body = Some(Box::new(body));
         }
         worker.h2.next_unframed = 0;
         worker.out.body.clear();

@@ -1,4 +1,4 @@
-//! The state of HTTP/2 connections, and state that those of a worker share. Knows no connection.
+//! The state of an HTTP/2 connection, and the state that all HTTP/2 connections of a worker share.
 
 use lowroad_http::h2;
 use lowroad_http::protocol::StreamId;
@@ -14,7 +14,7 @@ pub(crate) struct H2Session {
     pub pace: ClientPace,
     /// When a request last arrived or was pending, monotonic ms.
     pub used_ms: u64,
-    /// The end was announced.
+    /// A GOAWAY was sent.
     pub is_draining: bool,
 }
 
@@ -41,7 +41,7 @@ impl<R> Default for SharedHttp2<R> {
 }
 
 impl<R> SharedHttp2<R> {
-    /// The index of a stream's response, if it was just written. Mostly they are sent in order.
+    /// The index of a stream's response, if it was just written. Most responses are sent in order.
     pub fn find_unframed(&self, stream: StreamId) -> Option<usize> {
         match self.unframed.get(self.next_unframed) {
             Some(response) if response.stream == stream => Some(self.next_unframed),
@@ -53,10 +53,10 @@ impl<R> SharedHttp2<R> {
     }
 }
 
-/// A response with a copied body that is not yet in frames.
+/// A response whose body was copied to the worker's buffer and is not framed yet.
 pub(crate) struct UnframedResponse<R> {
     pub stream: StreamId,
-    /// The offset of its rest in `OutputBuffer::body`.
+    /// The offset in `OutputBuffer::body` of the bytes that are not framed yet.
     pub offset: usize,
     pub end: usize,
     /// Bytes that were framed.

@@ -1,5 +1,5 @@
-//! Tunnels on streams (RFC 8441): their bodies are the tunnel's bytes in both directions. END_STREAM corresponds to a
-//! TCP half-close, and RST_STREAM to a reset.
+//! Tunnels on HTTP/2 streams (RFC 8441): DATA frames carry the tunnel's bytes in both directions. END_STREAM
+//! corresponds to a TCP half-close, and RST_STREAM to a reset.
 
 use std::task::Context;
 
@@ -36,7 +36,7 @@ impl<D: IoDriver, V: HttpService> WorkerConnection<D, V> {
         }
     }
 
-    /// Removes a tunnel that has ended in both directions, or has no reader at its other end.
+    /// Removes a tunnel that has ended in both directions, or whose reader was dropped.
     pub(crate) fn settle_tunnel(&mut self, worker: &mut WorkerContext<D, V>, stream: StreamId) {
         if self.is_closed() {
             return;

@@ -1,4 +1,4 @@
-//! The writer of a response's head, field by field, for all protocols.
+//! Writes the head of a response, field by field, for all protocols.
 
 use lowroad_http::fields::{FieldName, ResponseFields, StandardHeader};
 use lowroad_http::h1::{self, BodyLen};
@@ -9,7 +9,7 @@ use lowroad_http::stored_head::StoredSection;
 
 use super::ResponseProtocol;
 
-/// A head being written: fields in their order, except the fields that the connection adds.
+/// A head being written: fields in the order in which they are added. The connection adds its own fields.
 pub struct HeadBuilder<'r> {
     wire: ResponseProtocol<'r>,
     status: StatusCode,
@@ -82,7 +82,7 @@ impl HeadBuilder<'_> {
         })
     }
 
-    /// Adds fields, except those that are not for clients.
+    /// Adds fields, except hop-by-hop fields and others that are not for clients.
     pub fn fields(&mut self, fields: &ResponseFields) -> &mut Self {
         match self.wire {
             ResponseProtocol::Http1(_) => h1::put_fields(fields, self.out),
@@ -102,7 +102,7 @@ impl HeadBuilder<'_> {
         self
     }
 
-    /// Ends the head. Returns whether a body is to be written.
+    /// Ends the head. Returns whether the caller has to write a body.
     pub fn end(self, body: BodyLen) -> bool {
         match (self.wire, self.block) {
             (ResponseProtocol::Http1(http), _) => http.finish_head(self.status, body, self.out),
@@ -122,7 +122,7 @@ fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     match value.iter().all(|byte| is_value_byte(*byte)) {
         true => hpack::put_field(name, value, out),
         false => {
-            // RFC 9110 §5.5: CR, LF and NUL would end or split the field, so they become spaces.
+            // RFC 9110 §5.5: CR, LF and NUL could end the field, so they are replaced.
             let clean = value.iter().map(|byte| match is_value_byte(*byte) {
                 true => *byte,
                 false => b' ',
@@ -132,7 +132,7 @@ fn write_field(name: &str, value: &[u8], out: &mut Vec<u8>) {
     }
 }
 
-/// RFC 9110 §5.5.
+/// Whether a field value may contain this byte (RFC 9110 §5.5).
 fn is_value_byte(byte: u8) -> bool {
     byte == b'\t' || byte >= b' ' && byte != 0x7f
 }

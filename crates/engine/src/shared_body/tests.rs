@@ -1,4 +1,4 @@
-//! Readers of a shared body: each alone, and many with random histories.
+//! Tests of the readers of a shared body: single cases, and random sequences of operations.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 use std::task::Wake;
@@ -34,47 +34,47 @@ fn read(reader: &mut SharedBodyReader) -> (Vec<u8>, Option<StreamItem>) {
     }
 }
 
-fn wanted(growing: &SharedBody) -> Poll<bool> {
+fn demand(shared_body: &SharedBody) -> Poll<bool> {
     let mut context = Context::from_waker(Waker::noop());
-    growing.poll_demand(&mut context, |_| panic!("nobody is slow"))
+    shared_body.poll_demand(&mut context, |_| panic!("nobody is slow"))
 }
 
 #[test]
-fn each_reads_all_of_it_whenever_it_comes() {
-    let growing = SharedBody::default();
-    let mut early = growing.reader().expect("open");
-    growing.push(Bytes::from_static(b"ab"));
-    let mut late = growing.reader().expect("open");
+fn early_and_late_readers_read_the_whole_body() {
+    let shared_body = SharedBody::default();
+    let mut early = shared_body.reader().expect("open");
+    shared_body.push(Bytes::from_static(b"ab"));
+    let mut late = shared_body.reader().expect("open");
     assert_eq!(read(&mut early), (b"ab".to_vec(), None));
-    growing.push(Bytes::from_static(b"c"));
-    growing.end(StreamItem::End);
-    let mut last = growing.reader().expect("all of it is there");
+    shared_body.push(Bytes::from_static(b"c"));
+    shared_body.end(StreamItem::End);
+    let mut last = shared_body.reader().expect("all of it is there");
     assert_eq!(read(&mut early), (b"c".to_vec(), Some(StreamItem::End)));
     assert_eq!(read(&mut late), (b"abc".to_vec(), Some(StreamItem::End)));
-    drop(growing);
+    drop(shared_body);
     assert_eq!(read(&mut last), (b"abc".to_vec(), Some(StreamItem::End)));
 }
 
 #[test]
-fn what_is_dropped_or_cut_is_cut_for_all() {
+fn dropped_or_cut_body_is_cut_for_all_readers() {
     for is_dropped in [false, true] {
-        let growing = SharedBody::default();
-        let mut reader = growing.reader().expect("open");
-        growing.push(Bytes::from_static(b"ab"));
+        let shared_body = SharedBody::default();
+        let mut reader = shared_body.reader().expect("open");
+        shared_body.push(Bytes::from_static(b"ab"));
         if !is_dropped {
-            growing.end(StreamItem::Cut);
-            assert!(growing.reader().is_none());
+            shared_body.end(StreamItem::Cut);
+            assert!(shared_body.reader().is_none());
         }
-        drop(growing);
+        drop(shared_body);
         assert_eq!(read(&mut reader), (b"ab".to_vec(), Some(StreamItem::Cut)));
     }
 }
 
 #[test]
-fn who_has_had_its_turn_is_asked_again_behind_the_others() {
-    let growing = SharedBody::default();
-    let mut reader = growing.reader().expect("open");
-    growing.push(vec![b'x'; 200 << 10].into());
+fn reader_yields_after_the_length_of_its_turn() {
+    let shared_body = SharedBody::default();
+    let mut reader = shared_body.reader().expect("open");
+    shared_body.push(vec![b'x'; 200 << 10].into());
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut context = Context::from_waker(&waker);
@@ -94,119 +94,122 @@ fn who_has_had_its_turn_is_asked_again_behind_the_others() {
 }
 
 #[test]
-fn all_who_wait_are_woken_once() {
-    let growing = SharedBody::default();
+fn waiting_readers_are_woken_once() {
+    let shared_body = SharedBody::default();
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
-    let mut readers: Vec<SharedBodyReader> = (0..3).filter_map(|_| growing.reader()).collect();
+    let mut readers: Vec<SharedBodyReader> = (0..3).filter_map(|_| shared_body.reader()).collect();
     for reader in &mut readers {
         for _ in 0..2 {
             let polled = reader.poll_next(&mut Context::from_waker(&waker));
             assert!(polled.is_pending());
         }
     }
-    growing.push(Bytes::from_static(b"a"));
-    growing.push(Bytes::from_static(b"b"));
+    shared_body.push(Bytes::from_static(b"a"));
+    shared_body.push(Bytes::from_static(b"b"));
     assert_eq!(count.0.load(SeqCst), 3);
 }
 
 #[test]
-fn what_all_have_read_goes_once_it_is_let_go() {
-    let growing = SharedBody::default();
-    let (mut first, mut second) = (growing.reader().expect("open"), growing.reader());
+fn parts_read_by_all_are_dropped_after_release() {
+    let shared_body = SharedBody::default();
+    let (mut first, mut second) = (shared_body.reader().expect("open"), shared_body.reader());
     for part in [&b"ab"[..], b"cd", b"ef"] {
-        growing.push(Bytes::from_static(part));
+        shared_body.push(Bytes::from_static(part));
     }
-    growing.release(None);
-    assert!(growing.reader().is_none());
+    shared_body.release(None);
+    assert!(shared_body.reader().is_none());
     assert_eq!(read(&mut first).0, b"abcdef");
-    assert_eq!(growing.parts().len(), 3, "the other has read nothing");
+    assert_eq!(shared_body.parts().len(), 3, "the other has read nothing");
     assert!(poll(second.as_mut().expect("open")).is_ready());
-    assert_eq!(growing.parts().len(), 2);
+    assert_eq!(shared_body.parts().len(), 2);
     drop(second);
-    assert!(growing.parts().is_empty());
-    growing.push(Bytes::from_static(b"gh"));
+    assert!(shared_body.parts().is_empty());
+    shared_body.push(Bytes::from_static(b"gh"));
     assert_eq!(read(&mut first), (b"gh".to_vec(), None));
-    assert!(growing.parts().is_empty());
+    assert!(shared_body.parts().is_empty());
 }
 
 #[test]
-fn one_alone_sets_the_pace_once_it_is_let_go() {
-    let growing = SharedBody::default();
-    let mut reader = growing.reader().expect("open");
-    growing.push(vec![b'x'; 100 << 10].into());
-    assert_eq!(wanted(&growing), Poll::Ready(true), "all of it is kept");
-    growing.release(None);
+fn single_reader_limits_the_producer_after_release() {
+    let shared_body = SharedBody::default();
+    let mut reader = shared_body.reader().expect("open");
+    shared_body.push(vec![b'x'; 100 << 10].into());
+    assert_eq!(demand(&shared_body), Poll::Ready(true), "all of it is kept");
+    shared_body.release(None);
     let count = Arc::new(Count::default());
     let waker = Waker::from(count.clone());
     let mut context = Context::from_waker(&waker);
-    let polled = growing.poll_demand(&mut context, |_| panic!("it is alone"));
+    let polled = shared_body.poll_demand(&mut context, |_| panic!("it is alone"));
     assert!(polled.is_pending());
     assert!(poll(&mut reader).is_ready());
     assert_eq!(count.0.load(SeqCst), 1);
-    assert_eq!(wanted(&growing), Poll::Ready(true));
+    assert_eq!(demand(&shared_body), Poll::Ready(true));
     drop(reader);
-    assert_eq!(wanted(&growing), Poll::Ready(false));
+    assert_eq!(demand(&shared_body), Poll::Ready(false));
 }
 
-/// The expected and received bytes of one reader.
-struct Reading {
+/// A reader, with the bytes that it has received.
+struct ReaderCase {
     reader: SharedBodyReader,
     had: Vec<u8>,
     ended: Option<StreamItem>,
 }
 
-/// Readers that join, read, wait and leave at any moment get the bytes in order, to their end or cut.
+/// Readers that join, read, wait and leave at any time get all bytes in order, up to the end or the cut.
 #[test]
-fn whatever_happens_each_has_the_same_bytes() {
+fn random_operations_give_all_readers_the_same_bytes() {
     for seed in 0..2_000_u64 {
         let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
-        let mut draw = |below: u64| {
+        let mut random_below = |below: u64| {
             state ^= state << 13;
             state ^= state >> 7;
             state ^= state << 17;
             state % below
         };
-        let mut growing = Some(SharedBody::default());
-        let (mut made, mut readings, mut end) = (Vec::new(), Vec::<Reading>::new(), None);
-        // The destination of backlogs: the stream's client reads the other end.
+        let mut shared_body = Some(SharedBody::default());
+        let (mut all_bytes, mut readings, mut end) = (Vec::new(), Vec::<ReaderCase>::new(), None);
+        // Stand-ins for spools, which take over the queues of lagging readers.
         let mut spools: Vec<(BodyReceiver, BodySender)> = Vec::new();
-        for _ in 0..draw(60) {
-            match (draw(8), &growing) {
-                (0 | 1, Some(growing)) if end.is_none() => {
-                    let len = [1, 10, 20_000, 70_000][draw(4) as usize];
-                    let part: Vec<u8> = (0..len).map(|at| (made.len() + at) as u8).collect();
-                    made.extend_from_slice(&part);
-                    growing.push(part.into());
+        for _ in 0..random_below(60) {
+            match (random_below(8), &shared_body) {
+                (0 | 1, Some(shared_body)) if end.is_none() => {
+                    let len = [1, 10, 20_000, 70_000][random_below(4) as usize];
+                    let part: Vec<u8> = (0..len).map(|at| (all_bytes.len() + at) as u8).collect();
+                    all_bytes.extend_from_slice(&part);
+                    shared_body.push(part.into());
                 }
-                (2, Some(growing)) => readings.extend(growing.reader().map(|reader| Reading {
-                    reader,
-                    had: Vec::new(),
-                    ended: None,
-                })),
+                (2, Some(shared_body)) => {
+                    readings.extend(shared_body.reader().map(|reader| ReaderCase {
+                        reader,
+                        had: Vec::new(),
+                        ended: None,
+                    }))
+                }
                 (3, _) if !readings.is_empty() => {
-                    let gone = draw(readings.len() as u64) as usize;
+                    let gone = random_below(readings.len() as u64) as usize;
                     drop(readings.swap_remove(gone));
                 }
-                (4, Some(growing)) if draw(3) == 0 => growing.release(None),
-                (5, Some(growing)) => {
+                (4, Some(shared_body)) if random_below(3) == 0 => shared_body.release(None),
+                (5, Some(shared_body)) => {
                     let mut context = Context::from_waker(Waker::noop());
-                    let polled = growing.poll_demand(&mut context, |client| {
+                    let polled = shared_body.poll_demand(&mut context, |client| {
                         let (to, from) = stream(10);
                         spools.push((from, client));
                         to
                     });
                     assert_eq!(polled == Poll::Ready(false), readings.is_empty(), "{seed}");
                 }
-                (6, Some(_)) if draw(10) == 0 => {
-                    end = Some([StreamItem::End, StreamItem::Cut][draw(2) as usize].clone());
-                    growing
+                (6, Some(_)) if random_below(10) == 0 => {
+                    end =
+                        Some([StreamItem::End, StreamItem::Cut][random_below(2) as usize].clone());
+                    shared_body
                         .take()
                         .expect("it is there")
                         .end(end.clone().expect("set"));
                 }
                 (_, _) if !readings.is_empty() => {
-                    let one = draw(readings.len() as u64) as usize;
+                    let one = random_below(readings.len() as u64) as usize;
                     let one = &mut readings[one];
                     if let Poll::Ready(StreamItem::Bytes(bytes)) = poll(&mut one.reader) {
                         one.had.extend_from_slice(&bytes);
@@ -215,7 +218,7 @@ fn whatever_happens_each_has_the_same_bytes() {
                 _ => {}
             }
         }
-        drop(growing);
+        drop(shared_body);
         for (from, client) in spools {
             let mut context = Context::from_waker(Waker::noop());
             loop {
@@ -231,10 +234,10 @@ fn whatever_happens_each_has_the_same_bytes() {
             one.had.extend(rest);
             one.ended = ended;
             assert!(
-                one.had == made,
+                one.had == all_bytes,
                 "{seed}: {} of {}",
                 one.had.len(),
-                made.len()
+                all_bytes.len()
             );
             assert_eq!(
                 one.ended,
@@ -246,27 +249,27 @@ fn whatever_happens_each_has_the_same_bytes() {
 }
 
 #[test]
-fn what_is_not_kept_elsewhere_stays_for_who_comes_late() {
-    let growing = SharedBody::default();
-    let mut first = growing.reader().expect("open");
+fn unstored_parts_are_kept_for_late_readers() {
+    let shared_body = SharedBody::default();
+    let mut first = shared_body.reader().expect("open");
     for part in [&b"ab"[..], b"cd", b"ef"] {
-        growing.push(Bytes::from_static(part));
+        shared_body.push(Bytes::from_static(part));
     }
-    let kept_len = Arc::new(AtomicU64::new(2));
-    growing.release(Some(kept_len.clone()));
+    let stored_len = Arc::new(AtomicU64::new(2));
+    shared_body.release(Some(stored_len.clone()));
     assert_eq!(read(&mut first).0, b"abcdef");
     assert_eq!(
-        wanted(&growing),
+        demand(&shared_body),
         Poll::Ready(true),
         "nobody has to be waited for"
     );
-    let tail = growing.tail();
+    let tail = shared_body.tail();
     assert!(tail.reader(1).is_none(), "that has gone");
     let mut within = tail.reader(3).expect("that is here");
     let mut behind = tail.reader(6).expect("that comes");
-    kept_len.store(u64::MAX, std::sync::atomic::Ordering::Release);
-    growing.push(Bytes::from_static(b"gh"));
-    growing.end(StreamItem::End);
+    stored_len.store(u64::MAX, std::sync::atomic::Ordering::Release);
+    shared_body.push(Bytes::from_static(b"gh"));
+    shared_body.end(StreamItem::End);
     assert_eq!(
         read(&mut within),
         (b"defgh".to_vec(), Some(StreamItem::End))
@@ -281,31 +284,32 @@ fn what_is_not_kept_elsewhere_stays_for_who_comes_late() {
 }
 
 #[test]
-fn who_comes_late_reads_elsewhere_first() {
-    for is_seated in [true, false] {
-        let growing = SharedBody::default();
-        let first = growing.reader();
-        growing.push(Bytes::from_static(b"ab"));
-        growing.release(Some(Arc::default()));
+fn late_reader_reads_its_queue_then_the_shared_body() {
+    for has_continuation in [true, false] {
+        let shared_body = SharedBody::default();
+        let first = shared_body.reader();
+        shared_body.push(Bytes::from_static(b"ab"));
+        shared_body.release(Some(Arc::default()));
         let (to, own) = stream(1);
-        let seat = ReaderSeat::default();
-        let mut late = growing.late_reader(own, seat.clone());
+        let continuation_slot = ContinuationSlot::default();
+        let mut late = shared_body.late_reader(own, continuation_slot.clone());
         drop(first);
         assert_eq!(
-            wanted(&growing),
+            demand(&shared_body),
             Poll::Ready(true),
             "it is wanted for the late one"
         );
         assert!(to.push(Bytes::from_static(b"a")).is_ok());
         assert_eq!(read(&mut late), (b"a".to_vec(), None));
-        *seat.lock().expect("free") = growing.tail().reader(1).filter(|_| is_seated);
+        *continuation_slot.lock().expect("free") =
+            shared_body.tail().reader(1).filter(|_| has_continuation);
         drop(to);
-        let (rest, end) = match is_seated {
+        let (rest, end) = match has_continuation {
             true => (&b"b"[..], None),
             false => (&b""[..], Some(StreamItem::Cut)),
         };
         assert_eq!(read(&mut late), (rest.to_vec(), end));
         drop(late);
-        assert_eq!(wanted(&growing), Poll::Ready(false));
+        assert_eq!(demand(&shared_body), Poll::Ready(false));
     }
 }

@@ -7,9 +7,9 @@ use crate::service::{ConnectionRefusal, ServiceOutcome};
 use lowroad_http::request::{PartialRequest, Request};
 use lowroad_http::version::HttpVersion;
 
-pub(crate) struct Nothing;
+pub(crate) struct NoopService;
 
-impl HttpService for Nothing {
+impl HttpService for NoopService {
     type Pending = u32;
     type Outcome = ();
     type Record = ();
@@ -58,7 +58,7 @@ impl HttpService for Nothing {
     fn turn_ended(&mut self, _: u64) {}
 }
 
-fn facts_of(stream: StreamId) -> Exchange {
+fn exchange_for(stream: StreamId) -> Exchange {
     let mut exchange = Exchange::without_client(
         ListenerId(0),
         Ipv4Addr::LOCALHOST.into(),
@@ -70,13 +70,13 @@ fn facts_of(stream: StreamId) -> Exchange {
     exchange
 }
 
-fn three() -> StreamTable<Nothing> {
+fn table_of_three() -> StreamTable<NoopService> {
     let mut exchanges = StreamTable::default();
     for stream in 1..=3 {
-        exchanges.get_mut(StreamId(stream)).deferred = Some(DeferredRequest {
+        exchanges.get_or_insert(StreamId(stream)).deferred = Some(DeferredRequest {
             pending: stream * 10,
-            exchange: facts_of(StreamId(stream)),
-            resume_reason: ResumeReason::Nothing,
+            exchange: exchange_for(StreamId(stream)),
+            resume_reason: ResumeReason::Pending,
             cancel_on_disconnect: stream == 2,
             interims: Vec::new(),
         });
@@ -84,13 +84,13 @@ fn three() -> StreamTable<Nothing> {
     exchanges
 }
 
-fn streams(exchanges: &StreamTable<Nothing>) -> Vec<u32> {
+fn streams(exchanges: &StreamTable<NoopService>) -> Vec<u32> {
     exchanges.iter().map(|it| it.stream.0).collect()
 }
 
 #[test]
-fn each_has_its_own_outcome() {
-    let mut exchanges = three();
+fn due_requests_are_taken_oldest_first() {
+    let mut exchanges = table_of_three();
     assert!(exchanges.take_due().is_none());
     for stream in [3, 1] {
         let waiting = exchanges.deferred(StreamId(stream)).expect("it waits");
@@ -108,25 +108,25 @@ fn each_has_its_own_outcome() {
 }
 
 #[test]
-fn what_is_over_leaves_the_others_where_they_are() {
+fn tidy_removes_only_finished_exchanges() {
     for over in 1..=3 {
-        let mut exchanges = three();
-        exchanges.get_mut(StreamId(over)).deferred = None;
+        let mut exchanges = table_of_three();
+        exchanges.get_or_insert(StreamId(over)).deferred = None;
         exchanges.tidy();
         let left: Vec<u32> = (1..=3).filter(|stream| *stream != over).collect();
         assert_eq!(streams(&exchanges), left);
     }
-    let mut exchanges = three();
+    let mut exchanges = table_of_three();
     exchanges.clear();
     assert!(exchanges.is_empty());
 }
 
 #[test]
-fn the_end_of_a_body_is_what_its_own_request_waits_for() {
-    let mut exchanges = three();
+fn end_of_body_resumes_only_its_own_request() {
+    let mut exchanges = table_of_three();
     for stream in [1, 3] {
         let (to, _) = crate::stream::stream(1);
-        let it = exchanges.get_mut(StreamId(stream));
+        let it = exchanges.get_or_insert(StreamId(stream));
         it.incoming = Some(RequestBodyStream::new(to, 0));
         it.deferred.as_mut().expect("it waits").resume_reason =
             ResumeReason::Body { is_complete: false };

@@ -1,6 +1,7 @@
-//! `recvmmsg` and `sendmmsg` with their control messages: packet information, traffic class, segmentation.
+//! recvmmsg(2) and sendmmsg(2) with control messages for packet information, traffic class and segmentation.
 //!
-//! IPv4 addresses of an IPv6 socket are mapped and unmapped here, so callers see plain ones.
+//! IPv4 addresses of an IPv6 socket are converted to and from the IPv4-mapped form, so callers see plain IPv4
+//! addresses.
 
 use std::ffi::c_int;
 use std::io;
@@ -12,8 +13,8 @@ use libc::{cmsghdr, iovec, mmsghdr, msghdr, sockaddr_in, sockaddr_in6, sockaddr_
 
 /// Maximum number of messages of one call.
 pub const MESSAGES_MAX: usize = 32;
-/// Room for the control messages of a message, in words, since their headers are aligned to words. The enabled ones
-/// take at most 144 bytes.
+/// Space for the control messages of a message, in words, as their headers are word-aligned. The enabled ones take at
+/// most 144 bytes.
 const CONTROL_WORDS: usize = 32;
 
 /// Memory for the addresses and control messages of a call.
@@ -33,7 +34,7 @@ impl MessageScratch {
 /// A received message without its bytes.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct ReceivedMessage {
-    /// The sender; none if the kernel reports no internet address.
+    /// The sender; `None` if the kernel reports no IP address.
     pub peer: Option<SocketAddr>,
     /// The destination, from the packet information.
     pub local: Option<IpAddr>,
@@ -41,11 +42,12 @@ pub struct ReceivedMessage {
     pub traffic_class: u8,
     /// Length of each datagram, if the kernel has coalesced several.
     pub segment_len: Option<usize>,
-    /// Datagrams that the socket has dropped so far for lack of memory, if the kernel reports it.
+    /// The number of datagrams that the socket has dropped so far because its buffer was full, if the kernel reports
+    /// it.
     pub overflowed: Option<u32>,
     /// The number of bytes received.
     pub len: usize,
-    /// Bytes or control messages were cut off.
+    /// Bytes or control messages were truncated.
     pub is_truncated: bool,
 }
 
@@ -57,14 +59,14 @@ pub struct OutgoingMessage<'b> {
     pub local: Option<IpAddr>,
     /// The ECN bits.
     pub ecn_bits: u8,
-    /// The kernel cuts the bytes into datagrams of this length.
+    /// The kernel segments the bytes into datagrams of this length.
     pub segment_len: Option<u16>,
     /// The bytes.
     pub bytes: &'b [u8],
 }
 
-/// Receives messages into slots of `memory`, each of `slot_len`, without waiting. Calls `on_message` for each, with its
-/// slot's index.
+/// Receives available messages into slots of `memory`, each `slot_len` bytes long. Calls `on_message` for each message
+/// with the index of its slot.
 pub fn receive_messages(
     socket: impl AsFd,
     scratch: &mut MessageScratch,
@@ -115,8 +117,8 @@ pub fn receive_messages(
     Ok(received)
 }
 
-/// Sends at most [`MESSAGES_MAX`] messages without waiting. Returns the number of messages sent; an error is that of
-/// the first. `is_ipv6` is the socket's family.
+/// Sends at most [`MESSAGES_MAX`] messages without blocking. Returns the number of messages sent; an error is that of
+/// the first message. `is_ipv6`: the socket's family is IPv6.
 pub fn send_messages<'b>(
     socket: impl AsFd,
     is_ipv6: bool,
@@ -177,7 +179,7 @@ fn read_name(name: &sockaddr_storage, len: usize) -> Option<SocketAddr> {
     }
 }
 
-/// Returns the name's length.
+/// Writes a socket address. Returns its length.
 fn write_name(name: &mut sockaddr_storage, address: SocketAddr, is_ipv6: bool) -> usize {
     let start = &raw mut *name;
     let address = match (address, is_ipv6) {
@@ -235,8 +237,8 @@ unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMes
         match ((*header).cmsg_level, (*header).cmsg_type) {
             (libc::IPPROTO_IP, libc::IP_PKTINFO) => {
                 if let Some(info) = read_value::<libc::in_pktinfo>(header) {
-                    // The source address for responses: for a broadcast not the destination. The kernel omits it if it
-                    // has no route for the packet.
+                    // `ipi_spec_dst` is the source address for responses; after a broadcast it differs from the
+                    // destination. It is 0 if the kernel has no route for the packet.
                     let name = match info.ipi_spec_dst.s_addr {
                         0 => info.ipi_addr.s_addr,
                         source => source,
@@ -247,7 +249,8 @@ unsafe fn read_control_message(header: *const cmsghdr, message: &mut ReceivedMes
             (libc::IPPROTO_IPV6, libc::IPV6_PKTINFO) => {
                 if let Some(info) = read_value::<libc::in6_pktinfo>(header) {
                     let ip = Ipv6Addr::from(info.ipi6_addr.s6_addr);
-                    // An IPv6 socket reports both for an IPv4 packet; they are equal except for broadcasts.
+                    // For an IPv4 packet, an IPv6 socket reports both kinds of packet information; they are equal
+                    // except for broadcasts.
                     message.local.get_or_insert(ip.to_canonical());
                 }
             }
@@ -280,7 +283,7 @@ unsafe fn read_value<T: Copy>(header: *const cmsghdr) -> Option<T> {
     }
 }
 
-/// Returns the length of the control messages.
+/// Writes the control messages of a message. Returns their length.
 fn write_control(control: &mut [u64; CONTROL_WORDS], message: &OutgoingMessage<'_>) -> usize {
     let mut writer = ControlWriter { control, len: 0 };
     match message.local {

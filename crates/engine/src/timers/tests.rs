@@ -12,12 +12,12 @@ impl Wake for Count {
     }
 }
 
-/// Timers at 1000 ms of a worker that is awake, and a waker that counts its calls.
+/// Timers of an awake worker whose time is 1000 ms, a counter, and a waker that increments the counter.
 fn timers() -> (WorkerTimers, Arc<Count>, Waker) {
-    let bell = EventCount::new(|| {});
+    let event_count = EventCount::new(|| {});
     let count = Arc::new(Count::default());
     (
-        WorkerTimers::new(bell, 1000),
+        WorkerTimers::new(event_count, 1000),
         count.clone(),
         Waker::from(count.clone()),
     )
@@ -33,7 +33,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 #[test]
-fn a_timer_is_due_in_time_and_never_early() {
+fn timer_fires_within_one_tick_and_never_early() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     assert_eq!(timers.bound_wait(None), None);
@@ -54,7 +54,7 @@ fn a_timer_is_due_in_time_and_never_early() {
 }
 
 #[test]
-fn a_timer_beyond_the_wheels_horizon_is_due_then_and_not_before() {
+fn timer_beyond_the_wheel_range_fires_on_time() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     let mut sleep = timers.sleep(ms(60_000));
@@ -69,7 +69,7 @@ fn a_timer_beyond_the_wheels_horizon_is_due_then_and_not_before() {
 }
 
 #[test]
-fn what_is_begun_and_dropped_again_and_again_is_noted_once() {
+fn started_and_dropped_timers_share_one_wheel_entry() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     for now_ms in 1000..5000 {
@@ -86,7 +86,7 @@ fn what_is_begun_and_dropped_again_and_again_is_noted_once() {
 }
 
 #[test]
-fn an_entry_with_a_later_note_is_looked_at_for_an_earlier_timer() {
+fn reused_entry_is_rescheduled_for_an_earlier_timer() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     let mut long = timers.sleep(ms(1000));
@@ -97,7 +97,7 @@ fn an_entry_with_a_later_note_is_looked_at_for_an_earlier_timer() {
     advance(&timers, 1020 + TICK_MS);
     assert_eq!(woken.0.load(SeqCst), 1);
     assert!(short.poll_due(&mut context).is_ready());
-    // And vice versa: the earlier check does not end the later timer.
+    // Conversely, an early check of the entry does not end a later timer.
     let mut long = timers.sleep(ms(5000));
     assert!(long.poll_due(&mut context).is_pending());
     advance(&timers, 3000);
@@ -108,7 +108,7 @@ fn an_entry_with_a_later_note_is_looked_at_for_an_earlier_timer() {
 }
 
 #[test]
-fn a_timer_begins_anew() {
+fn reset_restarts_the_timer() {
     let (timers, woken, waker) = timers();
     let mut context = Context::from_waker(&waker);
     let mut sleep = timers.sleep(ms(50));
@@ -124,7 +124,7 @@ fn a_timer_begins_anew() {
 }
 
 #[test]
-fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
+fn zero_duration_is_ready_and_max_duration_is_not_scheduled() {
     let (timers, _, waker) = timers();
     let mut context = Context::from_waker(&waker);
     assert!(timers.sleep(ms(0)).poll_due(&mut context).is_ready());
@@ -133,20 +133,20 @@ fn no_time_at_all_is_over_at_once_and_for_ever_is_not_noted() {
     assert_eq!(timers.bound_wait(None), None);
 }
 
-/// Another thread starts a timer while the worker is parked: its clock shows the start of the wait.
+/// Another thread starts a timer while the worker is parked, so the worker's clock shows the start of the wait.
 #[test]
-fn time_that_was_slept_does_not_count() {
+fn timer_started_while_parked_counts_from_the_end_of_the_wait() {
     let unparked = Arc::new(AtomicUsize::new(0));
     let count = unparked.clone();
-    let bell = EventCount::new(move || {
+    let event_count = EventCount::new(move || {
         count.fetch_add(1, SeqCst);
     });
-    let timers = WorkerTimers::new(bell.clone(), 1000);
+    let timers = WorkerTimers::new(event_count.clone(), 1000);
     let woken = Arc::new(Count::default());
     let waker = Waker::from(woken.clone());
     let mut context = Context::from_waker(&waker);
-    assert!(bell.prepare());
-    // Five seconds later.
+    assert!(event_count.prepare());
+    // The worker's wait has lasted five seconds by now.
     let mut sleep = timers.sleep(ms(100));
     let mut dropped = timers.sleep(ms(100));
     assert!(sleep.poll_due(&mut context).is_pending());
@@ -155,7 +155,7 @@ fn time_that_was_slept_does_not_count() {
     assert_eq!(unparked.load(SeqCst), 1, "the wait takes no account of it");
     assert_eq!(timers.bound_wait(None), Some(0));
     advance(&timers, 6000);
-    bell.resume();
+    event_count.resume();
     assert_eq!(woken.0.load(SeqCst), 0);
     assert!(sleep.poll_due(&mut context).is_pending());
     advance(&timers, 6099);
@@ -165,12 +165,12 @@ fn time_that_was_slept_does_not_count() {
     assert!(sleep.poll_due(&mut context).is_ready());
 }
 
-/// Random operations, compared with a list of deadlines.
+/// Compares random operations with a list of deadlines.
 #[test]
-fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
+fn random_start_and_drop_keep_other_timers_on_time() {
     for seed in 1..200u64 {
         let mut random = seed;
-        let mut dice = move |below: u64| {
+        let mut random_below = move |below: u64| {
             random = random.wrapping_mul(6364136223846793005).wrapping_add(1);
             (random >> 33) % below
         };
@@ -178,9 +178,9 @@ fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
         let mut now_ms = 1000;
         let mut all: Vec<(TimerSleep, u64, Arc<Count>)> = Vec::new();
         for _ in 0..300 {
-            match dice(4) {
+            match random_below(4) {
                 0 | 1 => {
-                    let time_ms = dice(30_000) + 1;
+                    let time_ms = random_below(30_000) + 1;
                     let mut sleep = timers.sleep(ms(time_ms));
                     let count = Arc::new(Count::default());
                     let waker = Waker::from(count.clone());
@@ -189,12 +189,12 @@ fn whatever_is_begun_reset_and_dropped_the_others_are_due_in_time() {
                     all.push((sleep, now_ms + time_ms, count));
                 }
                 2 if !all.is_empty() => {
-                    let at = dice(all.len() as u64) as usize;
+                    let at = random_below(all.len() as u64) as usize;
                     drop(all.swap_remove(at));
                 }
                 _ => {
-                    let to_ms = now_ms + dice(3000);
-                    // Like a driver: no wait is longer than the bound.
+                    let to_ms = now_ms + random_below(3000);
+                    // As in a driver, no wait is longer than the bound.
                     while now_ms < to_ms {
                         let left_ms = timers.bound_wait(Some(to_ms - now_ms)).expect("a bound");
                         now_ms += left_ms.max(1);

@@ -1,10 +1,11 @@
-//! A TLS session and its socket: unsent encrypted bytes, and the state of the session.
+//! The TLS part of a transport: the session, its state, and unsent encrypted bytes.
 //!
-//! Encrypted bytes count as sent for the connection, which must not end before they are on the wire. They are at most
-//! the output of one call of [`TlsSession::encrypt`], and some messages of the session's own.
+//! For the connection, bytes count as sent once they are encrypted, but the connection must not end before the socket
+//! has accepted them. The unsent records are those of at most one call of [`TlsSession::encrypt`], and a few that the
+//! session sends itself.
 //!
-//! With kernel TLS, bytes are passed unchanged, and the session's last alert is passed as such. The use of the
-//! kernel's key is counted here, since the session does not see these bytes.
+//! With kernel TLS, bytes are passed to the socket unchanged, and the session's last alert as a separate record. The
+//! use of the kernel's key is counted here, since the session does not see these bytes.
 
 use std::io;
 use std::ops::Range;
@@ -14,40 +15,41 @@ use super::{Plaintext, TransferOutcome};
 use crate::buffer::SendBuffer;
 use crate::driver::{ConnectionToken, IoDriver, ReceiveOutcome, SendOutcome};
 use crate::file::OpenFile;
-use crate::tls_session::{LayerFault, LayerState, TlsInfo, TlsSession};
+use crate::tls_session::{LayerFault, TlsInfo, TlsSession, TlsState};
 
 pub(super) struct TlsTransport {
     session: Box<dyn TlsSession>,
     info: Option<Arc<TlsInfo>>,
-    /// Encrypted, and not accepted by the socket.
+    /// Encrypted bytes that the socket has not accepted.
     wire: Vec<u8>,
     /// The number of bytes of `wire` that were sent.
     wire_sent: usize,
     /// The driver has the encrypted bytes, and will return them.
     is_wire_in_flight: bool,
-    /// The client has sent its last byte, or the session has failed.
+    /// The client has sent close_notify, or the session has failed.
     end: Option<TlsEnd>,
     /// The handshake was completed since the last check.
     is_handshake_done: bool,
     /// close_notify was encrypted.
     is_finished: bool,
-    /// Kernel TLS; `wire` is an alert for the kernel then, or empty.
+    /// Set with kernel TLS; then `wire` is the content of an alert, or empty.
     offloaded: Option<KernelTlsSend>,
 }
 
-/// The use of the kernel's single key.
+/// Counts the use of the kernel's key, which can't be changed.
 #[derive(Default)]
 struct KernelTlsSend {
-    /// At least the number of encrypted records: each has a page of a file, or is the last of a send.
+    /// An upper bound of the number of encrypted records: each contains a page of a file, or is the last of a send.
     records: u64,
-    /// The driver or a helper is sending.
+    /// The driver or a helper thread is sending.
     is_sending: bool,
     /// The last alert was sent.
     is_ended: bool,
 }
 
 impl KernelTlsSend {
-    /// The connection is to end after this many records: a third of the limit for AES-GCM (RFC 8446, section 5.5).
+    /// The connection ends after the response in which this number of records is reached: a third of the limit for
+    /// AES-GCM (RFC 8446, section 5.5).
     const WORN: u64 = 1 << 23;
     /// No record is sent after this many.
     const USED_UP: u64 = 1 << 24;
@@ -84,7 +86,7 @@ impl KernelTlsSend {
 
 #[derive(Clone, Copy)]
 enum TlsEnd {
-    Said,
+    CloseNotify,
     Fault(LayerFault),
 }
 
@@ -108,7 +110,7 @@ impl TlsTransport {
     }
 
     pub fn offload<D: IoDriver>(&mut self, driver: &mut D, socket: &D::Socket, len: u64) -> bool {
-        // The kernel must not encrypt records that the session has encrypted before.
+        // Records that the session has encrypted must be sent before the kernel encrypts.
         if self.is_offloaded() || self.has_encrypted() || self.info.is_none() {
             return false;
         }
@@ -125,7 +127,7 @@ impl TlsTransport {
         }
     }
 
-    /// Starts the transfer of a file that the kernel encrypts. `BrokenPipe`: its key is used up.
+    /// Starts the transfer of a file that the kernel encrypts. Fails with `BrokenPipe` if the key is used up.
     pub fn start_file<D: IoDriver>(
         &mut self,
         driver: &mut D,
@@ -176,9 +178,9 @@ impl TlsTransport {
         socket: &D::Socket,
         token: ConnectionToken,
         plain: &mut Vec<u8>,
-    ) -> ReceiveOutcome<Plaintext<D::Lent>> {
+    ) -> ReceiveOutcome<Plaintext<D::RecvBuffer>> {
         // Bytes after close_notify are ignored (RFC 8446, section 6.1).
-        if let Some(TlsEnd::Said) = self.end {
+        if let Some(TlsEnd::CloseNotify) = self.end {
             return ReceiveOutcome::End;
         }
         let (received, more) = match driver.receive(socket, token) {
@@ -194,8 +196,8 @@ impl TlsTransport {
         driver.return_buffer(received);
         ReceiveOutcome::Bytes {
             buffer: Plaintext::Plain(std::mem::take(plain)),
-            // The next receive reports the end.
-            more: more || matches!(self.end, Some(TlsEnd::Said)),
+            // The next receive reports the end of input.
+            more: more || matches!(self.end, Some(TlsEnd::CloseNotify)),
         }
     }
 
@@ -214,21 +216,21 @@ impl TlsTransport {
             return;
         }
         match self.session.open(ciphertext, plain, &mut self.wire) {
-            Ok(LayerState::Handshake) => {}
-            Ok(LayerState::Ready(secured)) => {
+            Ok(TlsState::Handshake) => {}
+            Ok(TlsState::Ready(secured)) => {
                 self.is_handshake_done |= self.info.is_none();
                 self.info = Some(secured);
             }
-            Ok(LayerState::Ended) => self.end = Some(TlsEnd::Said),
+            Ok(TlsState::Ended) => self.end = Some(TlsEnd::CloseNotify),
             Err(fault) => {
                 if fault == LayerFault::ClearText {
-                    // These are the client's first bytes: the response to clear text depends on them.
+                    // These are the client's first bytes, which are needed for the clear-text response.
                     plain.extend_from_slice(ciphertext);
                 }
                 self.end = Some(TlsEnd::Fault(fault));
             }
         }
-        // The session's own messages are short. Bytes that can't be sent now are sent when there is room.
+        // Sends the session's own records. Bytes that the socket does not accept are sent when it has room.
         if !self.wire.is_empty() && !self.is_wire_in_flight {
             let _ = self.push(driver, socket, token);
         }
@@ -257,14 +259,14 @@ impl TlsTransport {
             return sent.into();
         }
         if self.has_encrypted() {
-            // The session's own messages come first.
+            // The session's own records are sent first.
             match self.push(driver, socket, token) {
                 TransferOutcome::Bytes { .. } if !self.has_encrypted() => {}
                 TransferOutcome::Broken => return TransferOutcome::Broken,
                 _ => return TransferOutcome::Full,
             }
         }
-        // Consumed by encryption: the plaintext is not needed again, even if the socket is full.
+        // Once encrypted, the plaintext is not needed again, even if the socket is full.
         let len = self
             .session
             .encrypt(&buffer.pieces(), driver.now_ms(), &mut self.wire);
@@ -295,7 +297,7 @@ impl TlsTransport {
             return outcome;
         }
         if self.wire_sent > 0 {
-            // Removed once per push, not per send.
+            // Sent bytes are removed here, not after each send.
             self.wire.drain(..self.wire_sent);
             self.wire_sent = 0;
         }
@@ -318,16 +320,16 @@ impl TlsTransport {
         }
     }
 
-    /// Handles the end of a send that the driver completed later.
+    /// Handles the result of a send that the driver completed later.
     pub fn complete_send(&mut self, buffer: SendBuffer, wire_len: usize) {
         self.is_wire_in_flight = false;
-        // The session may have added messages while the driver had the buffer: they follow its rest.
+        // Records that the session added while the driver had the buffer follow its unsent rest.
         let added = std::mem::take(&mut self.wire);
         self.store_unsent(buffer, wire_len);
         self.wire.extend_from_slice(&added);
     }
 
-    /// Keeps the unsent rest of `buffer`; an idle connection holds no memory for it.
+    /// Keeps the unsent rest of `buffer`. Without a rest the memory is freed, so an idle connection uses none.
     fn store_unsent(&mut self, buffer: SendBuffer, sent: usize) {
         if let SendBuffer::Vec(bytes) = buffer
             && sent < bytes.len()

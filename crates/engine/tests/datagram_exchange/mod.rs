@@ -1,7 +1,7 @@
-//! An echo for datagrams and its client, on any driver: the same code runs in the simulator and on epoll.
+//! A datagram echo server and its client, for any driver: the same code runs in the simulator and on epoll.
 //!
-//! The client repeats unanswered datagrams, and shortens those that remain unanswered, as a protocol does that probes
-//! the path's MTU. It checks bytes, addresses and ECN codepoints of all answers.
+//! The client retransmits unanswered datagrams, and shortens those that remain unanswered, like a protocol that probes
+//! the path MTU. It checks bytes, addresses and ECN codepoints of all responses.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
@@ -9,29 +9,29 @@ use std::net::SocketAddr;
 use lowroad_engine::datagrams::{DatagramBatch, DatagramTrain, Ecn};
 use lowroad_engine::driver::{DatagramSocketId, DriverEvent, IoDriver};
 
-/// Turns after which an exchange counts as stuck.
+/// Maximum number of turns; then an exchange counts as stuck.
 const TURNS_MAX: usize = 200_000;
-/// Sends of a length before a shorter one is tried.
+/// How often a datagram is sent before a shorter one is tried.
 const TRIES_PER_LEN: u32 = 6;
-/// Each datagram starts with its number.
+/// The length of the number with which each datagram begins.
 pub const NUMBER_LEN: usize = 8;
 
-/// Sends datagrams back from the address that they were sent to.
+/// A server that sends datagrams back, from the address to which they were sent.
 pub struct DatagramEcho {
     id: DatagramSocketId,
     batch: DatagramBatch,
-    /// Trains that found the socket full.
+    /// Trains that were not sent because the socket was full.
     unsent: VecDeque<(DatagramTrain, Vec<u8>)>,
-    /// Received datagrams.
+    /// The number of received datagrams.
     pub received: u64,
     /// Received trains of several datagrams.
     pub trains: u64,
-    /// Number of room events.
+    /// The number of room events.
     pub rooms: u64,
 }
 
 impl DatagramEcho {
-    /// An echo on this socket of the driver.
+    /// An echo server on this socket of the driver.
     pub fn new(id: DatagramSocketId) -> DatagramEcho {
         DatagramEcho {
             id,
@@ -55,7 +55,7 @@ impl DatagramEcho {
         }
     }
 
-    /// Returns whether there may be more.
+    /// Receives and sends back a batch. Returns whether there may be more.
     fn receive<D: IoDriver>(&mut self, driver: &mut D) -> bool {
         let more = driver.receive_datagrams(self.id, &mut self.batch);
         for train in self.batch.trains() {
@@ -95,7 +95,7 @@ struct Unanswered {
     tries: u32,
 }
 
-/// Sends numbered datagrams and repeats them until all are answered.
+/// A client that sends numbered datagrams, and retransmits them until all are answered.
 pub struct DatagramClient {
     id: DatagramSocketId,
     ecn: Ecn,
@@ -105,17 +105,17 @@ pub struct DatagramClient {
     sent: Vec<(SocketAddr, usize)>,
     resend_us: u64,
     resend_at_us: u64,
-    /// Number and length of each answer, in the order of arrival.
+    /// The number and length of each response, in the order of arrival.
     pub answers: Vec<(u64, usize)>,
-    /// Answers with [`Ecn::Ce`].
+    /// The number of responses with [`Ecn::Ce`].
     pub marked: u64,
     /// Received trains of several datagrams.
     pub trains: u64,
 }
 
 impl DatagramClient {
-    /// A client on a socket of the driver: sends datagrams of these lengths, in turn to these addresses, and repeats
-    /// them after `resend_us`.
+    /// A client on a socket of the driver, which sends datagrams of these lengths, in turn to these addresses, and
+    /// retransmits them after `resend_us`.
     pub fn new(
         id: DatagramSocketId,
         to: &[SocketAddr],
@@ -143,7 +143,7 @@ impl DatagramClient {
         }
     }
 
-    /// Whether all are answered.
+    /// Whether all datagrams are answered.
     pub fn is_done(&self) -> bool {
         self.unanswered.is_empty()
     }
@@ -179,8 +179,8 @@ impl DatagramClient {
         self.unanswered.remove(&number);
     }
 
-    /// Sends due datagrams, and sets the driver's wake-up for later ones. A datagram that finds the socket full counts
-    /// as lost.
+    /// Sends the unanswered datagrams if they are due. Returns when they are due next. Datagrams that a full socket
+    /// does not accept are treated as lost.
     pub fn send_due<D: IoDriver>(&mut self, driver: &mut D) -> Option<u64> {
         if self.is_done() {
             return None;
@@ -237,7 +237,7 @@ pub fn payload(number: u64, len: usize) -> Vec<u8> {
     bytes
 }
 
-/// Turns until all clients have all answers.
+/// Runs turns until all clients have all responses.
 pub fn run<D: IoDriver>(driver: &mut D, echo: &mut DatagramEcho, clients: &mut [DatagramClient]) {
     let mut events = Vec::new();
     for _ in 0..TURNS_MAX {

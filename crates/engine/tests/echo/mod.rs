@@ -1,5 +1,4 @@
-//! A worker in the simulator with a service that answers `/KIND/LEN`, for tests of the engine between it and its
-//! clients.
+//! A worker in the simulator, with a service that answers `/KIND/LEN`, for tests of the engine.
 
 #![allow(dead_code, reason = "each test has a use for some of it")]
 
@@ -25,20 +24,21 @@ use lowroad_http::request::{PartialRequest, Request, RequestTarget};
 use lowroad_http::status::StatusCode;
 use lowroad_limits::ConnectionLimit;
 
-pub type Box_ = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
+pub type EchoMailbox = WorkerMailbox<WorkerMessage<SimDriver, Echo>>;
 
-/// Answers `/KIND/LEN`: a body of LEN bytes that depend on both, from the source that KIND names.
+/// A service that answers `/KIND/LEN` with a body of LEN bytes; KIND is the type of the body's source, and whether the
+/// request is deferred.
 pub struct Echo {
     world: SharedWorld,
-    mailbox: Box_,
+    mailbox: EchoMailbox,
     block: ArenaBlock,
     file: Arc<OpenFile>,
-    /// The pattern behind other bytes, in a file that is only appended to.
+    /// A file that is only appended to, and contains the pattern after other bytes.
     segment: Arc<OpenFile>,
     sent: Vec<(u64, bool)>,
-    /// Its clients use TLS.
-    veiled: bool,
-    /// Bodies of `/taken`, which it never reads.
+    /// The clients use TLS.
+    has_tls_session: bool,
+    /// Bodies of `/taken` requests, which are never read.
     bodies: Vec<BodyReceiver>,
 }
 
@@ -50,11 +50,11 @@ pub fn pattern(at: usize) -> u8 {
     b'a' + (at % 23) as u8
 }
 
-pub fn pattern_of(len: usize) -> Vec<u8> {
+pub fn pattern_bytes(len: usize) -> Vec<u8> {
     (0..len).map(pattern).collect()
 }
 
-/// Interim responses of a kind.
+/// The number of interim responses to a `/hinted` request.
 pub const HINTS: usize = 3;
 
 pub fn hint() -> InterimResponse {
@@ -67,14 +67,14 @@ pub fn hint() -> InterimResponse {
     }
 }
 
-/// Posts this many interim responses, one after the other, and then the outcome.
-fn give_hints(world: &SharedWorld, mailbox: Box_, id: ExchangeId, left: usize) {
+/// Posts `left` interim responses, one after the other, and then the outcome.
+fn post_interims(world: &SharedWorld, mailbox: EchoMailbox, id: ExchangeId, left: usize) {
     let again = world.clone();
     world.call_later(move || match left {
         0 => mailbox.post(MailboxMessage::Outcome(id, 7)),
         _ => {
             mailbox.post(MailboxMessage::Interim(id, Box::new(hint())));
-            give_hints(&again, mailbox, id, left - 1);
+            post_interims(&again, mailbox, id, left - 1);
         }
     });
 }
@@ -101,12 +101,12 @@ impl Echo {
         let (mailbox, id) = (self.mailbox.clone(), exchange.id);
         let (world, is_twice) = (self.world.clone(), kind == "twice");
         if kind == "hinted" {
-            give_hints(&world, mailbox, id, HINTS);
+            post_interims(&world, mailbox, id, HINTS);
         } else {
             self.world.call_later(move || {
                 mailbox.post(MailboxMessage::Outcome(id, 7));
                 if is_twice {
-                    // A second outcome, which the engine has to drop.
+                    // A second outcome, which the engine must drop.
                     world.call_later(move || mailbox.post(MailboxMessage::Outcome(id, 8)));
                 }
             });
@@ -140,7 +140,7 @@ impl Echo {
                     file: self.segment.clone(),
                     range: SEGMENT_AT as u64..(SEGMENT_AT + len) as u64,
                 }),
-                _ => response.write_copied(&pattern_of(len)),
+                _ => response.write_copied(&pattern_bytes(len)),
             }
         }
         ServiceOutcome::Ready(Some(if is_wanted { len as u64 } else { 0 }))
@@ -155,11 +155,12 @@ impl HttpService for Echo {
     type Command = ();
 
     fn has_tls(&self, _: ListenerId) -> bool {
-        self.veiled
+        self.has_tls_session
     }
 
     fn tls_session(&mut self, _: ListenerId) -> Option<Box<dyn TlsSession>> {
-        self.veiled.then(|| Box::new(FakeTls::default()) as _)
+        self.has_tls_session
+            .then(|| Box::new(FakeTls::default()) as _)
     }
 
     fn request(
@@ -176,7 +177,7 @@ impl HttpService for Echo {
         let (kind, len) = (parts.next().expect("kind"), parts.next().expect("len"));
         let len: usize = len.parse().expect("number");
         match kind {
-            // Answers before the body has arrived, and drops or keeps it.
+            // These answer before the body has arrived; `early` drops the body, `taken` keeps it.
             "early" => return self.write(kind, len, response),
             "taken" => {
                 self.bodies.extend(exchange.body.take());
@@ -189,7 +190,7 @@ impl HttpService for Echo {
             }
             _ => {}
         }
-        if exchange.is_body_coming {
+        if exchange.is_body_incomplete {
             return ServiceOutcome::AfterBody((kind.into(), len));
         }
         self.begin(kind, len, exchange, response)
@@ -201,7 +202,7 @@ impl HttpService for Echo {
         exchange: &mut Exchange,
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(String, usize), u64> {
-        assert!(!exchange.is_body_coming);
+        assert!(!exchange.is_body_incomplete);
         if kind == "undecided" {
             return self.write(&kind, len, response);
         }
@@ -216,8 +217,8 @@ impl HttpService for Echo {
         response: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(String, usize), u64> {
         assert_eq!(outcome, 7);
-        // It wants the body before a response of an odd length.
-        if kind == "undecided" && exchange.is_body_coming && len % 2 == 1 {
+        // Requests the body first if the response has an odd length.
+        if kind == "undecided" && exchange.is_body_incomplete && len % 2 == 1 {
             return ServiceOutcome::AfterBody((kind, len));
         }
         self.write(&kind, len, response)
@@ -234,11 +235,11 @@ impl HttpService for Echo {
         None
     }
 
-    fn sent(&mut self, record: u64, body_len: u64, whole: bool, _now_ms: u64) {
-        if whole {
+    fn sent(&mut self, record: u64, body_len: u64, is_complete: bool, _now_ms: u64) {
+        if is_complete {
             assert_eq!(record, body_len, "the log tells what was sent");
         }
-        self.sent.push((body_len, whole));
+        self.sent.push((body_len, is_complete));
     }
 
     fn command(&mut self, (): ()) {}
@@ -249,7 +250,7 @@ pub struct Case {
     pub world: SharedWorld,
     pub worker: Worker<SimDriver, Echo>,
     pub local: WorkerHandle,
-    pub mailbox: Box_,
+    pub mailbox: EchoMailbox,
     pub counters: Arc<WorkerCounters>,
     pub admission: Arc<ConnectionLimit>,
 }
@@ -272,7 +273,7 @@ pub fn settings() -> WorkerSettings {
     }
 }
 
-pub fn calm() -> FaultRates {
+pub fn mild_faults() -> FaultRates {
     FaultRates {
         piece_len_max: 500,
         delay_ms_max: 5,
@@ -289,25 +290,30 @@ impl Case {
         Case::with(seed, faults, settings, false)
     }
 
-    pub fn with(seed: u64, faults: FaultRates, settings: WorkerSettings, veiled: bool) -> Case {
+    pub fn with(
+        seed: u64,
+        faults: FaultRates,
+        settings: WorkerSettings,
+        has_tls_session: bool,
+    ) -> Case {
         let world = SharedWorld::new(seed, faults);
         let driver = world.driver();
-        let local = driver.local().clone();
-        let mailbox: Box_ = WorkerMailbox::new(driver.waker());
+        let local = driver.worker_handle().clone();
+        let mailbox: EchoMailbox = WorkerMailbox::new(driver.waker());
         let arena = ResponseArena::new(1 << 20).expect("memory");
         let mut draft = arena.allocate(BLOCK_LEN).expect("space");
-        draft.copy_from_slice(&pattern_of(BLOCK_LEN));
-        // Other tests of this process may use the same seed now.
+        draft.copy_from_slice(&pattern_bytes(BLOCK_LEN));
+        // Other tests of this process may run with the same seed.
         static CASES: AtomicUsize = AtomicUsize::new(0);
         let (process, number) = (std::process::id(), CASES.fetch_add(1, Relaxed));
         let path = std::env::temp_dir().join(format!("lowroad-sim-{process}-{number}"));
-        std::fs::write(&path, pattern_of(BLOCK_LEN)).expect("write");
+        std::fs::write(&path, pattern_bytes(BLOCK_LEN)).expect("write");
         let file = std::fs::File::open(&path).expect("open");
         std::fs::remove_file(&path).expect("remove");
         let stamp = FileStamp::from_file(&file).expect("stat");
         let bytes = [
             vec![b'-'; SEGMENT_AT],
-            pattern_of(BLOCK_LEN),
+            pattern_bytes(BLOCK_LEN),
             vec![b'-'; 100],
         ]
         .concat();
@@ -321,7 +327,7 @@ impl Case {
             file: Arc::new(OpenFile::new(file, stamp)),
             segment: Arc::new(OpenFile::immutable(Arc::new(segment)).expect("stat")),
             sent: Vec::new(),
-            veiled,
+            has_tls_session,
             bodies: Vec::new(),
         };
         let (counters, admission) = (
@@ -347,7 +353,7 @@ impl Case {
         }
     }
 
-    /// Runs turns until `done`, for a bounded number.
+    /// Runs turns until `done`; panics after too many.
     pub fn turn_until(
         &mut self,
         seed: u64,
@@ -363,7 +369,7 @@ impl Case {
         panic!("seed {seed}: {what} did not happen");
     }
 
-    /// Runs turns for this virtual time.
+    /// Runs turns for `ms` of virtual time.
     pub fn turn_for(&mut self, ms: u64) {
         let until_ms = self.world.now_ms() + ms;
         self.world.alarm(until_ms);

@@ -1,4 +1,4 @@
-//! Compresses streaming bodies: fast levels, and a bound on each encoder's memory.
+//! Compresses streaming bodies, with fast levels and limited memory for each encoder.
 
 use std::io::{self, Write};
 
@@ -6,26 +6,27 @@ use flate2::write::GzEncoder;
 use lowroad_http::content_coding::ContentCoding;
 use zstd::zstd_safe::CParameter;
 
-/// gzip's level, 0 to 9: higher ones reduce the size by hundredths only.
+/// gzip's level, 0 to 9: higher ones reduce the size only by a few per cent.
 const GZIP_LEVEL: u32 = 4;
 /// zstd's level, 1 to 22.
 const ZSTD_LEVEL: i32 = 3;
-/// brotli's quality, 0 to 11: beyond 3 it takes a multiple of the time.
+/// brotli's quality, 0 to 11: higher ones take several times as long.
 const BROTLI_QUALITY: u32 = 3;
 /// The window of zstd and brotli as a power of two; it determines most of their memory.
 const WINDOW_LOG: u32 = 17;
-/// zstd's table size as a power of two: an encoder takes 0.7 MiB instead of 1.2, and output grows by half a hundredth.
+/// zstd's table size as a power of two. It reduces the memory of an encoder from 1.2 to 0.7 MiB, and increases the
+/// output by 0.5 %.
 const ZSTD_TABLE_LOG: u32 = 15;
 /// The length of brotli's input buffer.
 const BROTLI_BUFFER_LEN: usize = 4096;
 
 /// A streaming encoder.
 pub enum BodyEncoder {
-    /// RFC 1952; about 0.4 MiB.
+    /// RFC 1952; takes about 0.4 MiB of memory.
     Gzip(GzEncoder<Vec<u8>>),
-    /// RFC 8878; about 0.7 MiB.
+    /// RFC 8878; takes about 0.7 MiB of memory.
     Zstd(zstd::stream::write::Encoder<'static, Vec<u8>>),
-    /// RFC 7932; about 1.2 MiB.
+    /// RFC 7932; takes about 1.2 MiB of memory.
     Brotli(Box<brotli::CompressorWriter<Vec<u8>>>),
 }
 
@@ -44,7 +45,7 @@ impl BodyEncoder {
             ContentCoding::Zstd => {
                 let mut encoder = zstd::stream::write::Encoder::new(out, ZSTD_LEVEL)?;
                 for parameter in [
-                    // The defaults for this level take 1.2 MiB for each stream.
+                    // With the default parameters of this level, an encoder would take 1.2 MiB.
                     CParameter::WindowLog(WINDOW_LOG),
                     CParameter::HashLog(ZSTD_TABLE_LOG),
                     CParameter::ChainLog(ZSTD_TABLE_LOG),
@@ -73,7 +74,7 @@ impl BodyEncoder {
         self.writer().write_all(bytes)
     }
 
-    /// Flushes all input to the output, so that a client can use it.
+    /// Flushes all input to the output, so that a client can decode it.
     ///
     /// # Errors
     /// The encoder's error.
@@ -81,7 +82,7 @@ impl BodyEncoder {
         self.writer().flush()
     }
 
-    /// The length of the output that was not taken.
+    /// The length of the output that was not taken yet.
     pub fn output_len(&self) -> usize {
         match self {
             BodyEncoder::Gzip(encoder) => encoder.get_ref().len(),
@@ -127,7 +128,7 @@ mod tests {
 
     fn decoded(encoding: ContentCoding, bytes: &[u8]) -> Vec<u8> {
         let mut back = Vec::new();
-        // Decoding an unfinished stream ends in an error, after all available output.
+        // Decoding an unfinished stream ends with an error, after all available output.
         let _ = match encoding {
             ContentCoding::Gzip => flate2::read::GzDecoder::new(bytes).read_to_end(&mut back),
             ContentCoding::Zstd => zstd::stream::read::Decoder::new(bytes)
@@ -139,7 +140,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_flushed_can_be_read_before_the_end() {
+    fn flushed_output_is_decodable_before_the_end() {
         let parts: Vec<Vec<u8>> = (0..40)
             .map(|n| format!("part {n} of a text, ").repeat(n * 7).into_bytes())
             .collect();

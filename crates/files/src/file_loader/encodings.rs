@@ -1,4 +1,4 @@
-//! Content codings of a file with a loaded identity: from a precompressed sibling, or compressed now.
+//! Builds the content codings of a file whose identity is stored: from a precompressed file, or by compression.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use crate::file_headers::HeadFacts;
 use crate::folder::{PathTarget, SiteFolder};
 
 impl FileLoader {
-    /// Builds a coding of `request.base`.
+    /// Builds the requested coding of `request.base`.
     pub(super) fn build_encoded(
         &self,
         request: &LoadRequest,
@@ -50,7 +50,7 @@ impl FileLoader {
         stamp: FileStamp,
     ) -> Result<NewRepresentation, StatusCode> {
         let file = self.open_sibling(request, sources)?;
-        // The identity was loaded with another version of the sibling.
+        // The precompressed file has changed since the identity was loaded.
         if file.stamp != stamp {
             return Err(StatusCode::SERVICE_UNAVAILABLE);
         }
@@ -62,7 +62,7 @@ impl FileLoader {
         let facts = shared_fields.facts(request, stamp.len, &etag, identity.modified.get());
         let info = self.describe(request, &facts, CodingSet::EMPTY, sources.clone());
         match self.read_into_memory(info, &Arc::new(file), content)? {
-            ContentRead::Made(representation) => Ok(*representation),
+            ContentRead::Complete(representation) => Ok(*representation),
             ContentRead::Changed => Err(StatusCode::SERVICE_UNAVAILABLE),
         }
     }
@@ -77,7 +77,7 @@ impl FileLoader {
             .body(0..identity.len() as usize)
             .ok_or(StatusCode::INTERNAL_ERROR)?;
         let Ok(Some(body)) = compression::compress(uncompressed, request.encoding) else {
-            // Not tried again for this version of the file.
+            // Removed, so that it is not tried again for this version of the file.
             identity.remove_encoding(request.encoding);
             return Err(StatusCode::NOT_ACCEPTABLE);
         };
@@ -90,7 +90,7 @@ impl FileLoader {
             buffer.copy_from_slice(&body);
             Ok(())
         });
-        // Without room, the identity is sent, which is still valid.
+        // If there is no room, the identity is sent.
         representation.map_err(|_| StatusCode::NOT_ACCEPTABLE)
     }
 
@@ -110,7 +110,7 @@ impl FileLoader {
     }
 }
 
-/// The fields that a coding's head shares with the identity's.
+/// The fields of the identity's head that a coding's head shares.
 struct SharedHeadFields {
     path: Vec<u8>,
     content_type: String,
@@ -149,7 +149,7 @@ impl SharedHeadFields {
     }
 }
 
-/// The decoded path of the file itself, including the index file's name for a folder.
+/// The decoded path of the file itself; for a folder with the name of the index file.
 fn file_path(request: &LoadRequest, sources: &SourceFiles) -> Vec<u8> {
     let index = sources.index.as_deref().unwrap_or("");
     [&request.path, index.as_bytes()].concat()

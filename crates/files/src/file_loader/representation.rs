@@ -1,4 +1,4 @@
-//! The result of a load: a representation with its head, or the fact that there is none.
+//! Builds the object that results from a load: a representation with its head, or an object without content.
 
 use std::sync::Arc;
 
@@ -18,16 +18,16 @@ use lowroad_store::{SharedStore, StoredObject};
 
 use crate::file_headers::{self, HeadFacts};
 
-/// A representation before it is placed.
+/// A representation that is not placed in memory yet.
 #[derive(Clone)]
 pub(super) struct RepresentationInfo<'a> {
     pub facts: &'a HeadFacts<'a>,
     pub rules: &'a SiteRules,
     /// The other available codings.
     pub encodings: CodingSet,
-    /// Its source files.
+    /// The source files.
     pub sources: Arc<SourceFiles>,
-    /// Its key.
+    /// The key in the store.
     pub key: &'a [u8],
     /// The key's hash.
     pub hash: u64,
@@ -40,28 +40,28 @@ pub(super) struct NewRepresentation {
 }
 
 impl RepresentationInfo<'_> {
-    /// Leaves the body in its file.
+    /// Makes a representation whose body is sent from the file.
     pub fn in_file(&self, file: Arc<OpenFile>) -> NewRepresentation {
         let head = file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
         self.to_representation(PlacedResponse {
             bytes: StoredBytes::Heap(Box::new(head.text.into())),
             head: head.map,
-            // Not stored, so it needs no key.
+            // Such an object is not stored, so it needs no key.
             key_len: 0,
             content: BodyLocation::File(file),
             size: 0,
         })
     }
 
-    /// Places the body in memory, written by `fill`.
+    /// Makes a representation with the body in memory, where `fill` writes it.
     pub fn in_memory(
         &self,
         store: &SharedStore,
         fill: impl FnOnce(&mut [u8]) -> Result<(), PlacementError>,
     ) -> Result<NewRepresentation, PlacementError> {
         let head = file_headers::build(self.facts, &self.rules.config, &self.rules.header_patterns);
-        let len = self.facts.len as usize; // bounded by who asks, far below 2^64
-        Ok(self.to_representation(placement::in_memory(
+        let len = self.facts.len as usize; // limited by the callers, far below 2^64
+        Ok(self.to_representation(placement::place_response(
             store,
             HashedKey {
                 hash: self.hash,
@@ -97,20 +97,20 @@ impl NewRepresentation {
     }
 }
 
-/// Whether an object may be stored. Objects with an open file are not: each would hold a descriptor.
+/// Whether an object may be stored. Objects with an open file are not, since each would need a file descriptor.
 pub(super) fn is_storable(kind: &ObjectKind) -> bool {
     match kind {
         ObjectKind::Representation(representation) => {
             !matches!(representation.content(), BodyLocation::File(_))
         }
-        // A failure may be gone at the next request.
+        // Server errors are not stored, since they may be temporary.
         ObjectKind::Refused(status, _) => status.code() < 500,
         ObjectKind::Folder(_) | ObjectKind::NoIndex(_) | ObjectKind::Index(..) => true,
-        ObjectKind::Filling(..) | ObjectKind::Parts(_) => false,
+        ObjectKind::Streaming(..) | ObjectKind::Parts(_) => false,
     }
 }
 
-/// An object for a refusal.
+/// An object for an error status.
 pub(super) fn refused_object(
     status: StatusCode,
     key: &[u8],

@@ -1,5 +1,4 @@
-//! Detects whether a recently changed file is at rest: a `write` may be incomplete, and the clock of file times lags
-//! behind, on a busy virtual machine by more than a tick.
+//! Detects whether a recently changed file is still being written, so that no incomplete version is read.
 
 use std::fs::File;
 use std::sync::Arc;
@@ -10,25 +9,27 @@ use lowroad_file_stamp::FileStamp;
 use lowroad_http::status::StatusCode;
 use lowroad_store::clock;
 
-/// A file changed within this time is observed before it is read, because it may be in the middle of a rewrite. The
-/// bound is long because the clock of file times lags behind, on a busy virtual machine by more than a tick.
+/// A file that was changed within this time is observed before it is read, because it may be in the middle of a
+/// rewrite. The time is long because the clock of file timestamps lags behind, on a busy virtual machine by more than a
+/// tick.
 const RECENT_NS: i64 = 1_000_000_000;
-/// The length at the start and at the end that is compared in a file that is written continuously.
+/// In a file that is written continuously, the first and the last bytes up to this length are compared.
 const COMPARED_LEN: u64 = 1 << 20;
 /// The interval of checks: a file without a change for this time is at rest.
 const CHECK_INTERVAL: Duration = Duration::from_millis(20);
-/// The maximum number of checks until a file must be at rest.
+/// The maximum number of checks.
 const CHECKS_MAX: usize = 10;
-/// A file that grows in this many consecutive checks is being appended to: a rewrite in place shortens it in between.
+/// A file that only grows in this many consecutive checks is being appended to, since a rewrite in place would first
+/// truncate it.
 const GROWTHS_MIN: usize = 3;
 
-/// The file once it is at rest, or up to its present length if it is only appended to. Blocks, unless the file did not
-/// change recently.
+/// Waits until a recently changed file is at rest; a file that is only appended to is returned with its current length.
+/// Blocks, unless the file did not change recently.
 ///
 /// # Errors
-/// 503 if it is rewritten continuously: reading it would mix versions.
+/// 503 if the file is rewritten continuously: reading it would mix versions.
 pub fn wait_until_stable(file: Arc<OpenFile>) -> Result<Arc<OpenFile>, StatusCode> {
-    // The common case: no wait and no system call.
+    // The common case needs neither waiting nor a system call.
     if file.stamp.is_settled() && !changed_lately(&file.stamp) {
         return Ok(file);
     }
@@ -61,7 +62,7 @@ fn digest_ends(file: &File, len: u64) -> Option<[u128; 2]> {
     Some([digest(file, start).ok()?, digest(file, end).ok()?])
 }
 
-/// The same open file with its present stamp.
+/// The same open file with its current stamp.
 ///
 /// # Errors
 /// 500 if the system call fails.
@@ -76,23 +77,23 @@ pub fn with_current_stamp(old: &OpenFile) -> Result<Arc<OpenFile>, StatusCode> {
 
 fn changed_lately(stamp: &FileStamp) -> bool {
     let age_ns = clock::unix_ns() - stamp.modified_ns.max(stamp.changed_ns);
-    // A time in the future is no evidence of a recent change.
+    // A timestamp in the future does not indicate a recent change.
     (0..RECENT_NS).contains(&age_ns)
 }
 
 /// The observed activity of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum FileActivity {
-    /// None: the file has this stamp.
+    /// None: the file is at rest, and has this stamp.
     Settled(FileStamp),
-    /// Written or touched continuously, but the bytes up to the length of this stamp do not change.
+    /// The file is written or touched continuously, but the bytes up to the length of this stamp do not change.
     Appended(FileStamp),
-    /// Rewritten continuously.
+    /// The file is rewritten continuously.
     Rewritten,
 }
 
-/// Observes a file until it is at rest, or only appended to or touched. `is_unchanged` compares the file, which has the
-/// first stamp now, with its bytes at the second stamp. Blocks.
+/// Observes a file until it is at rest, or known to be only appended to or touched. `is_unchanged` gets the current and
+/// an earlier stamp, and tells whether the bytes up to the earlier length are the same. Blocks.
 fn wait_for_rest(
     file: &File,
     first: FileStamp,
@@ -108,7 +109,7 @@ fn wait_for_rest(
         if now == last {
             return FileActivity::Settled(now);
         }
-        // A file that only grows, such as a log, can be sent up to its present length.
+        // A file that only grows, such as a log, can be sent up to its current length.
         let is_unchanged = last.len > 0 && now.len >= last.len && is_unchanged(&now, &last);
         unchanged_count = if is_unchanged { unchanged_count + 1 } else { 0 };
         growths = if is_unchanged && now.len > last.len {

@@ -1,10 +1,10 @@
-//! The meta-variables of CGI/1.1 (RFC 3875 §4.1), which are also the FastCGI parameters.
+//! CGI meta-variables (RFC 3875 §4.1), which are also the FastCGI parameters.
 //!
-//! In addition: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME, SERVER_ADDR, REQUEST_SCHEME and
-//! REDIRECT_STATUS, which programs expect; HTTPS over https, and SSL_* over TLS. Scheme, host and port are the
-//! client's, as a trusted proxy reports them. Client fields that a program could mistake for the server's are omitted:
-//! HTTP_PROXY, which a program's HTTP client would obey (httpoxy), and names with `_`, which would collide with those
-//! with `-`.
+//! Also included are variables that programs expect: REMOTE_PORT, REQUEST_URI, DOCUMENT_ROOT, SCRIPT_FILENAME,
+//! SERVER_ADDR, REQUEST_SCHEME and REDIRECT_STATUS; HTTPS for https requests, and SSL_* over TLS. Scheme, host and port
+//! are those of the client, as reported by a trusted proxy. Omitted are client fields that a program could take for
+//! trusted variables: HTTP_PROXY, which HTTP client libraries obey (httpoxy), and names with `_`, which would collide
+//! with names with `-`.
 
 use std::net::IpAddr;
 use std::os::unix::ffi::OsStrExt;
@@ -17,13 +17,13 @@ use lowroad_http::head_writer::put_number;
 use crate::address::write_address;
 use crate::script::LocatedScript;
 
-/// The sources of the variables.
+/// The sources of the meta-variables.
 pub struct CgiEnvironment<'a> {
     /// The request.
     pub request: &'a HandlerRequest,
     /// The script.
     pub script: &'a LocatedScript,
-    /// The script's file, if there is one.
+    /// The script's file, if known.
     pub file: Option<&'a Path>,
     /// The site's root in the program's file system.
     pub root: &'a Path,
@@ -32,7 +32,7 @@ pub struct CgiEnvironment<'a> {
     /// Whether HTTP_AUTHORIZATION is included. RFC 3875 §4.1.18 advises against it, but PHP
     /// applications check passwords themselves.
     pub authorization: bool,
-    /// Variables of the configuration, which replace those of the same name.
+    /// Variables of the configuration; they replace variables of the same name.
     pub extra: &'a [(String, String)],
 }
 
@@ -42,7 +42,7 @@ const SOFTWARE: &str = concat!("lowroad/", env!("CARGO_PKG_VERSION"));
 impl CgiEnvironment<'_> {
     /// Calls `emit` once for each variable.
     pub fn for_each_variable(&self, mut emit: impl FnMut(&[u8], &[u8])) {
-        // The configuration's variables replace these, and are given last.
+        // Variables of the configuration replace these; they are emitted last.
         let mut set = |name: &str, value: &[u8]| {
             if !self.is_extra(name.as_bytes()) {
                 emit(name.as_bytes(), value);
@@ -62,8 +62,8 @@ impl CgiEnvironment<'_> {
         if self.request.is_https() {
             set("HTTPS", b"on");
         }
-        // SSL_* describe this server's connection, even if a proxy reports https.
-        if let Some(tls) = &self.request.secured {
+        // SSL_* describe the connection to this server, even if a proxy reports https.
+        if let Some(tls) = &self.request.tls {
             CgiEnvironment::set_tls_variables(tls, &mut set);
         }
         self.set_address_variables(&mut set);
@@ -80,12 +80,12 @@ impl CgiEnvironment<'_> {
         }
         set("SCRIPT_NAME", &self.script.name);
         set("DOCUMENT_ROOT", root);
-        // RFC 3875 §4.1.6: PATH_TRANSLATED only if there is a PATH_INFO.
+        // PATH_TRANSLATED is set only together with PATH_INFO (RFC 3875 §4.1.6).
         if !self.script.info.is_empty() {
             set("PATH_INFO", &self.script.info);
             set("PATH_TRANSLATED", &[root, &self.script.info].concat());
         }
-        // php-cgi refuses to run without it (cgi.force_redirect).
+        // php-cgi refuses to run without REDIRECT_STATUS (cgi.force_redirect).
         set("REDIRECT_STATUS", b"200");
     }
 
@@ -96,7 +96,7 @@ impl CgiEnvironment<'_> {
         set("SERVER_SOFTWARE", SOFTWARE.as_bytes());
         set("REQUEST_METHOD", request.method.as_str().as_bytes());
         set("REQUEST_SCHEME", request.scheme());
-        // The client's own target: applications build links from it, independent of rewrites.
+        // The request target as sent by the client, not the rewritten one: applications build links from it.
         set("REQUEST_URI", request.original_target());
         set("QUERY_STRING", request.query().unwrap_or_default());
         if let Some(len) = self.body_len {
@@ -106,7 +106,7 @@ impl CgiEnvironment<'_> {
         }
     }
 
-    /// TLS parameters of the connection, by the names of Apache's mod_ssl.
+    /// TLS parameters of the connection, named as in Apache's mod_ssl.
     fn set_tls_variables(tls: &TlsInfo, set: &mut impl FnMut(&str, &[u8])) {
         set("SSL_PROTOCOL", tls.version.as_bytes());
         set("SSL_CIPHER", tls.cipher.as_bytes());
@@ -131,7 +131,7 @@ impl CgiEnvironment<'_> {
         write_address(&mut text, self.request.peer.to_canonical());
         set("REMOTE_ADDR", &text);
         text.clear();
-        // Unknown behind a proxy that reports only the address.
+        // The port is unknown behind a proxy that reports only the address.
         if self.request.peer_port != 0 {
             put_number(&mut text, self.request.peer_port.into());
             set("REMOTE_PORT", &text);
@@ -141,28 +141,28 @@ impl CgiEnvironment<'_> {
         set("SERVER_ADDR", &text);
         text.clear();
         let forwarded = self.request.forwarded.as_ref();
-        // The port that the client used, which may be the proxy's.
+        // The port to which the client connected, which may be the proxy's.
         let reported_port = forwarded.and_then(|it| it.client_port(self.request.host()));
         put_number(&mut text, reported_port.unwrap_or(local.port()).into());
         set("SERVER_PORT", &text);
         if !self.request.host().is_empty() {
             set("HTTP_HOST", self.request.host());
         }
-        // RFC 3875 §4.1.14: SERVER_NAME must not be empty.
+        // SERVER_NAME must not be empty (RFC 3875 §4.1.14).
         match host_name(self.request.host()) {
             b"" => set("SERVER_NAME", literal(address).as_bytes()),
             name => set("SERVER_NAME", name),
         }
     }
 
-    /// HTTP_ variables. Lines of the same name are combined (RFC 3875 §4.1.18).
+    /// Sets the HTTP_ variables. Field lines of the same name are combined (RFC 3875 §4.1.18).
     fn set_field_variables(&self, fields: &[(&[u8], &[u8])], emit: &mut impl FnMut(&[u8], &[u8])) {
         let hop_by_hop = hop_by_hop_fields(fields);
         let mut name = Vec::with_capacity(64);
         let mut joined = Vec::new();
         for (index, (field, value)) in fields.iter().enumerate() {
             let has_same_name = |line: &&(&[u8], &[u8])| line.0.eq_ignore_ascii_case(field);
-            // Quadratic, but bounded by the limit of fields.
+            // Quadratic, but the number of fields is limited.
             let repeated = fields[..index].iter().any(|line| has_same_name(&line));
             if repeated || !self.is_wanted(field) || is_among(field, &hop_by_hop) {
                 continue;
@@ -176,7 +176,7 @@ impl CgiEnvironment<'_> {
                 emit(&name, value);
                 continue;
             }
-            // RFC 9113 §8.2.3: cookie lines are joined by "; ", unlike list fields.
+            // Cookie lines are joined by "; " (RFC 9113 §8.2.3), list fields by ", ".
             let separator: &[u8] = match field.eq_ignore_ascii_case(b"cookie") {
                 true => b"; ",
                 false => b", ",
@@ -192,7 +192,7 @@ impl CgiEnvironment<'_> {
     }
 
     fn is_wanted(&self, field: &[u8]) -> bool {
-        // Names with `_` would collide with those with `-`, and others are no valid variable names.
+        // Names with `_` would collide with names with `-`; other characters are invalid in variable names.
         let is_plain = |b: &u8| b.is_ascii_alphanumeric() || *b == b'-';
         let is_authorization = self.authorization && field.eq_ignore_ascii_case(b"authorization");
         (is_authorization || !is_dropped(field)) && field.iter().all(is_plain)
@@ -205,10 +205,10 @@ impl CgiEnvironment<'_> {
     }
 }
 
-/// Whether a field has no HTTP_ variable because it has its own variable, is hop-by-hop, or is dangerous.
+/// Whether a field gets no HTTP_ variable: it has a variable of another name, is hop-by-hop, or is dangerous.
 ///
-/// Host is dropped since a target with an authority overrides it (RFC 9112 §3.2.2); HTTP_HOST has the effective host.
-/// The match by length limits the comparisons to one or two names.
+/// Host is dropped because the authority of an absolute request target overrides it (RFC 9112 §3.2.2); HTTP_HOST
+/// contains the effective host. Matching the length first leaves one or two names to compare.
 fn is_dropped(field: &[u8]) -> bool {
     let is = |name: &[u8]| field.eq_ignore_ascii_case(name);
     match field.len() {
@@ -228,7 +228,7 @@ fn is_dropped(field: &[u8]) -> bool {
     }
 }
 
-/// `Accept-Encoding` becomes `HTTP_ACCEPT_ENCODING`.
+/// Converts `Accept-Encoding` to `HTTP_ACCEPT_ENCODING`.
 fn write_variable_name(field: &[u8], name: &mut Vec<u8>) {
     name.clear();
     name.extend_from_slice(b"HTTP_");
@@ -238,7 +238,8 @@ fn write_variable_name(field: &[u8], name: &mut Vec<u8>) {
     }));
 }
 
-/// The fields that Connection declares hop-by-hop (RFC 9110 §7.6.1). The usual options name none.
+/// The fields that Connection lists as hop-by-hop (RFC 9110 §7.6.1). Its usual options, such as `close`, name no
+/// fields.
 fn hop_by_hop_fields<'f>(fields: &[(&'f [u8], &'f [u8])]) -> Vec<&'f [u8]> {
     fields
         .iter()
@@ -255,7 +256,7 @@ fn is_among(field: &[u8], names: &[&[u8]]) -> bool {
 
 /// A host without its port.
 fn host_name(host: &[u8]) -> &[u8] {
-    // An IPv6 address has colons within its brackets.
+    // The colons in brackets belong to an IPv6 address.
     let bracket = host.iter().rposition(|b| *b == b']').unwrap_or(0);
     match host[bracket..].iter().position(|b| *b == b':') {
         Some(colon) => &host[..bracket + colon],
@@ -263,7 +264,7 @@ fn host_name(host: &[u8]) -> &[u8] {
     }
 }
 
-/// An address in the form for URLs.
+/// An address as written in URLs.
 fn literal(address: IpAddr) -> String {
     match address {
         IpAddr::V4(address) => address.to_string(),

@@ -1,4 +1,4 @@
-//! A running CGI program: reads and writes its pipes, and ends it.
+//! A running CGI program: transfers data over its pipes, and ends it.
 
 use std::os::fd::OwnedFd;
 use std::path::Path;
@@ -25,27 +25,27 @@ use super::spawner::{CgiChild, CgiSpawner, EnvVariable, ExitOutcome, SpawnOrder}
 use super::stderr::StderrLines;
 use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
-/// The PATH of a program if the route's `env` sets none.
+/// PATH of a program, unless the route's `env` sets it.
 const PATH: &str = "/usr/local/bin:/usr/bin:/bin";
-/// Bytes of one read: the capacity of a pipe.
+/// The read size: the capacity of a pipe.
 const READ_LEN: usize = 64 << 10;
 
-/// After the end of its output, a program has this time to exit, so that its exit status shows whether the output was
-/// complete. A program that closes its output and continues to run is assumed to have finished its response.
-const LAST_WAIT: Duration = Duration::from_millis(100);
+/// The time to wait for the exit of a program after the end of its output: the exit status shows whether the output was
+/// complete. A program that closes its output and keeps running is assumed to have completed its response.
+const EXIT_WAIT: Duration = Duration::from_millis(100);
 
-/// The parameters of a process that do not come from its request.
+/// Parameters of a process that do not depend on the request.
 pub struct ProcessContext {
-    /// Freed when the process has ended.
+    /// Released when the process has ended.
     pub permit: Permit,
-    /// How long it may run after the end of its output.
+    /// The time that the program may run after the end of its output.
     pub exit_timeout: Duration,
-    /// Receives lines of its stderr, and abnormal exits.
+    /// Receives the lines of stderr, and abnormal exits.
     pub notice: OperatorNotice,
 }
 
-/// A running program. Its output ends when the last process closes it: if the program itself has exited before, its
-/// children continue the output. Dropping it kills its process group.
+/// A running program. Its output ends when the last process with the pipe closes it: child processes may continue the
+/// output after the program's exit. Dropping a `CgiProcess` kills the process group.
 pub struct CgiProcess {
     file: Arc<Path>,
     stdin: Option<pipe::Sender>,
@@ -53,12 +53,12 @@ pub struct CgiProcess {
     stderr: Option<pipe::Receiver>,
     stderr_lines: StderrLines,
     buffer: Box<[u8]>,
-    /// The time limit for the exit, set when the output ends.
+    /// The deadline for the program's exit; set when its output ends.
     exit_deadline: Option<Pin<Box<Sleep>>>,
     reaper: Option<ProcessReaper>,
 }
 
-/// Ends a process in a task of the runtime.
+/// Waits for a process to exit, or kills it, in a task of the runtime.
 struct ProcessReaper {
     child: CgiChild,
     process_context: ProcessContext,
@@ -66,10 +66,10 @@ struct ProcessReaper {
 }
 
 impl CgiProcess {
-    /// Starts a program. May block briefly. Needs the context of a runtime.
+    /// Starts a program. May block briefly; must be called in the context of a runtime.
     ///
     /// # Errors
-    /// 500 if it cannot be run, 503 if the system lacks resources. Later errors are reported with its output.
+    /// 500 if the program cannot be run, 503 if the system lacks resources. Later errors are reported with the output.
     pub fn start(
         file: &Path,
         environment: &CgiEnvironment<'_>,
@@ -78,7 +78,7 @@ impl CgiProcess {
         process_context: ProcessContext,
     ) -> Result<CgiProcess, HandlerFailure> {
         let to_failure = |error: std::io::Error| failure(file, &error);
-        // O_CLOEXEC: a program must not inherit the pipes of another one.
+        // CLOEXEC: other programs must not inherit these pipes.
         let pipe = || pipe_with(PipeFlags::CLOEXEC).map_err(|errno| to_failure(errno.into()));
         let ((input, stdin), (stdout, output), (stderr, errors)) = (pipe()?, pipe()?, pipe()?);
         let receiver = |end: OwnedFd| pipe::Receiver::from_owned_fd(end).map_err(to_failure);
@@ -86,7 +86,7 @@ impl CgiProcess {
         let stdin = pipe::Sender::from_owned_fd(stdin).map_err(to_failure)?;
         let order = SpawnOrder {
             file: file.into(),
-            // RFC 3875 §7.2: the current directory is that of the script.
+            // The working directory is that of the script (RFC 3875 §7.2).
             folder: file.parent().unwrap_or(Path::new("/")).into(),
             environment: variables(environment),
             limits,
@@ -116,15 +116,15 @@ impl CgiProcess {
         })
     }
 
-    /// The program's file.
+    /// The path of the program.
     pub fn file(&self) -> &Arc<Path> {
         &self.file
     }
 
-    /// Reads stderr. It is drained first and always, since a program that blocks on a full stderr pipe would deadlock.
+    /// Reads stderr until it is empty; returns whether anything was read.
     fn poll_stderr(&mut self, context: &mut Context<'_>) -> bool {
         let mut has_read = false;
-        // All of it, before any output: a full stderr pipe would block the program.
+        // Before any output: a program that blocks on a full stderr pipe would deadlock.
         while let Some(stderr) = &mut self.stderr {
             let mut buffer = ReadBuf::new(&mut self.buffer);
             match Pin::new(stderr).poll_read(context, &mut buffer) {
@@ -139,18 +139,18 @@ impl CgiProcess {
         has_read
     }
 
-    /// The output has ended. Ready once it is known whether the program exited normally.
+    /// Called after the end of the output; ready when it is known whether the program exited normally.
     fn poll_exit(
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let exit_deadline = self
             .exit_deadline
-            .get_or_insert_with(|| Box::pin(sleep(LAST_WAIT)));
+            .get_or_insert_with(|| Box::pin(sleep(EXIT_WAIT)));
         let child = self.reaper.as_mut().map(|reaper| &mut reaper.child);
         let outcome = match child.map(|child| child.poll_outcome(context)) {
             Some(Poll::Pending) => {
-                // The program closed its output but continues to run, so it considers its response complete.
+                // The program keeps running after closing its output: its response is complete.
                 ready!(exit_deadline.as_mut().poll(context));
                 return Poll::Ready(Ok(ProgramOutput::End));
             }
@@ -159,14 +159,14 @@ impl CgiProcess {
         };
         let file = self.file.display();
         Poll::Ready(match outcome {
-            // The exit status is ignored: CGI scripts often return a meaningless one.
+            // The exit status is ignored, because many CGI scripts return a meaningless one.
             ExitOutcome::Exited(_) => Ok(ProgramOutput::End),
             ExitOutcome::NotStarted(errno) => Err(failure(
                 &self.file,
                 &std::io::Error::from_raw_os_error(errno),
             )),
             ExitOutcome::Signaled(signal) => Err(HandlerFailure::new(
-                // Killed, perhaps by a resource limit, so the output may be incomplete.
+                // Killed, possibly by a resource limit: the output may be incomplete.
                 StatusCode::BAD_GATEWAY,
                 format!("{file} ended with signal {signal}"),
             )),
@@ -177,7 +177,7 @@ impl CgiProcess {
         })
     }
 
-    /// Ends the process. With `is_graceful` it first gets time to exit by itself.
+    /// Ends the process. With `is_graceful`, it first gets time to exit.
     fn end(&mut self, is_graceful: bool) {
         let Some(ProcessReaper {
             child,
@@ -188,7 +188,7 @@ impl CgiProcess {
             return;
         };
         let file = self.file.clone();
-        // If the runtime is shutting down, the task is dropped immediately, which kills the group.
+        // If the runtime is shutting down, the task is dropped immediately, which kills the process group.
         runtime.spawn(async move {
             if is_graceful {
                 let exit_text = match child.finish(process_context.exit_timeout).await {
@@ -202,7 +202,7 @@ impl CgiProcess {
             } else {
                 child.end().await;
             }
-            // The permit is returned only now, because the route limits processes, not responses.
+            // The permit is held until here: the route limits processes, not responses.
             drop(process_context.permit);
         });
     }
@@ -218,7 +218,7 @@ impl ProgramLink for CgiProcess {
                 bytes.advance(len);
                 Poll::Ready(FeedOutcome::Some)
             }
-            // A program may close its stdin without reading the body: no failure.
+            // A program may close its stdin without reading the body; this is not a failure.
             _ => {
                 self.stdin = None;
                 Poll::Ready(FeedOutcome::Closed)
@@ -227,7 +227,7 @@ impl ProgramLink for CgiProcess {
     }
 
     fn poll_feed_end(&mut self, _: &mut Context<'_>) -> Poll<()> {
-        // Closing the pipe is the end of input for the program.
+        // Closing the pipe signals the end of input.
         self.stdin = None;
         Poll::Ready(())
     }
@@ -238,7 +238,7 @@ impl ProgramLink for CgiProcess {
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>> {
         let had_stderr = self.poll_stderr(context);
-        // The output has ended; only the exit status is missing.
+        // After the end of the output, only the exit status is missing.
         if self.exit_deadline.is_some() {
             return self.poll_exit(context);
         }
@@ -251,7 +251,7 @@ impl ProgramLink for CgiProcess {
             Poll::Pending if had_stderr => Poll::Ready(Ok(ProgramOutput::Other)),
             Poll::Pending => Poll::Pending,
             Poll::Ready(_) => {
-                // An unfinished line of stderr would be lost otherwise.
+                // Logs the last line of stderr even if it is unfinished.
                 self.stderr_lines.end_line();
                 self.poll_exit(context)
             }
@@ -273,12 +273,12 @@ impl Drop for CgiProcess {
     }
 }
 
-/// The complete environment of the program; it inherits nothing.
+/// The complete environment of the program; nothing is inherited.
 fn variables(environment: &CgiEnvironment<'_>) -> Vec<EnvVariable> {
     let mut variables = Vec::new();
     let mut push_variable =
         |name: &[u8], value: &[u8]| variables.push((name.to_vec().into(), value.to_vec().into()));
-    // PATH first: later variables of the same name override it.
+    // PATH first, so that a later variable of the same name overrides it.
     push_variable(b"PATH", PATH.as_bytes());
     environment.for_each_variable(push_variable);
     variables
@@ -288,13 +288,13 @@ fn failure(file: &Path, error: &std::io::Error) -> HandlerFailure {
     let errno = error.raw_os_error().map(Errno::from_raw_os_error);
     let status = match errno {
         Some(Errno::AGAIN | Errno::MFILE | Errno::NFILE | Errno::NOMEM) => {
-            // Lack of resources is temporary, so the client may retry.
+            // A lack of resources is temporary: the client may retry.
             StatusCode::SERVICE_UNAVAILABLE
         }
         _ => StatusCode::INTERNAL_ERROR,
     };
     let hint = match errno {
-        // ENOENT for an existing file means that the interpreter of its `#!` line is missing.
+        // ENOENT for an existing file: the interpreter in its `#!` line is missing.
         Some(Errno::NOENT) => "; check that the interpreter in its first line exists",
         Some(Errno::MSGSIZE | Errno::NOBUFS) => "; its environment is too long",
         _ => "",

@@ -1,11 +1,11 @@
-//! Spawner: a small child process of the server that starts programs ([`process()`]).
+//! Spawner: a small child process of the server that starts the CGI programs ([`process()`]).
 //!
-//! fork(2) copies the page tables of the caller, which are large in a server with a big cache and small in the spawner;
-//! and only the parent of a process is notified of its exit.
+//! fork(2) copies the page tables of the calling process: those of a server with a large cache are large, those of the
+//! spawner small. A separate process is needed throughout, since only the parent of a program is notified of its exit.
 //!
-//! Orders and outcomes are messages on a socket (`messages`); a program's pipes are passed with them. If the server is
-//! gone, for any reason, the socket closes: then the spawner kills all programs that it has started, and exits. If the
-//! spawner dies, its programs are killed, and the next request starts another spawner.
+//! Server and spawner exchange messages on a socket (`messages`); a program's pipes are passed along as descriptors. If
+//! the server ends for any reason, the socket closes: the spawner then kills all programs and exits. If the spawner
+//! dies, its programs are killed too, and the next request starts a new spawner.
 
 mod child;
 mod messages;
@@ -28,25 +28,25 @@ use messages::{SpawnerReply, ToSpawner};
 pub use process::serve;
 use tokio::sync::oneshot;
 
-/// Starts programs, by a process that is started with the first of them.
+/// Starts CGI programs by means of the spawner process, which is started with the first program.
 pub struct CgiSpawner {
     command: Box<dyn Fn() -> Command + Send + Sync>,
     notice: OperatorNotice,
-    /// The number of the next program.
+    /// The number for the next program.
     next: AtomicU64,
     link: Mutex<Option<Arc<SpawnerLink>>>,
 }
 
-/// The connection to one spawner process, with the waiters for its programs' outcomes.
+/// The connection to one spawner process, and the receivers of its programs' outcomes.
 struct SpawnerLink {
     channel: PacketChannel,
-    /// `None` once the process is gone.
+    /// `None` once the spawner process has ended.
     waiters: Mutex<Option<HashMap<u64, oneshot::Sender<ExitOutcome>>>>,
     process: ChildHandle,
 }
 
 impl CgiSpawner {
-    /// `command` returns a command that calls [`process()`] with its standard input.
+    /// `command` returns a command that calls [`process()`] with its standard input as the channel.
     pub fn new(
         command: impl Fn() -> Command + Send + Sync + 'static,
         notice: OperatorNotice,
@@ -59,26 +59,26 @@ impl CgiSpawner {
         })
     }
 
-    /// Starts a program with this standard input, output and error. Its success is reported later. Blocks while the
-    /// spawner's socket is full.
+    /// Starts a program with the pipes `ends` as standard input, output and error. Whether the start succeeded is
+    /// reported by the returned `CgiChild`. Blocks while the spawner's socket is full.
     ///
     /// # Errors
-    /// The spawner cannot be started, or the order is too long.
+    /// The spawner cannot be started, or the message is too long.
     pub fn start(&self, order: SpawnOrder, ends: &[OwnedFd; 3]) -> io::Result<CgiChild> {
         let id = self.next.fetch_add(1, Relaxed);
         let message = encode(&ToSpawner::Start(id, Box::new(order)))?;
         let (link, is_new) = self.link()?;
         match link.start(id, &message, ends) {
-            // The spawner died just now; a new one is tried once.
+            // If the spawner has just died, a new one is tried once.
             Err(_) if !is_new && link.is_closed() => self.link()?.0.start(id, &message, ends),
             started => started,
         }
         .map_err(io::Error::from)
     }
 
-    /// The connection, and whether the process was started just now.
+    /// The connection to the spawner, and whether it was started by this call.
     fn link(&self) -> io::Result<(Arc<SpawnerLink>, bool)> {
-        // Under the lock, so that concurrent requests start a single process.
+        // The lock is held, so that concurrent requests start only one process.
         let mut current = lock(&self.link);
         if let Some(link) = current.as_ref().filter(|link| !link.is_closed()) {
             return Ok((link.clone(), false));
@@ -87,7 +87,7 @@ impl CgiSpawner {
         Ok((current.insert(link).clone(), true))
     }
 
-    /// Ends the process and all remaining programs, and waits for it.
+    /// Ends the spawner process and all remaining programs, and waits for the process.
     pub fn end(&self) {
         if let Some(link) = lock(&self.link).take() {
             link.end();
@@ -97,7 +97,7 @@ impl CgiSpawner {
 
     fn connect(&self) -> io::Result<Arc<SpawnerLink>> {
         let mut command = (self.command)();
-        // The spawner's own output must not mix with the server's.
+        // The spawner must not write to the server's output.
         command.stdout(Stdio::null());
         let (child, channel) = ChildProcess::spawn_with_channel(command)?;
         let link = Arc::new(SpawnerLink {
@@ -106,7 +106,7 @@ impl CgiSpawner {
             process: child.handle(),
         });
         let (reader_link, notice) = (link.clone(), self.notice.clone());
-        // A separate thread: receiving blocks, and the outcome must arrive even if all workers are busy.
+        // On a separate thread: receiving blocks, and outcomes must arrive even if all workers are busy.
         thread::Builder::new()
             .name("spawner".into())
             .spawn(move || reader_link.listen(child, &notice))?;
@@ -123,7 +123,7 @@ impl Drop for CgiSpawner {
 }
 
 impl SpawnerLink {
-    /// Closes the socket, which ends the process and the reader thread.
+    /// Closes the socket, which ends the spawner process and the reader thread.
     fn end(&self) {
         self.channel.close();
     }
@@ -139,14 +139,14 @@ impl SpawnerLink {
         ends: &[OwnedFd; 3],
     ) -> Result<CgiChild, MessageError> {
         let (sender, receiver) = oneshot::channel();
-        // Registered before sending, or the outcome could arrive before its waiter.
+        // Registered before sending: otherwise the outcome might arrive first.
         match &mut *lock(&self.waiters) {
             Some(waiters) => waiters.insert(id, sender),
             None => return Err(MessageError::Closed),
         };
         let ends = ends.each_ref().map(|end| end.as_fd());
         let sent = self.channel.send(message, &ends, SendMode::Wait);
-        // The message was not sent, so no outcome will come.
+        // The message was not sent, so there will be no outcome.
         if sent.is_err() {
             self.forget(id);
         }
@@ -159,17 +159,17 @@ impl SpawnerLink {
         }
     }
 
-    /// Sends a message without blocking: if the socket is full, a temporary thread sends it.
+    /// Sends a message without blocking; if the socket is full, a temporary thread sends it.
     fn send_nonblocking(self: &Arc<SpawnerLink>, message: &ToSpawner) {
         let Ok(message) = encode(message) else { return };
-        // Called from drops on a worker, which must not block.
+        // Called while values are dropped on a worker, which must not block.
         if self.channel.send(&message, &[], SendMode::Try) == Err(MessageError::NotReady) {
             let link = self.clone();
             thread::spawn(move || link.channel.send(&message, &[], SendMode::Wait));
         }
     }
 
-    /// Receives outcomes of programs, until the process is gone.
+    /// Receives the outcomes of programs until the spawner process has ended.
     fn listen(&self, mut child: ChildProcess, notice: &OperatorNotice) {
         let mut buffer = Vec::new();
         while let Ok(SpawnerReply { id, outcome }) = self
@@ -180,14 +180,14 @@ impl SpawnerLink {
             let waiter = lock(&self.waiters)
                 .as_mut()
                 .and_then(|waiters| waiters.remove(&id));
-            // No waiter is left if the request was cancelled.
+            // The waiter has been removed if the request was cancelled.
             waiter.map(|waiter| waiter.send(outcome));
         }
-        // Dropping the waiters reports their programs as lost.
+        // Dropping the senders makes the outcomes of their programs `Lost`.
         let lost = lock(&self.waiters).take();
         let exit_result = child.reap();
         if let Ok(status) = exit_result
-            // A clean exit follows the server's own close and is not reported.
+            // A clean exit follows a close by the server, and is not reported.
             && !status.success()
         {
             let count = lost.map_or(0, |lost| lost.len());

@@ -1,4 +1,4 @@
-//! Forwards a program's stderr to the log, line by line, with limits.
+//! Writes a program's stderr to the log line by line, with limits.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use lowroad_http::method::Method;
 
 /// Longer lines are truncated.
 const LINE_LEN_MAX: usize = 2048;
-/// The maximum of lines per request; the rest is dropped.
+/// The maximum number of lines per request; further ones are dropped.
 const LINES_MAX: usize = 100;
 
 /// Splits the stderr of one request into lines.
@@ -16,7 +16,7 @@ const LINES_MAX: usize = 100;
 pub struct StderrLines {
     script_file: Arc<Path>,
     method: Method,
-    /// Without the query, which may contain secrets.
+    /// The path without the query, which may contain secrets.
     path: Box<[u8]>,
     notice: OperatorNotice,
     line: Vec<u8>,
@@ -24,7 +24,7 @@ pub struct StderrLines {
 }
 
 impl StderrLines {
-    /// Lines of this program, for a request with this method and raw path.
+    /// `script_file`, `method` and `path` (undecoded) are shown with each line.
     pub fn new(
         script_file: Arc<Path>,
         method: Method,
@@ -41,14 +41,14 @@ impl StderrLines {
         }
     }
 
-    /// Adds bytes.
+    /// Processes bytes of stderr.
     pub fn push(&mut self, bytes: &[u8]) {
-        // Enough for one request: a broken program must not fill the log.
+        // A broken program must not fill the log.
         if self.lines > LINES_MAX {
             return;
         }
         for piece in bytes.split_inclusive(|b| *b == b'\n') {
-            // Bytes beyond the limit are dropped, but the line's end is still found.
+            // The excess of a long line is dropped, but its end is still searched for.
             let room = LINE_LEN_MAX.saturating_sub(self.line.len());
             self.line
                 .extend_from_slice(piece.get(..room).unwrap_or(piece));
@@ -58,7 +58,7 @@ impl StderrLines {
         }
     }
 
-    /// Logs an unfinished line.
+    /// Logs the current line, even if it is unfinished.
     pub fn end_line(&mut self) {
         let line = std::mem::take(&mut self.line);
         let text = String::from_utf8_lossy(line.trim_ascii_end());
@@ -72,7 +72,7 @@ impl StderrLines {
             true => "further lines are dropped".into(),
             false => text,
         };
-        // Control characters in program output could forge log lines.
+        // Escaped, because control characters could forge log lines.
         let text = text.escape_debug();
         (self.notice)(&format!("{script_file}: {method} {path}: {text}"));
     }
@@ -84,20 +84,20 @@ mod tests {
     use std::sync::Mutex;
 
     #[test]
-    fn lines_are_bounded_in_length_and_number() {
+    fn stderr_lines_are_limited_in_length_and_number() {
         let seen = Arc::new(Mutex::new(Vec::new()));
         let sink = seen.clone();
         let notice: OperatorNotice =
             Arc::new(move |line| sink.lock().expect("a lock").push(line.to_string()));
-        let mut complaints =
+        let mut stderr_lines =
             StderrLines::new(Arc::from(Path::new("a")), Method::Get, b"/x", notice);
-        complaints.push(b"one\r\n\ntw");
-        complaints.push(b"o\x1b[2J\nthree");
-        complaints.end_line();
-        complaints.push(&[b'x'; 5000]);
-        complaints.push(b"\n");
+        stderr_lines.push(b"one\r\n\ntw");
+        stderr_lines.push(b"o\x1b[2J\nthree");
+        stderr_lines.end_line();
+        stderr_lines.push(&[b'x'; 5000]);
+        stderr_lines.push(b"\n");
         for _ in 0..1000 {
-            complaints.push(b"again\n");
+            stderr_lines.push(b"again\n");
         }
         let seen = seen.lock().expect("a lock");
         let want = ["one", "two\\u{1b}[2J", "three"].map(|text| format!("a: GET /x: {text}"));

@@ -1,4 +1,4 @@
-//! The servers of a route, and the choice of one for each request: a single server, or a member of a group.
+//! The FastCGI servers of a route, and the selection of one for each request: a single server, or a member of a group.
 
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
@@ -13,19 +13,19 @@ use lowroad_origin::group::{
     AttemptOutcome, BalancingPolicy, GroupSettings, MemberId, NewMember, NoMember, PickRequest,
 };
 use lowroad_origin::name_resolution::{self, HostName, MemberFactory, NameWatch, SystemResolver};
-use lowroad_origin::retry::{BodyReplay, FailureStage, RetryEvidence, RetryLimits};
+use lowroad_origin::retry::{BodyReplay, FailureStage, ResponseProgress, RetryLimits};
 use lowroad_origin::{AcquireTimeouts, ServerAddress, Upstream, UpstreamAttempt};
 
 use super::server::{FastCgiServer, FastCgiServers};
 use crate::proxy::origins::lookup_text;
 use crate::script::exchange::ScriptFailure;
 
-/// Connect timeout if another server can be tried.
+/// The connect timeout if other servers remain to be tried.
 const CONNECT_MAX: Duration = Duration::from_secs(5);
 
-/// The servers of a route.
+/// The FastCGI servers of a route.
 pub struct BackendSet {
-    /// Their name in messages: `FastCGI server 127.0.0.1:9000`.
+    /// The name of the servers in messages: `FastCGI server 127.0.0.1:9000`.
     name: String,
     workers: Arc<[WorkerHandle]>,
     members: BackendMembers,
@@ -36,25 +36,25 @@ enum BackendMembers {
     One(Arc<FastCgiServer>),
     Group {
         upstream: Arc<Upstream<Arc<FastCgiServer>>>,
-        /// The periodic name resolutions.
+        /// The tasks that resolve host names periodically.
         name_watches: Vec<NameWatch>,
-        /// The state of the random choice among equal members.
+        /// The state of the random selection among equal members.
         random_state: AtomicU64,
     },
 }
 
-/// An attempt at one of several servers.
+/// An attempt at one server of a group.
 pub type BackendAttempt = UpstreamAttempt<Arc<FastCgiServer>>;
 
 impl BackendSet {
-    /// The servers of a route. Resolves names, and so may block for a short time; a name without an address is resolved
-    /// again later.
+    /// Creates the servers of a route. Resolves host names, and so may block briefly; a name that cannot be resolved is
+    /// retried later.
     pub fn new(
         fastcgi: &FastCgiConfig,
         servers: &FastCgiServers,
         notice: &OperatorNotice,
     ) -> BackendSet {
-        // A single fixed address needs no group: no choice, no retry and no lock per request.
+        // A single fixed address needs no group, and so no selection, retry or lock per request.
         let members = match &fastcgi.servers[..] {
             [At::Unix(path)] => BackendMembers::One(
                 servers.get(ServerAddress::Unix(path.clone()), fastcgi.connections_max),
@@ -72,7 +72,7 @@ impl BackendSet {
         }
     }
 
-    /// Their name in messages.
+    /// The name of the servers in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
@@ -82,7 +82,7 @@ impl BackendSet {
         &self.workers[worker % self.workers.len()]
     }
 
-    /// The server, if there is only one.
+    /// The server, if it is a single one.
     pub fn only(&self) -> Option<&Arc<FastCgiServer>> {
         match &self.members {
             BackendMembers::One(server) => Some(server),
@@ -90,7 +90,7 @@ impl BackendSet {
         }
     }
 
-    /// Selects a server for a client's request, other than those already tried.
+    /// Selects a server for a client's request, except those already tried.
     ///
     /// # Errors
     /// No server is available.
@@ -119,10 +119,10 @@ impl BackendSet {
         Ok((attempt.target.clone(), Some(attempt)))
     }
 
-    /// The acquire timeouts for a connection, within `time` in total.
+    /// The timeouts for acquiring a connection, `time` in total.
     pub fn acquire_timeouts(&self, time: Duration) -> AcquireTimeouts {
         match self.members {
-            // A single server may be given the whole time, as there is no other to try.
+            // With a single server the whole time may be spent on connecting: there is no other to try.
             BackendMembers::One(_) => AcquireTimeouts::from_total(time),
             BackendMembers::Group { .. } => AcquireTimeouts {
                 connecting: CONNECT_MAX.min(time),
@@ -131,25 +131,25 @@ impl BackendSet {
         }
     }
 
-    /// Whether another server may be tried for a request that no server has seen, after this many attempts.
+    /// Whether another server may be tried after `tries` attempts, for a request that no server has received.
     pub fn may_try_another(&self, tries: usize, worker: usize) -> bool {
         let BackendMembers::Group { upstream, .. } = &self.members else {
             return false;
         };
         let stage = FailureStage {
             tries: u32::try_from(tries).unwrap_or(u32::MAX),
-            // Not idempotent, not sent: only the retry budget and the number of attempts count.
+            // Nothing was sent, so only the retry budget and the number of attempts matter.
             is_idempotent: false,
             sent: false,
             body: BodyReplay::Whole,
-            evidence: RetryEvidence::Nothing,
+            response: ResponseProgress::Nothing,
             timed_out: false,
         };
         let now_ms = self.worker_handle(worker).timers.now_ms();
         upstream.may_retry(&stage, now_ms).is_ok()
     }
 
-    /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
+    /// Explains why no server is available; for an empty group the reasons are failed name resolutions.
     pub fn explain_absence(&self, no_member: NoMember) -> String {
         let name_watches = match &self.members {
             BackendMembers::One(_) => &[][..],
@@ -158,7 +158,7 @@ impl BackendSet {
         name_resolution::explain_absence(no_member, name_watches)
     }
 
-    /// The health of each server of a group, for status reports.
+    /// The health of each member, for status reports.
     pub fn text(&self) -> Option<String> {
         let BackendMembers::Group {
             upstream,
@@ -181,7 +181,7 @@ impl BackendSet {
         Some(lines.join("; "))
     }
 
-    /// The server that a request would get now, and the reason, for `explain`; `None` for a single server.
+    /// The server that a request would get now and the reason, for `explain`; `None` for a single server.
     pub fn describe_choice(&self) -> Option<String> {
         let BackendMembers::Group {
             upstream,
@@ -193,7 +193,7 @@ impl BackendSet {
         };
         let now_ms = self.worker_handle(0).timers.now_ms();
         Some(upstream.with(|group| {
-            // Not advanced: an explanation must not influence the next choice.
+            // The random state is not advanced: an explanation must not influence the next selection.
             let picked = group.preview(&PickRequest::default(), now_ms, random_state.load(Relaxed));
             let choice = picked.map(|(member, reason)| (group.target(member), reason));
             match choice {
@@ -205,15 +205,15 @@ impl BackendSet {
     }
 }
 
-/// The evidence of a failed request about its server.
+/// The outcome of a failed request that is reported for its server.
 pub fn outcome(script_failure: &ScriptFailure) -> AttemptOutcome {
     match script_failure.failure.status {
-        // The script is at fault, not the server.
+        // A bad output is the fault of the script, not of the server.
         _ if script_failure.is_output_bad => AttemptOutcome::Answered,
         StatusCode::BAD_GATEWAY => AttemptOutcome::Lost,
         StatusCode::GATEWAY_TIMEOUT => AttemptOutcome::TimedOut,
         StatusCode::SERVICE_UNAVAILABLE => AttemptOutcome::ServerError,
-        // Other failures are the client's or this server's.
+        // Other failures are caused by the client or by this server.
         _ => AttemptOutcome::Cancelled,
     }
 }
@@ -224,7 +224,7 @@ fn group(
     notice: &OperatorNotice,
 ) -> BackendMembers {
     let retry = RetryLimits {
-        // A request that waited for its full timeout is not made to wait again.
+        // A request that waited for its full timeout is not retried.
         after_timeouts: false,
         ..RetryLimits::default()
     };
@@ -237,8 +237,8 @@ fn group(
             At::Tcp(address) => ServerAddress::Tcp(*address),
             At::Name { host, port } => {
                 let name = HostName {
-                    // Members exist before the first request; the periodic resolution starts later.
-                    first: name_resolution::look_up(host, *port),
+                    // Members must exist before the first request; periodic resolution starts later.
+                    initial_addresses: name_resolution::look_up(host, *port),
                     ..HostName::new(host.as_str(), *port)
                 };
                 let factory = BackendFactory {
@@ -248,7 +248,7 @@ fn group(
                     notice: notice.clone(),
                 };
                 let resolver = Arc::new(SystemResolver);
-                name_watches.push(name_resolution::follow(
+                name_watches.push(name_resolution::watch_name(
                     &upstream,
                     name,
                     resolver,
@@ -276,19 +276,19 @@ fn group(
 fn settings(balance: &BalanceConfig) -> GroupSettings {
     let mut settings = GroupSettings {
         policy: match balance {
-            // The configuration allows only these two for FastCGI.
+            // The configuration allows only these two policies for FastCGI.
             BalanceConfig::LeastConnections => BalancingPolicy::LeastConnections,
             _ => BalancingPolicy::RoundRobin,
         },
         ..GroupSettings::default()
     };
-    // Unlimited: requests wait for connections of the pool, and routes bound their number.
+    // Unlimited: the pool and the routes already limit requests.
     settings.circuit.requests_max = u32::MAX;
     settings.circuit.pending_max = u32::MAX;
     settings
 }
 
-/// Creates servers for the resolved addresses of a name.
+/// Creates servers for the addresses to which a host name resolves.
 struct BackendFactory {
     servers: FastCgiServers,
     connections_max: usize,

@@ -1,4 +1,4 @@
-//! One request on an exclusive connection.
+//! A request on a connection that carries one request at a time.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -15,10 +15,10 @@ use super::server::{FastCgiLease, FastCgiServer};
 use crate::cgi::stderr::StderrLines;
 use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 
-/// The request number on exclusive connections.
+/// The FastCGI request ID on exclusive connections.
 pub const ID: u16 = 1;
 
-/// A request in progress. Dropping it closes the connection, which cancels it at the server.
+/// A request in progress. Dropping it closes the connection, which cancels the request at the server.
 pub struct ExclusiveRequest {
     lease: FastCgiLease,
     server: Arc<FastCgiServer>,
@@ -27,25 +27,25 @@ pub struct ExclusiveRequest {
     /// Whether the connection is kept after the request.
     keeps_connection: bool,
     stderr_lines: StderrLines,
-    /// Encoded bytes to write before more of the body.
+    /// Encoded records to write before more of the body.
     out: Vec<u8>,
     out_written: usize,
-    /// Bytes of the body that are missing in the record begun last.
+    /// The number of body bytes missing in the current FCGI_STDIN record.
     stdin_remaining: usize,
     stdin_ended: bool,
-    /// Whether writing has failed. Output that was already received can still be read.
+    /// Whether a write has failed. Output that was already received can still be read.
     write_failed: bool,
     has_written: bool,
     has_received: bool,
-    /// Whether the response is complete, so that a lost connection does no harm.
+    /// Whether the response is complete, so that losing the connection does no harm.
     output_ended: bool,
     end_status: Option<FastCgiEnd>,
     _permit: Arc<Permit>,
 }
 
-/// Properties of a request.
+/// Parameters of a request on an exclusive connection.
 #[derive(Clone, Copy)]
-pub struct LoneTerms {
+pub struct ExclusiveTerms {
     /// Whether the method is idempotent (RFC 9110 §9.2.2).
     pub is_idempotent: bool,
     /// Whether the connection is kept after the request.
@@ -53,12 +53,12 @@ pub struct LoneTerms {
 }
 
 impl ExclusiveRequest {
-    /// A request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
+    /// Creates a request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
     pub fn new(
         lease: FastCgiLease,
         server: Arc<FastCgiServer>,
         out: Vec<u8>,
-        terms: LoneTerms,
+        terms: ExclusiveTerms,
         stderr_lines: StderrLines,
         permit: Arc<Permit>,
     ) -> ExclusiveRequest {
@@ -81,15 +81,15 @@ impl ExclusiveRequest {
         }
     }
 
-    /// Writes pending bytes, and `extra` after them; returns how many bytes of `extra` were written. Ready when
-    /// none are pending, or the server does not read any more.
+    /// Writes the pending bytes, then `extra`; returns the number of bytes of `extra` that were written. Ready when no
+    /// bytes are pending, or when the server stopped reading.
     fn poll_write(&mut self, context: &mut Context<'_>, extra: &[u8]) -> Poll<usize> {
         loop {
             let pending = &self.out[self.out_written..];
             if self.write_failed || pending.is_empty() && extra.is_empty() {
                 return Poll::Ready(0);
             }
-            // Pending bytes and the piece in one system call (writev).
+            // Pending bytes and `extra` are written by one system call (writev).
             match ready!(self.lease.connection.poll_write(context, pending, extra)) {
                 Ok(len @ 1..) => {
                     self.has_written = true;
@@ -99,14 +99,14 @@ impl ExclusiveRequest {
                         return Poll::Ready(extra_len);
                     }
                 }
-                // The server has stopped reading; its response may still be in the socket.
+                // The server stopped reading; its response may still be in the socket.
                 _ => self.write_failed = true,
             }
         }
     }
 
     fn append(&mut self, encode: impl FnOnce(&mut Vec<u8>)) {
-        // Reuses the buffer instead of growing it.
+        // If all bytes are written, the buffer is reused instead of grown.
         if self.out_written == self.out.len() {
             self.out.clear();
             self.out_written = 0;
@@ -114,25 +114,25 @@ impl ExclusiveRequest {
         encode(&mut self.out);
     }
 
-    /// Decodes all input. Returns the kind of progress, if any.
+    /// Decodes all received records. Returns the kind of progress, if any.
     fn decode(&mut self, output: &mut Vec<u8>) -> Result<Option<ProgramOutput>, FastCgiFault> {
         let mut part = None;
         while let Some((event, bytes)) = self.lease.connection.event()? {
             match event {
                 FastCgiEvent::Output(ID, range) => {
                     output.extend_from_slice(&bytes[range]);
-                    // More output follows an empty record, so the response was not complete.
+                    // After an empty FCGI_STDOUT record came more output, so the response was not complete.
                     self.output_ended = false;
                     part = Some(ProgramOutput::Output);
                 }
                 FastCgiEvent::OutputEnd(ID) => self.output_ended = true,
-                FastCgiEvent::Complaint(ID, range) => {
+                FastCgiEvent::Stderr(ID, range) => {
                     self.stderr_lines.push(&bytes[range]);
                     part = part.or(Some(ProgramOutput::Other));
                 }
                 FastCgiEvent::End(ID, end_status) => {
                     self.end_status = Some(end_status);
-                    // Bytes after END_REQUEST belong to no request; `is_quiet` rejects the connection then.
+                    // Bytes after FCGI_END_REQUEST belong to no request; `is_quiet` then rejects the connection.
                     return Ok(part.or(Some(ProgramOutput::Other)));
                 }
                 other => {
@@ -162,7 +162,7 @@ impl ExclusiveRequest {
 
 impl ProgramLink for ExclusiveRequest {
     fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<FeedOutcome> {
-        // One record per piece; a piece that is not accepted completely continues the same record.
+        // Each piece becomes one record; if the server accepts only a part of it, the next call continues the record.
         if self.stdin_remaining == 0 {
             self.stdin_remaining = bytes.len().min(CONTENT_LEN_MAX);
             let len = self.stdin_remaining;
@@ -196,14 +196,14 @@ impl ProgramLink for ExclusiveRequest {
             self.stderr_lines.end_line();
             return Poll::Ready(convert_end(end_status, self.server.name()));
         }
-        // The server may wait for pending bytes; a failure shows in the read.
+        // The server may be waiting for pending bytes. A failed write becomes visible when reading.
         let _ = self.poll_write(context, &[]);
         Poll::Ready(match ready!(self.read(context, output)) {
-            // FastCGI 1.0 §5.1: the empty FCGI_STDOUT record has completed the response.
+            // The empty FCGI_STDOUT record has completed the response (FastCGI 1.0 §5.1).
             Err(_) if self.output_ended => {
                 self.keeps_connection = false;
                 self.end_status = Some(FastCgiEnd::Complete);
-                // `Output`, since output may have been appended before the fault was found.
+                // `Output`, since output may have been appended before the error occurred.
                 Ok(ProgramOutput::Output)
             }
             Err(fault) => {
@@ -219,7 +219,7 @@ impl ProgramLink for ExclusiveRequest {
     }
 
     fn is_unused(&self) -> bool {
-        // A stale connection: the server closed it while it was idle (RFC 9112 §9.3.1 has the same rule for HTTP).
+        // Stale connection: the server closed it while it was idle (for HTTP, RFC 9112 §9.3.1 has the same rule).
         self.lease.is_reused
             && !self.has_received
             && self.end_status.is_none()
@@ -227,9 +227,9 @@ impl ProgramLink for ExclusiveRequest {
     }
 
     fn finish(self, fed: bool) {
-        // Only after a response, so that an unreachable server is not asked.
+        // Called only after a response, so that an unreachable server is not probed.
         self.server.probe_once(self.lease.worker);
-        // A connection with unsent bytes is unusable: the server would read them as the next record.
+        // With unsent bytes the connection is unusable: the server would read the next request as a part of this one.
         let is_sent = fed && !self.write_failed && self.out_written == self.out.len();
         if self.keeps_connection && is_sent {
             self.server.pool.release(self.lease);
@@ -237,7 +237,7 @@ impl ProgramLink for ExclusiveRequest {
     }
 }
 
-/// Converts the end of a request.
+/// Converts the protocol status at the end of a request.
 ///
 /// # Errors
 /// The server refused the request.

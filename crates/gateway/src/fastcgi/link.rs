@@ -1,4 +1,4 @@
-//! A connection to a FastCGI server: writes bytes and decodes records.
+//! A connection to a FastCGI server: writes encoded records, and decodes received ones.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
@@ -7,7 +7,7 @@ use lowroad_engine::upstream_socket::UpstreamSocket;
 
 use super::record::{BadRecord, FastCgiDecoder, FastCgiEvent};
 
-/// Bytes of the read buffer.
+/// The size of the read buffer.
 const READ_LEN: usize = 32 << 10;
 
 /// A connection to a FastCGI server.
@@ -15,24 +15,24 @@ pub struct FastCgiLink {
     socket: UpstreamSocket,
     decoder: FastCgiDecoder,
     input: Box<[u8]>,
-    /// `input[start..end]` is read but not yet decoded.
+    /// `input[start..end]` has been read but not decoded.
     start: usize,
     end: usize,
 }
 
-/// The fault of a connection.
+/// The reason why a connection became unusable.
 #[derive(Debug)]
 pub enum FastCgiFault {
-    /// The server closed it.
+    /// The server closed the connection.
     Closed,
-    /// The system's error.
+    /// A system error.
     Failed(io::Error),
-    /// The bytes are not FastCGI.
+    /// The received bytes are not FastCGI.
     Bad(BadRecord),
 }
 
 impl FastCgiLink {
-    /// A new connection.
+    /// Wraps a new connection.
     pub fn new(socket: UpstreamSocket) -> FastCgiLink {
         FastCgiLink {
             socket,
@@ -43,19 +43,19 @@ impl FastCgiLink {
         }
     }
 
-    /// Whether it is open and has no input, as an idle connection must be. No system call in this case.
+    /// Whether the connection is open and has no input, as an idle one must. In this case no system call is made.
     pub fn is_quiet(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        // Input on an idle connection belongs to no request.
+        // Input on an idle connection would belong to no request.
         self.start == self.end && self.poll_read(&mut context).is_pending()
     }
 
-    /// Its socket.
+    /// The socket of the connection.
     pub fn socket_mut(&mut self) -> &mut UpstreamSocket {
         &mut self.socket
     }
 
-    /// Writes some of two pieces; returns the number of bytes.
+    /// Writes a part of two slices; returns the number of bytes written.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -67,7 +67,7 @@ impl FastCgiLink {
         self.socket.poll_send(context, &pieces[..count])
     }
 
-    /// The next event in the input; `None` if more input is needed.
+    /// The next event in the received bytes; `None` if more bytes are needed.
     ///
     /// # Errors
     /// The connection is unusable.
@@ -78,7 +78,7 @@ impl FastCgiLink {
         Ok(event.map(|event| (event, bytes)))
     }
 
-    /// Waits for more input and reads it.
+    /// Reads more bytes; pending until some arrive.
     ///
     /// # Errors
     /// The connection is unusable.
@@ -99,7 +99,7 @@ impl FastCgiLink {
 }
 
 impl std::fmt::Display for FastCgiFault {
-    /// The text continues a sentence that begins with the server's name.
+    /// Continues a sentence that begins with the server's name.
     fn fmt(&self, to: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             FastCgiFault::Closed => {

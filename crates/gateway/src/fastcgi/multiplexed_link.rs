@@ -1,9 +1,9 @@
-//! A multiplexed connection, with several concurrent requests, for servers that support it.
+//! A multiplexed connection: carries several concurrent requests, for servers that support it.
 //!
-//! A task owns the connection: it sends the requests' records in turns, and distributes the server's output. FastCGI
-//! has no flow control per request (head-of-line blocking): output for a slow client is buffered up to a limit, then
-//! the connection is not read any more. New requests use other connections, and if other requests are in progress on
-//! this one, the slow request is cancelled after a time.
+//! A task owns the connection: it sends the records of the requests round-robin, and distributes the server's output.
+//! FastCGI has no flow control per request, so head-of-line blocking is possible: output for a slow client is buffered
+//! up to a limit, and then the task stops reading from the connection. New requests use other connections in the
+//! meantime. If other requests are in progress on the connection, the slow one is cancelled after a while.
 
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Unbounded};
@@ -23,70 +23,69 @@ use super::link::FastCgiLink;
 use super::record::{self, FastCgiEnd, FastCgiEvent, FastCgiHeader};
 use crate::cgi::stderr::StderrLines;
 
-/// Concurrent requests on a connection.
+/// The maximum number of concurrent requests per connection.
 const REQUESTS_MAX: usize = 64;
-/// Bytes of a request's output that are buffered.
+/// The output of a request that is buffered, in bytes.
 const OUTPUT_LEN_MAX: usize = 256 << 10;
-/// Bytes of a request's input that are buffered.
+/// The input of a request that is buffered, in bytes.
 const INPUT_LEN_MAX: usize = 64 << 10;
-/// How long one request may block the others.
+/// The time for which one request may block the others.
 const STALL_MAX: Duration = Duration::from_secs(5);
-/// How long a connection is kept without active requests.
+/// The time for which a connection is kept without active requests.
 const IDLE_MAX: Duration = Duration::from_secs(2);
 
 /// A multiplexed connection.
 pub struct MultiplexedLink {
     requests: Mutex<RequestSlots>,
     worker: usize,
-    /// The tasks of that worker.
+    /// The tasks of the worker that owns the connection.
     tasks: WorkerTasks,
 }
 
-/// The requests on a connection.
+/// The requests in progress on a connection.
 struct RequestSlots {
     slots: BTreeMap<u16, RequestSlot>,
-    /// Requests that were dropped by their owners.
+    /// Requests that their owners dropped.
     cancelled: Vec<u16>,
-    /// Requests that ended before all of their body was sent. The server may still wait for the end of the body, and
-    /// keep the request number in use until then.
+    /// Requests that ended before their whole body was sent. The server may still wait for the end of the body, and
+    /// regard the request ID as in use until then.
     unfinished_bodies: Vec<u16>,
-    /// The request that blocks the connection.
+    /// The request whose full output buffer blocks the connection.
     stalled: Option<u16>,
     is_closed: bool,
     driver: Waker,
 }
 
-/// A request, on the connection's side.
+/// A request, as seen by the connection's task.
 struct RequestSlot {
-    /// The begin records, then the body; `None` at the end.
+    /// The begin records, then the body; `None` after its end.
     input: Option<BodyReceiver>,
-    /// Whether the server knows the request.
+    /// Whether the begin records were sent.
     has_begun: bool,
-    /// The output; `None` after the request was cancelled.
+    /// Receives the output; `None` after cancellation.
     output: Option<BodySender>,
-    /// Whether the response is complete, so that a lost connection does no harm.
+    /// Whether the response is complete, so that losing the connection does no harm.
     output_ended: bool,
     end_status: Arc<Mutex<Option<FastCgiEnd>>>,
     stderr_lines: StderrLines,
 }
 
-/// A request, on the owner's side. Dropping it early aborts the request.
+/// A request, as seen by its owner. Dropping it early aborts the request.
 pub struct RequestTicket {
-    /// The request number.
+    /// The FastCGI request ID.
     pub id: u16,
-    /// Takes the begin records as one piece, and then pieces of the body, each at most the length of
-    /// a record.
+    /// Takes the begin records as one piece, then the body in pieces, each at most as long as a record.
     pub input: Option<BodySender>,
-    /// The output.
+    /// The output of the request.
     pub output: BodyReceiver,
     shared: Arc<MultiplexedLink>,
     end_status: Arc<Mutex<Option<FastCgiEnd>>>,
-    /// Keeps the worker with the connection's task alive during a shutdown.
+    /// During shutdown, keeps the worker of the connection's task alive.
     _hold: DrainHold,
 }
 
 impl RequestTicket {
-    /// The end of the request, if it has ended.
+    /// The protocol status; `None` while the request is in progress.
     pub fn end_status(&self) -> Option<FastCgiEnd> {
         *self
             .end_status
@@ -98,7 +97,7 @@ impl RequestTicket {
 impl Drop for RequestTicket {
     fn drop(&mut self) {
         let mut state = self.shared.lock();
-        // Checked under the lock: after the end, the number may already belong to another request.
+        // Checked under the lock: after the end, the ID may already belong to another request.
         if self.end_status().is_none() {
             state.cancelled.push(self.id);
             state.driver.wake_by_ref();
@@ -107,14 +106,14 @@ impl Drop for RequestTicket {
 }
 
 impl RequestSlot {
-    /// Reports the request's end to its owner.
+    /// Reports the end of the request to its owner.
     fn end(mut self, end_status: FastCgiEnd) {
         self.stderr_lines.end_line();
         *self
             .end_status
             .lock()
             .unwrap_or_else(PoisonError::into_inner) = Some(end_status);
-        // Ends the output, after `end_status` is set: the owner reads it at the end of the stream.
+        // After `end_status` is set: the owner reads it at the end of the output.
         if let Some(output) = self.output {
             output.end();
         }
@@ -122,7 +121,7 @@ impl RequestSlot {
 }
 
 impl MultiplexedLink {
-    /// Starts the use of a new connection, on the worker with its socket in its epoll set.
+    /// Starts the task of a new connection, on the worker whose epoll set contains the socket.
     pub fn start(
         link: FastCgiLink,
         permit: Permit,
@@ -135,7 +134,7 @@ impl MultiplexedLink {
             unfinished_bodies: Vec::new(),
             stalled: None,
             is_closed: false,
-            // Replaced with the first poll of the task; until then the spawn itself wakes it.
+            // Replaced by the first poll of the task, which follows from spawning it.
             driver: Waker::noop().clone(),
         };
         let shared = Arc::new(MultiplexedLink {
@@ -159,13 +158,13 @@ impl MultiplexedLink {
         shared
     }
 
-    /// Reserves a slot for a request; `None` if the connection is closed or full.
+    /// Reserves a request slot; `None` if the connection is closed or out of IDs.
     pub fn reserve_ticket(self: &Arc<Self>, stderr_lines: StderrLines) -> Option<RequestTicket> {
         let mut state = self.lock();
         if state.is_closed {
             return None;
         }
-        // A number is reused only after the server has released it: responses carry no other identification.
+        // An ID is reused only after the server has released it: responses have no other identification.
         let is_free =
             |id: &u16| !state.slots.contains_key(id) && !state.unfinished_bodies.contains(id);
         let id = (1..=u16::MAX).find(is_free)?;
@@ -180,7 +179,7 @@ impl MultiplexedLink {
             end_status: end_status.clone(),
             stderr_lines,
         };
-        // The task sends the begin records with its next turn.
+        // The task sends the begin records when it runs next.
         state.slots.insert(id, slot);
         state.driver.wake_by_ref();
         Some(RequestTicket {
@@ -205,7 +204,7 @@ impl MultiplexedConnection for MultiplexedLink {
 
     fn has_room(&self) -> bool {
         let state = self.lock();
-        // A stalled connection takes no more requests: they would wait behind the slow client.
+        // A stalled connection takes no new requests: they would wait for the slow client.
         !state.is_closed && state.stalled.is_none() && state.slots.len() < REQUESTS_MAX
     }
 
@@ -214,7 +213,7 @@ impl MultiplexedConnection for MultiplexedLink {
     }
 }
 
-/// The purpose of the timer.
+/// The reason for which the timer is set.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TimerPurpose {
     Idle,
@@ -225,20 +224,20 @@ enum TimerPurpose {
 struct LinkDriver {
     shared: Arc<MultiplexedLink>,
     link: FastCgiLink,
-    /// The record being sent.
+    /// The record that is being sent.
     out: FastCgiRecord,
-    /// The request of the last sent record.
+    /// The ID of the request whose record was sent last.
     last_sent_id: u16,
     timer: TimerSleep,
     timer_purpose: Option<TimerPurpose>,
     _permit: Permit,
 }
 
-/// A record being sent, or the begin records of a request.
+/// A record that is being sent, or the begin records of a request.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct FastCgiRecord {
     header: FastCgiHeader,
-    /// The number of unsent bytes at the end of the header.
+    /// The number of header bytes that were not sent.
     header_remaining: usize,
     content: Bytes,
 }
@@ -252,7 +251,7 @@ impl FastCgiRecord {
         }
     }
 
-    /// Content that already includes its headers.
+    /// The begin records; `content` includes their headers.
     fn begin(content: Bytes) -> FastCgiRecord {
         FastCgiRecord {
             content,
@@ -264,7 +263,7 @@ impl FastCgiRecord {
         self.header_remaining == 0 && self.content.is_empty()
     }
 
-    /// The unsent bytes in two pieces; the first is empty only if all is sent.
+    /// The unsent bytes as two slices; the first is empty only if all bytes were sent.
     fn unsent(&self) -> (&[u8], &[u8]) {
         match self.header_remaining {
             0 => (&self.content, &[]),
@@ -273,14 +272,14 @@ impl FastCgiRecord {
     }
 
     fn mark_written(&mut self, len: usize) {
-        // One write may end in the header or in the content.
+        // A write may end within the header or within the content.
         let header_len = len.min(self.header_remaining);
         self.header_remaining -= header_len;
         self.content.advance(len - header_len);
     }
 }
 
-/// The connection has ended.
+/// The connection has ended or is unusable.
 struct LinkEnd;
 
 impl Drop for LinkDriver {
@@ -293,9 +292,9 @@ impl LinkDriver {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<()> {
         let shared = self.shared.clone();
         let mut state = shared.lock();
-        // A worker may poll the task with another waker each time.
+        // The waker may differ on each poll.
         state.driver = context.waker().clone();
-        // Bounded, so that the worker's other tasks run in between.
+        // Bounded, so that other tasks of the worker can run.
         for _ in 0..64 {
             let progress = self
                 .write(&mut state, context)
@@ -316,7 +315,7 @@ impl LinkDriver {
         Poll::Pending
     }
 
-    /// Returns whether any byte was written.
+    /// Sends records; returns whether any byte was written.
     fn write(
         &mut self,
         state: &mut RequestSlots,
@@ -339,13 +338,13 @@ impl LinkDriver {
         }
     }
 
-    /// Returns whether any byte was read.
+    /// Reads and distributes output; returns whether any byte was read.
     fn read(
         &mut self,
         state: &mut RequestSlots,
         context: &mut Context<'_>,
     ) -> Result<bool, LinkEnd> {
-        // Head-of-line blocking: while one request's buffer is full, the whole connection waits.
+        // Head-of-line blocking: while one request's buffer is full, nothing is read.
         if state.is_stalled(context) {
             return Ok(false);
         }
@@ -362,20 +361,20 @@ impl LinkDriver {
         }
     }
 
-    /// Sets the timer for the current wait, and handles its expiry. Returns whether it did.
+    /// Sets the timer for the current purpose, and handles its expiry; returns whether it expired.
     fn check_timer(
         &mut self,
         state: &mut RequestSlots,
         context: &mut Context<'_>,
     ) -> Result<bool, LinkEnd> {
         let purpose = match state.stalled {
-            // A slow client alone on the connection disturbs no other request, and may take as long as it likes.
+            // If the slow client's request is the only one, it delays no other request and may take any time.
             Some(id) if state.slots.len() > 1 => Some(TimerPurpose::Stall(id)),
-            // Cancelled requests count as idle: a server that never ends them must not hold the connection forever.
+            // Cancelled requests count as idle: a server that never ends them must not keep the connection open.
             None if state.is_idle() => Some(TimerPurpose::Idle),
             _ => None,
         };
-        // Reset only on a change of purpose, or the timer would never expire.
+        // Set only if the purpose changes: otherwise the timer would never expire.
         if purpose != self.timer_purpose {
             self.timer_purpose = purpose;
             let timeout = match purpose {
@@ -391,7 +390,7 @@ impl LinkDriver {
             Some(TimerPurpose::Stall(id)) => {
                 state.stalled = None;
                 if let Some(slot) = state.slots.get_mut(&id) {
-                    // Its output is discarded from now on; the record boundaries must still be read.
+                    // Further output is discarded, but its records must still be read.
                     slot.output = None;
                     slot.stderr_lines.push(
                         b"given up: its client read too slowly while other requests waited\n",
@@ -406,11 +405,12 @@ impl LinkDriver {
 }
 
 impl RequestSlots {
-    /// Ends all requests with the connection: unfinished output is truncated.
+    /// Ends all requests because the connection ended: incomplete output is truncated.
     fn close(&mut self) {
         self.is_closed = true;
         for slot in std::mem::take(&mut self.slots).into_values() {
-            // The end of output completes a response even without END_REQUEST (FastCGI 1.0 §5.1).
+            // After the empty FCGI_STDOUT record, a response is complete even without FCGI_END_REQUEST (FastCGI 1.0
+            // §5.1).
             if slot.output_ended {
                 slot.end(FastCgiEnd::Complete);
             }
@@ -421,24 +421,24 @@ impl RequestSlots {
         self.slots.values().all(|slot| slot.output.is_none())
     }
 
-    /// The next record to send: requests take turns.
+    /// The next record to send; requests take turns.
     fn next_record(
         &mut self,
         last_sent_id: &mut u16,
         context: &mut Context<'_>,
     ) -> Option<FastCgiRecord> {
-        // Aborts first: they free numbers and stop useless work at the server.
+        // Aborts first: they free IDs and stop useless work of the server.
         while let Some(id) = self.cancelled.pop() {
             if let Some(abort) = self.abort(id) {
                 return Some(abort);
             }
         }
-        // The server may wait for the end of the body before it frees the number.
+        // The server may wait for the end of this body before it releases the ID.
         if let Some(id) = self.unfinished_bodies.pop() {
             return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
         }
         let mut id = *last_sent_id;
-        // Round robin: one record per request, so that a large upload does not starve the others.
+        // Round-robin, one record per request, so that a large upload does not starve other requests.
         for _ in 0..self.slots.len() {
             id = self.next_id(id)?;
             let slot = self.slots.get_mut(&id)?;
@@ -449,7 +449,7 @@ impl RequestSlots {
                 Poll::Pending => {}
                 Poll::Ready(StreamItem::Bytes(bytes)) => {
                     *last_sent_id = id;
-                    // The first piece contains complete records with their own headers.
+                    // The first piece consists of complete records with headers.
                     return Some(match std::mem::replace(&mut slot.has_begun, true) {
                         true => FastCgiRecord::new(record::stdin(id, bytes.len()), bytes),
                         false => FastCgiRecord::begin(bytes),
@@ -459,14 +459,14 @@ impl RequestSlots {
                     slot.input = None;
                     return Some(FastCgiRecord::new(record::stdin(id, 0), Bytes::new()));
                 }
-                // The client aborted its body; the owner drops the request next.
+                // The client aborted its upload; the owner is about to drop the request.
                 Poll::Ready(StreamItem::Cut) => slot.input = None,
             }
         }
         None
     }
 
-    /// The request after this one; after the last, the first.
+    /// The next request ID in use after `id`, or else the first.
     fn next_id(&self, id: u16) -> Option<u16> {
         let mut later_slots = self.slots.range((Excluded(id), Unbounded));
         let next = later_slots
@@ -475,20 +475,20 @@ impl RequestSlots {
         Some(*next.0)
     }
 
-    /// Aborts a request that is still in progress. Its number is free once the server has ended it.
+    /// Aborts a request in progress. Its ID is free once the server has ended the request.
     fn abort(&mut self, id: u16) -> Option<FastCgiRecord> {
         let slot = self.slots.get_mut(&id)?;
-        // The server does not know it, so there is nothing to abort.
+        // No record was sent, so there is nothing to abort at the server.
         if !slot.has_begun {
             self.slots.remove(&id);
             return None;
         }
-        // The slot stays until END_REQUEST: the number is in use at the server until then.
+        // The slot stays until FCGI_END_REQUEST: until then the server uses the ID.
         (slot.input, slot.output) = (None, None);
         Some(FastCgiRecord::new(record::abort(id), Bytes::new()))
     }
 
-    /// Whether the connection must wait for a request with a full buffer.
+    /// Whether reading must pause because the output buffer of a request is full.
     fn is_stalled(&mut self, context: &mut Context<'_>) -> bool {
         let sender = self
             .stalled
@@ -503,7 +503,7 @@ impl RequestSlots {
     fn deliver(&mut self, event: FastCgiEvent, bytes: &[u8]) -> Result<(), LinkEnd> {
         match event {
             FastCgiEvent::Output(id, range) => {
-                // A record for an unknown request: the stream cannot be trusted any more.
+                // A record for an unknown request: the connection cannot be trusted any more.
                 let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
                 slot.output_ended = false;
                 let Some(output) = &slot.output else {
@@ -511,7 +511,7 @@ impl RequestSlots {
                 };
                 match output.push(Bytes::copy_from_slice(&bytes[range])) {
                     Ok(true) => {}
-                    // The buffer's limit is reached: no more reads until the owner has taken some.
+                    // The buffer is full: nothing more is read until the owner has taken some output.
                     Ok(false) => self.stalled = Some(id),
                     Err(_) => slot.output = None,
                 }
@@ -519,21 +519,21 @@ impl RequestSlots {
             FastCgiEvent::OutputEnd(id) => {
                 self.slots.get_mut(&id).ok_or(LinkEnd)?.output_ended = true;
             }
-            FastCgiEvent::Complaint(id, range) => {
+            FastCgiEvent::Stderr(id, range) => {
                 let slot = self.slots.get_mut(&id).ok_or(LinkEnd)?;
                 slot.stderr_lines.push(&bytes[range]);
             }
             FastCgiEvent::End(id, end_status) => {
                 let slot = self.slots.remove(&id).ok_or(LinkEnd)?;
-                // The abort was not sent yet: it would hit the next request with the same number.
+                // An unsent abort would reach the next request with the same ID.
                 self.cancelled.retain(|cancelled_id| *cancelled_id != id);
-                // The body's end was not sent; see `unfinished_bodies`.
+                // The end of the body was not sent, see `unfinished_bodies`.
                 if slot.has_begun && slot.input.is_some() {
                     self.unfinished_bodies.push(id);
                 }
                 slot.end(end_status);
             }
-            // Only a reply to FCGI_GET_VALUES, which is never sent on this connection.
+            // A reply to FCGI_GET_VALUES, which is never sent on such a connection.
             FastCgiEvent::Multiplexes(_) => return Err(LinkEnd),
         }
         Ok(())
@@ -571,7 +571,7 @@ mod tests {
     }
 
     #[test]
-    fn a_number_is_free_once_the_end_of_its_body_was_sent() {
+    fn request_id_is_free_after_end_of_body_was_sent() {
         let mut requests = requests(1);
         let (_input, taken) = stream(1);
         requests.slots.get_mut(&1).expect("it is there").input = Some(taken);
@@ -584,7 +584,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_connection_cuts_only_output_that_has_not_ended() {
+    fn lost_connection_truncates_only_unfinished_output() {
         for (events, is_whole) in [
             (
                 &[FastCgiEvent::Output(1, 0..1), FastCgiEvent::OutputEnd(1)][..],
@@ -619,7 +619,7 @@ mod tests {
     }
 
     #[test]
-    fn giving_up_does_not_reach_the_next_user_of_a_number() {
+    fn abort_is_not_sent_for_reused_request_id() {
         let mut before = requests(1);
         before.cancelled.push(1);
         let ended = before.deliver(FastCgiEvent::End(1, FastCgiEnd::Complete), &[]);

@@ -1,4 +1,4 @@
-//! One request on a multiplexed connection.
+//! A request on a multiplexed connection.
 
 use std::sync::Arc;
 use std::task::{Context, Poll, ready};
@@ -20,7 +20,7 @@ use crate::script::exchange::{FeedOutcome, ProgramLink, ProgramOutput};
 pub struct MultiplexedRequest {
     ticket: RequestTicket,
     server: Arc<FastCgiServer>,
-    /// The worker that polls it; its connection may belong to another worker.
+    /// The worker that polls this request; the connection may belong to another worker.
     worker: usize,
     idempotent: bool,
     has_received: bool,
@@ -28,7 +28,7 @@ pub struct MultiplexedRequest {
 }
 
 impl MultiplexedRequest {
-    /// A request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
+    /// Creates a request; `out` contains FCGI_BEGIN_REQUEST and FCGI_PARAMS.
     pub fn new(
         ticket: RequestTicket,
         server: Arc<FastCgiServer>,
@@ -38,7 +38,7 @@ impl MultiplexedRequest {
         permit: Arc<Permit>,
     ) -> MultiplexedRequest {
         if let Some(input) = &ticket.input {
-            // An error means that the connection is lost, which the output reports too.
+            // `push` fails only if the connection is lost, which the output reports as well.
             let _ = input.push(out.into());
         }
         MultiplexedRequest {
@@ -57,11 +57,11 @@ impl ProgramLink for MultiplexedRequest {
         let Some(input) = &self.ticket.input else {
             return Poll::Ready(FeedOutcome::Closed);
         };
-        // Backpressure: the connection's owner sends the requests' records in turns.
+        // Backpressure: the connection's task sends the records of all requests in turn.
         if ready!(input.poll_room(context)).is_err() {
             return Poll::Ready(FeedOutcome::Closed);
         }
-        // One piece becomes one record, so it must not exceed a record's length.
+        // Each piece becomes one record, which limits its length.
         let content = bytes.split_to(bytes.len().min(CONTENT_LEN_MAX));
         Poll::Ready(match input.push(content) {
             Ok(_) => FeedOutcome::Some,
@@ -89,7 +89,7 @@ impl ProgramLink for MultiplexedRequest {
                 Ok(ProgramOutput::Output)
             }
             (StreamItem::End, Some(end_status)) => convert_end(end_status, self.server.name()),
-            // A truncated stream is a failure even if END_REQUEST has arrived: some output was discarded.
+            // If the stream was truncated, output is missing, even if FCGI_END_REQUEST has arrived.
             _ => {
                 let detail = format!("{} lost a request in progress", self.server.name());
                 Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail))
@@ -102,7 +102,7 @@ impl ProgramLink for MultiplexedRequest {
     }
 
     fn is_unused(&self) -> bool {
-        // Repeatable although bytes were sent, since the method is idempotent and no output has arrived.
+        // The method is idempotent and there was no output, so the request may be repeated although bytes were sent.
         !self.has_received && self.idempotent && self.ticket.end_status().is_none()
     }
 

@@ -1,7 +1,7 @@
 //! Encoding and decoding of FastCGI 1.0 records, without I/O.
 //!
-//! A record is eight bytes (version, type, request, length of its content, length of its padding),
-//! its content and its padding. See the specification, §3.3 to §3.5, §4.1 and §5.
+//! A record consists of a header of eight bytes (version, type, request ID, length of the content, length of the
+//! padding), the content, and the padding. See FastCGI 1.0, §3.3 to §3.5, §4.1 and §5.
 
 #[cfg(test)]
 mod tests;
@@ -12,9 +12,9 @@ use std::ops::Range;
 pub const HEADER_LEN: usize = 8;
 /// A record's header.
 pub type FastCgiHeader = [u8; HEADER_LEN];
-/// The longest content of a record that is sent: a multiple of eight.
+/// The maximum content length of a record that is sent: a multiple of eight.
 pub const CONTENT_LEN_MAX: usize = 0xfff8;
-/// The longest accepted FCGI_GET_VALUES_RESULT.
+/// The maximum accepted length of FCGI_GET_VALUES_RESULT.
 const VALUES_LEN_MAX: usize = 1024;
 
 const BEGIN_REQUEST: u8 = 1;
@@ -31,29 +31,29 @@ const UNKNOWN_TYPE: u8 = 11;
 const RESPONDER: u8 = 1;
 const KEEP_CONN: u8 = 1;
 
-/// Appends FCGI_BEGIN_REQUEST for request `id`; with `keeps_connection` the server keeps the connection afterwards.
+/// Appends FCGI_BEGIN_REQUEST; with `keeps_connection`, the server keeps the connection open after the request.
 pub fn write_begin_request(out: &mut Vec<u8>, id: u16, keeps_connection: bool) {
     write_header(out, BEGIN_REQUEST, id, 8);
     let flags = if keeps_connection { KEEP_CONN } else { 0 };
     out.extend_from_slice(&[0, RESPONDER, flags, 0, 0, 0, 0, 0]);
 }
 
-/// FCGI_ABORT_REQUEST for request `id`.
+/// The header of FCGI_ABORT_REQUEST.
 pub fn abort(id: u16) -> FastCgiHeader {
     header(ABORT_REQUEST, id, 0)
 }
 
-/// The header of an FCGI_STDIN record with `len` bytes, at most [`CONTENT_LEN_MAX`]; 0 ends the body.
+/// The header of FCGI_STDIN with `len` bytes of content, at most [`CONTENT_LEN_MAX`]; length 0 ends the body.
 pub fn stdin(id: u16, len: usize) -> FastCgiHeader {
     header(STDIN, id, len)
 }
 
-/// Appends the same header.
+/// Appends the header of FCGI_STDIN.
 pub fn write_stdin_header(out: &mut Vec<u8>, id: u16, len: usize) {
     out.extend_from_slice(&stdin(id, len));
 }
 
-/// Appends FCGI_GET_VALUES with FCGI_MPXS_CONNS: whether the server multiplexes connections.
+/// Appends FCGI_GET_VALUES for FCGI_MPXS_CONNS, which asks whether the server multiplexes connections.
 pub fn write_get_values(out: &mut Vec<u8>) {
     let mut pair = Vec::new();
     write_pair(&mut pair, b"FCGI_MPXS_CONNS", b"");
@@ -61,16 +61,16 @@ pub fn write_get_values(out: &mut Vec<u8>) {
     out.extend_from_slice(&pair);
 }
 
-/// Encodes FCGI_PARAMS at the end of a buffer.
+/// Appends FCGI_PARAMS records to a buffer.
 pub struct ParamsWriter<'o> {
     out: &'o mut Vec<u8>,
     id: u16,
-    /// The offset of the parameters, after the header of their record.
+    /// The offset in `out` of the first record's content.
     start: usize,
 }
 
 impl<'o> ParamsWriter<'o> {
-    /// Begins the parameters of request `id`.
+    /// Begins the FCGI_PARAMS of a request.
     pub fn start(out: &'o mut Vec<u8>, id: u16) -> ParamsWriter<'o> {
         write_header(out, PARAMS, id, 0);
         let start = out.len();
@@ -82,10 +82,10 @@ impl<'o> ParamsWriter<'o> {
         write_pair(self.out, name, value);
     }
 
-    /// Sets the lengths, and splits long parameters into several records.
+    /// Fills in the lengths, and splits a long content into several records.
     pub fn finish(self) {
         let len = self.out.len() - self.start;
-        // The usual case: one record; its length is filled in.
+        // Usually there is one record, whose length is filled in.
         if len <= CONTENT_LEN_MAX {
             let header = self.start - HEADER_LEN..self.start;
             set_len(&mut self.out[header], len);
@@ -97,7 +97,7 @@ impl<'o> ParamsWriter<'o> {
                 self.out.extend_from_slice(part);
             }
         }
-        // The empty record ends the parameters; without any, the first record is it.
+        // An empty record ends the parameters; if there are none, the first record is empty already.
         if len > 0 {
             write_header(self.out, PARAMS, self.id, 0);
         }
@@ -121,7 +121,7 @@ fn set_len(header: &mut [u8], len: usize) {
 }
 
 fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
-    // Lengths up to 127 in one byte, longer ones in four with the top bit set (§3.4).
+    // Lengths up to 127 take one byte, larger ones four bytes with the top bit set (§3.4).
     for text in [name, value] {
         match u8::try_from(text.len()) {
             Ok(len @ ..=127) => out.push(len),
@@ -138,15 +138,15 @@ fn write_pair(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
 /// An event from a server.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FastCgiEvent {
-    /// Output of a request, at least one byte: its range in the input.
+    /// Output of a request: its range in the decoded bytes, never empty.
     Output(u16, Range<usize>),
-    /// A request's output is complete (an empty STDOUT record).
+    /// The output of a request is complete (an empty FCGI_STDOUT record).
     OutputEnd(u16),
-    /// Bytes of a request's stderr.
-    Complaint(u16, Range<usize>),
-    /// The end of a request.
+    /// Bytes of a request's stderr: their range in the decoded bytes.
+    Stderr(u16, Range<usize>),
+    /// The request has ended.
     End(u16, FastCgiEnd),
-    /// Whether the server multiplexes connections.
+    /// The reply to FCGI_GET_VALUES: whether the server multiplexes connections.
     Multiplexes(bool),
 }
 
@@ -155,20 +155,20 @@ pub enum FastCgiEvent {
 pub enum FastCgiEnd {
     /// FCGI_REQUEST_COMPLETE.
     Complete,
-    /// FCGI_CANT_MPX_CONN: refused, the server takes one request per connection.
+    /// FCGI_CANT_MPX_CONN: rejected, as the server takes only one request per connection.
     CannotMultiplex,
-    /// FCGI_OVERLOADED: refused, too many requests.
+    /// FCGI_OVERLOADED: rejected, as there are too many requests.
     Overloaded,
-    /// FCGI_UNKNOWN_ROLE: refused, the server is no responder.
+    /// FCGI_UNKNOWN_ROLE: rejected, as the server is not a responder.
     UnknownRole,
 }
 
-/// The reason why bytes are not FastCGI: the text continues a sentence that begins with the server's name.
+/// The reason why bytes are not valid FastCGI. Continues a sentence that begins with the server's name.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BadRecord(pub String);
 
-/// Incremental decoder: accepts input split anywhere. Content is returned as it arrives, so that only short records are
-/// buffered by the caller.
+/// Incremental decoder, for input that is split anywhere. Output is returned as it arrives; only short records have to
+/// be buffered completely by the caller.
 #[derive(Clone, Debug, Default)]
 pub struct FastCgiDecoder {
     kind: u8,
@@ -178,11 +178,11 @@ pub struct FastCgiDecoder {
 }
 
 impl FastCgiDecoder {
-    /// The first event in the bytes, and the number of processed bytes; after `None` the caller passes the rest again,
-    /// with more bytes appended.
+    /// Returns the first event, and the number of bytes consumed. After `None`, the caller passes the unconsumed bytes
+    /// again with more bytes appended.
     ///
     /// # Errors
-    /// [`BadRecord`]; the connection is unusable then.
+    /// [`BadRecord`]; the connection is unusable afterwards.
     pub fn next(&mut self, bytes: &[u8]) -> Result<(Option<FastCgiEvent>, usize), BadRecord> {
         let mut offset = 0;
         loop {
@@ -194,11 +194,11 @@ impl FastCgiDecoder {
                 let event = match self.kind {
                     _ if len == 0 => None,
                     STDOUT => Some(FastCgiEvent::Output(self.id, range)),
-                    _ => Some(FastCgiEvent::Complaint(self.id, range)),
+                    _ => Some(FastCgiEvent::Stderr(self.id, range)),
                 };
                 return Ok((event, offset + len));
             }
-            // Padding follows the content and is skipped, wherever the input was cut.
+            // Padding is skipped, also if it is split across calls.
             let padding = self.padding_remaining.min(rest.len());
             self.padding_remaining -= padding;
             offset += padding;
@@ -220,7 +220,7 @@ impl FastCgiDecoder {
             if version != 1 {
                 return Err(not_fastcgi(header));
             }
-            // Output is streamed; the other types are short and wait for their whole content.
+            // Output is returned in parts. Records of other types are short and decoded when complete.
             if matches!(kind, STDOUT | STDERR) {
                 (self.kind, self.id, self.content_remaining) = (kind, id, len);
                 self.padding_remaining = usize::from(padding);
@@ -232,7 +232,7 @@ impl FastCgiDecoder {
             }
             let start = offset + HEADER_LEN;
             check(kind, len, header)?;
-            // Incomplete: the same bytes are decoded again with more behind them.
+            // The record is incomplete: it is decoded again when more bytes have arrived.
             let Some(content) = bytes.get(start..start + len) else {
                 return Ok((None, offset));
             };
@@ -243,7 +243,7 @@ impl FastCgiDecoder {
     }
 }
 
-/// Whether a record that is not streamed may have this length.
+/// Checks the length of a record that is decoded when complete.
 fn check(kind: u8, len: usize, header: &[u8]) -> Result<(), BadRecord> {
     match kind {
         END_REQUEST | UNKNOWN_TYPE if len == 8 => Ok(()),
@@ -264,19 +264,19 @@ fn decode_short_record(
                 Some(0) => FastCgiEnd::Complete,
                 Some(1) => FastCgiEnd::CannotMultiplex,
                 Some(2) => FastCgiEnd::Overloaded,
-                // FastCGI 1.0 §5.5: the protocol status is the fifth byte; other values are undefined.
+                // The protocol status is the fifth byte (§5.5); other values are undefined.
                 Some(3) => FastCgiEnd::UnknownRole,
                 _ => return Err(not_fastcgi(header)),
             };
             FastCgiEvent::End(id, end_status)
         }
-        // The server does not know FCGI_GET_VALUES.
+        // The server does not support FCGI_GET_VALUES.
         UNKNOWN_TYPE => FastCgiEvent::Multiplexes(false),
         _ => FastCgiEvent::Multiplexes(find_value(content, b"FCGI_MPXS_CONNS") == Some(b"1")),
     })
 }
 
-/// The value of a name in name-value pairs.
+/// Finds the value of a name in name-value pairs.
 fn find_value<'c>(mut pairs: &'c [u8], wanted: &[u8]) -> Option<&'c [u8]> {
     while !pairs.is_empty() {
         let name_len = take_len(&mut pairs)?;

@@ -1,4 +1,4 @@
-//! One FastCGI server: its connection pool, and whether it multiplexes.
+//! A FastCGI server: its connection pool, and whether it multiplexes.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -21,15 +21,15 @@ use super::link::FastCgiLink;
 use super::multiplexed_link::MultiplexedLink;
 use super::record::{self, FastCgiEvent};
 
-/// The idle time limit of connections.
+/// The time after which idle connections are closed.
 const IDLE_MAX: Duration = Duration::from_secs(2);
-/// Time limit for FCGI_GET_VALUES.
-const ASK_MAX: Duration = Duration::from_secs(5);
+/// The timeout of FCGI_GET_VALUES.
+const PROBE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// An exclusive connection.
 pub type FastCgiLease = lowroad_origin::Lease<FastCgiConnector>;
 
-/// The servers by address, shared by all routes and sites. An unused server is dropped.
+/// All servers by address; routes and sites share them. A server that no route uses is dropped.
 #[derive(Clone)]
 pub struct FastCgiServers {
     workers: Arc<[WorkerHandle]>,
@@ -37,7 +37,7 @@ pub struct FastCgiServers {
 }
 
 impl FastCgiServers {
-    /// No servers yet, for these workers, at least one.
+    /// Creates an empty set for these workers, of which there must be at least one.
     pub fn new(workers: &[WorkerHandle]) -> FastCgiServers {
         FastCgiServers {
             workers: workers.into(),
@@ -45,18 +45,18 @@ impl FastCgiServers {
         }
     }
 
-    /// The server at `address`, with a bound of at least this many connections.
+    /// The server at `address`, with a pool limit of at least `connections_max`.
     pub(super) fn get(&self, address: ServerAddress, connections_max: usize) -> Arc<FastCgiServer> {
         let mut servers = self.servers.lock().unwrap_or_else(PoisonError::into_inner);
         let server = servers.get(&address).and_then(Weak::upgrade);
         let server = server.unwrap_or_else(|| {
-            // Servers of old configurations leave no entries behind.
+            // Removes the entries of servers that only old configurations used.
             servers.retain(|_, server| server.strong_count() > 0);
             let new = Arc::new(FastCgiServer::new(address.clone(), self.workers.clone()));
             servers.insert(address, Arc::downgrade(&new));
             new
         });
-        // Routes of different configurations share the pool, so the largest bound applies.
+        // Routes of different configurations share the pool: its limit is the largest of theirs.
         server.pool.raise(connections_max);
         server
     }
@@ -70,21 +70,21 @@ impl FastCgiServers {
 /// A FastCGI server.
 pub struct FastCgiServer {
     name: String,
-    /// Its connection pool.
+    /// The connection pool.
     pub pool: Arc<ConnectionPool<FastCgiConnector>>,
-    /// Its multiplexed connections.
+    /// The multiplexed connections.
     shared: SharedConnections<MultiplexedLink>,
     /// Whether FCGI_GET_VALUES was sent.
     was_probed: AtomicBool,
-    /// Whether it multiplexes, by its own report.
+    /// Whether the server has reported that it multiplexes.
     multiplexes: AtomicBool,
 }
 
-/// No connection was available for a request, so the server has not seen it.
+/// No connection was available, so the server has not received the request.
 pub struct ServerUnreachable {
     /// The failure of the request.
     pub failure: HandlerFailure,
-    /// Whether the server is unreachable; otherwise all connections are in use.
+    /// True if no connection could be established; false if all connections are in use.
     pub is_absent: bool,
 }
 
@@ -100,7 +100,7 @@ impl PoolConnector for FastCgiConnector {
 }
 
 impl Connection for FastCgiLink {
-    /// No system call if it is.
+    /// Makes no system call if the connection is idle.
     fn is_idle(&mut self) -> bool {
         self.is_quiet()
     }
@@ -113,9 +113,9 @@ impl Connection for FastCgiLink {
 impl FastCgiServer {
     fn new(address: ServerAddress, workers: Arc<[WorkerHandle]>) -> FastCgiServer {
         let limits = PoolLimits {
-            // Raised by `get` for each route.
+            // Raised by `FastCgiServers::get` for each route.
             connections_max: 0,
-            // Routes already bound the number of requests.
+            // Routes already limit the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
@@ -135,27 +135,27 @@ impl FastCgiServer {
         }
     }
 
-    /// Its name in messages.
+    /// The name of the server in messages.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// Whether requests share connections: after the server has reported that it multiplexes.
+    /// Whether requests share connections: true after the server has reported that it multiplexes.
     pub fn multiplexes(&self) -> bool {
         self.multiplexes.load(Relaxed)
     }
 
-    /// Leases an exclusive connection: an idle one, unless it must be `fresh`, or a new one.
+    /// Leases an exclusive connection: an idle one if possible (unless `fresh`), otherwise a new one.
     ///
     /// # Errors
-    /// No connection is available in time.
+    /// No connection became available in time.
     pub async fn lease(
         &self,
         worker: usize,
         fresh: bool,
         timeouts: AcquireTimeouts,
     ) -> Result<FastCgiLease, ServerUnreachable> {
-        // Without an await first: an idle connection is the common case.
+        // First without await, because an idle connection is the common case.
         let idle_lease = (!fresh).then(|| self.pool.try_lease(worker));
         if let Some(lease) = idle_lease.flatten() {
             return Ok(lease);
@@ -164,10 +164,10 @@ impl FastCgiServer {
         leased.map_err(|unavailable| self.unreachable(&unavailable, timeouts))
     }
 
-    /// A multiplexed connection, of a server that supports it.
+    /// Leases a multiplexed connection.
     ///
     /// # Errors
-    /// No connection is available in time.
+    /// No connection became available in time.
     pub async fn lease_shared(
         &self,
         worker: usize,
@@ -214,7 +214,7 @@ impl FastCgiServer {
                 (StatusCode::BAD_GATEWAY, detail)
             }
         };
-        // A full pool means that the server is reachable and busy.
+        // If the pool is exhausted, the server is reachable but busy.
         let is_absent = matches!(
             unavailable,
             PoolUnavailable::ConnectTimeout | PoolUnavailable::Failed(_)
@@ -225,10 +225,10 @@ impl FastCgiServer {
         }
     }
 
-    /// Asks the server once whether it multiplexes, in a task. Called after a first response, so that an unreachable
-    /// server is not asked.
+    /// Asks the server in a task whether it multiplexes; does so once. Called after the first response, so that an
+    /// unreachable server is not asked.
     pub fn probe_once(self: &Arc<Self>, worker: usize) {
-        // The load avoids the write of the swap once it is set: this runs after every request.
+        // The load comes first to avoid the write of the swap, since this runs after every request.
         if self.was_probed.load(Relaxed) || self.was_probed.swap(true, Relaxed) {
             return;
         }
@@ -237,10 +237,10 @@ impl FastCgiServer {
         let probe = async move {
             let probe_result = worker_handle
                 .timers
-                .timeout(ASK_MAX, server.probe_multiplexing(worker))
+                .timeout(PROBE_TIMEOUT, server.probe_multiplexing(worker))
                 .await;
             if let Ok(Some(true)) = probe_result {
-                // Exclusive idle connections are not needed any more, and each occupies a process of the server.
+                // Idle exclusive connections are no longer needed, and each occupies a process of the server.
                 server.multiplexes.store(true, Relaxed);
                 server.pool.disable_reuse();
             }
@@ -248,15 +248,15 @@ impl FastCgiServer {
         tasks.spawn(probe).detach();
     }
 
-    /// Sends FCGI_GET_VALUES on a separate connection, since php-fpm closes it after its reply.
+    /// Sends FCGI_GET_VALUES on a separate connection, because php-fpm closes the connection after its reply.
     async fn probe_multiplexing(&self, worker: usize) -> Option<bool> {
-        let timeouts = AcquireTimeouts::from_total(ASK_MAX);
+        let timeouts = AcquireTimeouts::from_total(PROBE_TIMEOUT);
         let mut link = self.pool.connect(worker, timeouts).await.ok()?;
         query_multiplexing(&mut link).await
     }
 }
 
-/// Sends FCGI_GET_VALUES; `None` without a valid reply.
+/// Sends FCGI_GET_VALUES, and waits for the reply; `None` if there is no valid reply.
 async fn query_multiplexing(link: &mut FastCgiLink) -> Option<bool> {
     let mut query = Vec::new();
     record::write_get_values(&mut query);
@@ -274,7 +274,7 @@ async fn query_multiplexing(link: &mut FastCgiLink) -> Option<bool> {
                     return Poll::Ready(Some(can_multiplex));
                 }
                 Ok(None) => {}
-                // Any other record, before the reply, is a protocol violation.
+                // Any other record before the reply violates the protocol.
                 _ => return Poll::Ready(None),
             }
             if ready!(link.poll_read(context)).is_err() {

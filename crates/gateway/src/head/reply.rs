@@ -1,4 +1,4 @@
-//! Turns a program's output into a response: the head, then the body within the length that the head gives.
+//! Converts a program's output to a response: the head, then the body, limited to the declared length.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use lowroad_http::status::StatusCode;
 
 use super::{CgiHead, HeadLimits, OutputForm, read};
 
-/// Bytes of a response that are buffered for the client.
-const WAITING_LEN_MAX: usize = 64 << 10;
+/// The size of the buffer between the program and the client.
+const BUFFER_LEN_MAX: usize = 64 << 10;
 
-/// A program's output up to its head, and the bytes received with it.
+/// A program's output up to the end of the head, and the body bytes received with it.
 pub struct CgiReply {
     /// The script's file, for messages.
     script_file: Arc<Path>,
@@ -29,7 +29,7 @@ pub struct CgiReply {
 }
 
 impl CgiReply {
-    /// No output yet, for a request with this method.
+    /// Creates a reply without output, to a request with `method`.
     pub fn new(
         script_file: Arc<Path>,
         form: OutputForm,
@@ -47,12 +47,12 @@ impl CgiReply {
         }
     }
 
-    /// The buffer for more output; call [`CgiReply::parse_head`] after appending.
+    /// The buffer to append output to; call [`CgiReply::parse_head`] afterwards.
     pub fn output(&mut self) -> &mut Vec<u8> {
         &mut self.output
     }
 
-    /// Parses the appended output. Returns whether the head is complete.
+    /// Parses the output so far; returns whether the head is complete.
     ///
     /// # Errors
     /// 502 if the head is invalid.
@@ -76,16 +76,16 @@ impl CgiReply {
             .map_or(0, |(_, body_offset)| self.output.len() - body_offset)
     }
 
-    /// Whether its head permits storing it for other requests, and it has a body.
+    /// Whether the response may be stored for other requests, according to its head, and has a body.
     pub fn may_be_stored(&self) -> bool {
         let head = self.head.as_ref().map(|(head, _)| head);
         head.is_some_and(|head| !is_bodiless(self.method, head.status) && has_lifetime(head))
     }
 
-    /// Ends the output: returns the whole response.
+    /// Returns the complete response; called at the end of the output.
     ///
     /// # Errors
-    /// 502 if there is no head, or the body is shorter than the head's length.
+    /// 502 if there is no head, or if the body is shorter than declared.
     pub fn finish(mut self) -> Result<HandlerResponse, HandlerFailure> {
         let Some((head, body_offset)) = self.head.take() else {
             let sent = self.output.len();
@@ -100,12 +100,13 @@ impl CgiReply {
         let body = Bytes::from(self.output).slice(body_offset..);
         let len = u64::try_from(body.len()).unwrap_or(u64::MAX);
         if is_bodiless(self.method, head.status) {
-            // A program may omit the body for HEAD (RFC 9110 §9.3.2), so an empty one does not mean that GET has none.
+            // A program may omit the body for HEAD (RFC 9110 §9.3.2), so the length of an empty body is not that for
+            // GET.
             let len = head.len.or(Some(len).filter(|len| *len > 0));
             return Ok(empty(head.status, head.fields, len));
         }
         let body = match head.len {
-            // Known before anything was sent, so the client gets a clean failure instead of a truncated response.
+            // Nothing was sent yet, so the client gets a 502 rather than a truncated response.
             Some(declared_len) if declared_len > len => {
                 let detail = format!(
                     "{} sent only {len} of {declared_len} bytes",
@@ -113,7 +114,7 @@ impl CgiReply {
                 );
                 return Err(HandlerFailure::new(StatusCode::BAD_GATEWAY, detail));
             }
-            // Bytes beyond Content-Length are dropped: they would be read as the next response.
+            // Bytes beyond Content-Length are dropped: a client would read them as the next response.
             Some(declared_len) => body.slice(..usize::try_from(declared_len).unwrap_or(body.len())),
             None => body,
         };
@@ -125,14 +126,14 @@ impl CgiReply {
         })
     }
 
-    /// Returns the response so far, and the sink for the rest of its body.
+    /// Returns the response with the body so far, and the sink for the remaining body.
     ///
     /// # Panics
-    /// Without a head.
+    /// If the head is incomplete.
     pub fn stream(mut self) -> (HandlerResponse, BodyRemainder) {
         let (head, body_offset) = self.head.take().expect("a head that was seen");
         let is_local = head.redirect_target.is_some();
-        // The rest of the output is read and discarded, so that the program can end.
+        // The remaining output is read and discarded, so that the program can finish.
         if is_local || is_bodiless(self.method, head.status) {
             let rest = BodyRemainder {
                 script_file: self.script_file,
@@ -145,7 +146,7 @@ impl CgiReply {
             };
             return (response, rest);
         }
-        let (sender, receiver) = stream(WAITING_LEN_MAX);
+        let (sender, receiver) = stream(BUFFER_LEN_MAX);
         let mut rest = BodyRemainder {
             script_file: self.script_file,
             sender: Some(sender),
@@ -165,42 +166,41 @@ impl CgiReply {
     }
 }
 
-/// The sink for the rest of a body. Dropping it before [`BodyRemainder::end`] truncates the response.
+/// The sink for the remaining body. Dropping it without [`BodyRemainder::end`] truncates the response.
 pub struct BodyRemainder {
     script_file: Arc<Path>,
-    /// `None` if the response has no body: then the output is discarded.
+    /// `None` if the response has no body: the output is then discarded.
     sender: Option<BodySender>,
     remaining: Option<u64>,
 }
 
 impl BodyRemainder {
-    /// Adds bytes; those beyond the length in the head are dropped. Returns whether there is room for
-    /// more.
+    /// Sends bytes; those beyond the declared length are dropped. Returns whether the buffer has room for more.
     ///
     /// # Errors
-    /// [`StreamClosed`] when the client is gone.
+    /// [`StreamClosed`] if the client has disconnected.
     pub fn push(&mut self, mut bytes: Bytes) -> Result<bool, StreamClosed> {
         let Some(sender) = &self.sender else {
             return Ok(true);
         };
         if let Some(remaining) = &mut self.remaining {
-            // As in `finish`: never more than announced.
+            // Never more than declared, as in `finish`.
             bytes.truncate(usize::try_from(*remaining).unwrap_or(usize::MAX));
             *remaining -= u64::try_from(bytes.len()).unwrap_or(*remaining);
         }
         sender.push(bytes)
     }
 
-    /// Buffers the rest in a spool from now on.
+    /// From now on, buffers the remaining body in a spool.
     pub fn spool(&mut self, spools: &Arc<SpoolLimits>, executor: &ResponseExecutor) {
         let wrap = |client| spools.spool_for(client, executor);
         self.sender = self.sender.take().map(wrap);
     }
 
-    /// Waits for room.
+    /// Waits until the buffer has room.
     ///
     /// # Errors
-    /// [`StreamClosed`] when the client is gone.
+    /// [`StreamClosed`] if the client has disconnected.
     pub async fn room(&self) -> Result<(), StreamClosed> {
         match &self.sender {
             Some(sender) => std::future::poll_fn(|context| sender.poll_room(context)).await,
@@ -213,13 +213,13 @@ impl BodyRemainder {
         &self.script_file
     }
 
-    /// Ends the body. If bytes are missing, the response stays truncated.
+    /// Ends the body. If bytes are missing, the response is truncated.
     ///
     /// # Errors
     /// The number of missing bytes.
     pub fn end(self) -> Result<(), u64> {
         match (self.remaining, self.sender) {
-            // Dropping the sender truncates the response, so the client notices.
+            // The sender is dropped, which truncates the response, so that the client notices.
             (Some(missing @ 1..), _) => Err(missing),
             (_, Some(sender)) => {
                 sender.end();
@@ -230,8 +230,8 @@ impl BodyRemainder {
     }
 }
 
-/// Whether a head gives a freshness lifetime and does not forbid storing. Only as exact as needed to decide whether
-/// waiting for the end may be useful.
+/// Whether a head contains a freshness lifetime and does not forbid storing. This is an approximation, for deciding
+/// whether to wait for the complete response.
 fn has_lifetime(head: &CgiHead) -> bool {
     let mut lifetime = false;
     if !head.fields.has_lifetime() {
@@ -245,7 +245,7 @@ fn has_lifetime(head: &CgiHead) -> bool {
         for directive in value.split(|b| *b == b',').map(<[u8]>::trim_ascii) {
             let name = directive.split(|b| *b == b'=').next().unwrap_or_default();
             let is = |directive_name: &&[u8]| name.eq_ignore_ascii_case(directive_name);
-            // Not storable for others, whatever the lifetime: waiting for the end is useless.
+            // A shared cache must not reuse the response, whatever its lifetime: waiting would be useless.
             if [&b"no-store"[..], b"no-cache", b"private"].iter().any(is) {
                 return false;
             }
@@ -255,22 +255,22 @@ fn has_lifetime(head: &CgiHead) -> bool {
     lifetime
 }
 
-/// Whether the response has no body (RFC 9110 §6.4.1).
+/// Whether a response has no body (RFC 9110 §6.4.1).
 fn is_bodiless(method: Method, status: StatusCode) -> bool {
     method == Method::Head || status == StatusCode::NO_CONTENT || status == StatusCode::NOT_MODIFIED
 }
 
-/// A local redirect to another target.
+/// A local redirect to a path of this site.
 fn local_redirect(target: Vec<u8>) -> HandlerResponse {
     HandlerResponse {
         status: StatusCode::FOUND,
         fields: ResponseFields::new(),
-        content: ResponseContent::Local(target),
+        content: ResponseContent::LocalRedirect(target),
         source: None,
     }
 }
 
-/// A response without a body. The length is that of the response to GET.
+/// A response without a body; `len` is the length that the body of a GET response would have.
 fn empty(status: StatusCode, fields: ResponseFields, len: Option<u64>) -> HandlerResponse {
     let (sender, receiver) = stream(1);
     sender.end();
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn the_length_for_head_is_what_get_would_have_or_none() {
+    fn head_response_length_is_that_of_get_or_unknown() {
         for (output, want) in [
             ("Status: 200\n\n", None),
             ("Status: 200\n\nhello", Some(5)),
@@ -324,8 +324,8 @@ mod tests {
     }
 
     #[test]
-    fn the_length_of_what_is_sent_instead_is_not_that_of_the_body() {
-        // Frameworks do not remove the file's length.
+    fn content_length_is_ignored_for_internal_redirects() {
+        // Frameworks leave the Content-Length of the original body in the head.
         for field in ["X-Sendfile: /a", "x-accel-redirect: /a"] {
             let output = format!("Status: 200\nContent-Length: 7\n{field}\n\n");
             assert!(reply(Method::Get, &output).finish().is_ok(), "{field}");
@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn what_may_be_kept() {
+    fn only_cacheable_responses_with_lifetime_are_collected() {
         for (fields, want) in [
             ("X: 1", false),
             ("Cache-Control: max-age=60", true),

@@ -23,7 +23,7 @@ fn refused(output: &str) -> String {
 }
 
 #[test]
-fn heads_with_either_line_end() {
+fn cgi_heads_may_end_lines_with_lf_or_crlf() {
     for output in [
         "Content-Type: text/plain\nX-A:  b \n\nbody",
         "Content-Type: text/plain\r\nX-A: b\r\n\r\nbody",
@@ -39,7 +39,7 @@ fn heads_with_either_line_end() {
             fields,
             [("Content-Type", &b"text/plain"[..]), ("X-A", b"b")]
         );
-        // The result is the same for a split at every byte.
+        // Splitting the output at any byte does not change the result.
         let mut lines_len = 0;
         for end in 0..at {
             let part = read(
@@ -56,7 +56,7 @@ fn heads_with_either_line_end() {
 }
 
 #[test]
-fn status_and_location() {
+fn status_defaults_to_302_with_location() {
     for (output, status) in [
         ("Status: 404 Not Found\n\n", StatusCode::NOT_FOUND),
         ("Status: 404\n\n", StatusCode::NOT_FOUND),
@@ -79,7 +79,7 @@ fn status_and_location() {
 }
 
 #[test]
-fn what_is_not_for_the_client_is_dropped() {
+fn hop_by_hop_fields_of_cgi_head_are_dropped() {
     let head = cgi(concat!(
         "Status: 200\nConnection: close\nKeep-Alive: x\nTransfer-Encoding: chunked\n",
         "content-length: 12\nDate: now\nUpgrade: x\nTrailer: y\nX: 1\nX: 2\n\n"
@@ -90,7 +90,7 @@ fn what_is_not_for_the_client_is_dropped() {
 }
 
 #[test]
-fn bad_heads_are_refused_with_words() {
+fn invalid_cgi_heads_are_refused_with_reason() {
     for (output, words) in [
         ("\n", "without Content-Type"),
         ("X: 1\n\n", "without Content-Type"),
@@ -120,9 +120,9 @@ fn bad_heads_are_refused_with_words() {
     }
 }
 
-/// Heads with one meaning only are read, as in responses of origins.
+/// Heads that have only one meaning are accepted, as in responses of origins.
 #[test]
-fn irregular_lines_with_one_meaning_are_read() {
+fn unambiguous_irregular_lines_are_accepted() {
     let head = cgi("Content-Type \t: a/b\nX-A : b\nContent-Length: 2, 2\n\nok");
     let fields: Vec<(&str, &[u8])> = head.fields.iter().collect();
     assert_eq!(fields, [("Content-Type", &b"a/b"[..]), ("X-A", b"b")]);
@@ -137,9 +137,9 @@ fn irregular_lines_with_one_meaning_are_read() {
     assert_eq!(head.status, StatusCode::NOT_FOUND);
 }
 
-/// A named file has a type.
+/// The type is that of the named file.
 #[test]
-fn a_program_that_names_a_path_or_a_file_may_leave_out_the_type() {
+fn content_type_is_optional_with_x_accel_redirect_and_x_sendfile() {
     for name in ["X-Accel-Redirect", "X-Sendfile"] {
         let head = cgi(&format!("{name}: /files/a\nContent-Length: 2\n\nok"));
         assert_eq!((head.status, head.len), (StatusCode::OK, None), "{name}");
@@ -147,7 +147,7 @@ fn a_program_that_names_a_path_or_a_file_may_leave_out_the_type() {
 }
 
 #[test]
-fn a_fastcgi_server_may_leave_out_the_type() {
+fn content_type_is_optional_for_fastcgi() {
     for (output, fields) in [("\n", 0), ("X: 1\n\n", 1), ("Set-Cookie: a=b\r\n\r\n", 1)] {
         let read = whole(output.as_bytes(), OutputForm::FastCgi).expect(output);
         let (head, at) = read.expect("a whole head");
@@ -157,7 +157,7 @@ fn a_fastcgi_server_may_leave_out_the_type() {
 }
 
 #[test]
-fn long_heads_are_refused_complete_or_not() {
+fn too_long_heads_are_refused_even_if_incomplete() {
     let long = format!("Status: 200\nX: {}", "a".repeat(LIMITS.len_max));
     assert!(refused(&long).contains("65536"));
     assert!(refused(&format!("{long}\n\n")).contains("65536"));
@@ -166,7 +166,7 @@ fn long_heads_are_refused_complete_or_not() {
 }
 
 #[test]
-fn heads_of_nph_programs() {
+fn nph_heads_require_http_status_line() {
     let read = |output: &str| whole(output.as_bytes(), OutputForm::Http);
     let (head, _) = read("HTTP/1.0 404 Not Found\r\nServer: x\r\n\r\n")
         .expect("a good head")
@@ -184,7 +184,7 @@ fn heads_of_nph_programs() {
 }
 
 #[test]
-fn a_path_alone_is_a_local_redirect() {
+fn location_with_only_a_path_is_local_redirect() {
     for (output, target) in [
         ("Location: /a/b?c=d\n\n", Some("/a/b?c=d")),
         ("Content-Type: text/html\nlocation: /a\n\nbody", Some("/a")),
@@ -207,7 +207,7 @@ fn a_path_alone_is_a_local_redirect() {
 }
 
 #[test]
-fn a_route_bounds_the_heads_of_its_programs() {
+fn head_limits_of_route_are_enforced() {
     let output = "Status: 200\nContent-Type: a/b\nX-A: 1\nX-B: 2\n\n";
     let read_within = |len_max, fields_max| {
         let limits = HeadLimits {

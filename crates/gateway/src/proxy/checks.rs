@@ -1,4 +1,4 @@
-//! Active health checks of origin servers by GET. The schedule is in `lowroad_origin::checks`.
+//! Active health checks of origin servers by GET requests. `lowroad_origin::checks` schedules them.
 
 use std::collections::HashMap;
 use std::future::poll_fn;
@@ -22,7 +22,7 @@ use super::connect_errors::unavailable_text;
 use super::link::ResponseEvent;
 use super::servers::{OriginEndpoint, mixed};
 
-/// The health checks of an origin's servers.
+/// The health checks of the servers of an origin.
 pub struct HealthChecks {
     settings: OriginCheck,
     host: OriginHost,
@@ -31,11 +31,11 @@ pub struct HealthChecks {
     workers: Arc<[WorkerHandle]>,
     notice: OperatorNotice,
     tasks: Mutex<HashMap<MemberId, TaskHandle>>,
-    /// Checks started so far: spreads them over the workers.
+    /// The number of checks started so far, which distributes them over the workers.
     count: AtomicU64,
 }
 
-/// The check of one server.
+/// The health check of one server.
 struct HealthProbe {
     worker: usize,
     timeouts: AcquireTimeouts,
@@ -45,7 +45,8 @@ struct HealthProbe {
 }
 
 impl HealthChecks {
-    /// Checks for the members of `upstream`; none is started yet. `operator_notice` is called when a member's health changes.
+    /// Prepares checks for the members of `upstream`; none is started yet. `notice` is called when a member's health
+    /// changes.
     pub fn new(
         origin: &lowroad_config::OriginConfig,
         settings: &OriginCheck,
@@ -65,7 +66,7 @@ impl HealthChecks {
         }
     }
 
-    /// Starts the checks of a member.
+    /// Starts the health checks of a member.
     pub fn begin(&self, member: MemberId) {
         let Some(upstream) = self.upstream.upgrade() else {
             return;
@@ -73,14 +74,14 @@ impl HealthChecks {
         let Some(endpoint) = upstream.with(|group| group.target(member).cloned()) else {
             return;
         };
-        // Round robin over the workers.
+        // Workers are chosen round-robin.
         let worker = self.count.fetch_add(1, Relaxed) as usize % self.workers.len();
         let check_settings = CheckSettings {
             interval: Duration::from_millis(self.settings.interval_ms),
             timeout: Duration::from_millis(self.settings.timeout_ms),
             ..CheckSettings::default()
         };
-        // Each member has its own sequence, so that the checks of several members spread.
+        // Each member has its own random sequence, so that checks of several members are spread in time.
         let random_counter = AtomicU64::new(self.count.load(Relaxed) << 32);
         let random = move || mixed(random_counter.fetch_add(1, Relaxed));
         let probe = Arc::new(self.build_probe(worker, &endpoint));
@@ -92,7 +93,7 @@ impl HealthChecks {
                 endpoint.record_failure(&reason);
             }
         };
-        // The handle is kept in `tasks`: dropping it ends the checks.
+        // Kept in `tasks`, because dropping the handle ends the checks.
         let task = checks::begin(
             &upstream,
             member,
@@ -105,7 +106,7 @@ impl HealthChecks {
         self.tasks().insert(member, task);
     }
 
-    /// Ends the checks of a member.
+    /// Ends the health checks of a member.
     pub fn end(&self, member: MemberId) {
         let task = self.tasks().remove(&member);
         drop(task);
@@ -117,7 +118,7 @@ impl HealthChecks {
 
     fn build_probe(&self, worker: usize, endpoint: &OriginEndpoint) -> HealthProbe {
         let mut head = Vec::new();
-        // A health check has no client: UNKNOWN in version 1, LOCAL in version 2 of the PROXY protocol.
+        // A health check has no client: the PROXY header is UNKNOWN (version 1) or LOCAL (version 2).
         match self.proxy_protocol {
             None => {}
             Some(ProxyProtocol::V1) => write_v1(&mut head, ProxyAddresses::Unknown),
@@ -130,7 +131,7 @@ impl HealthChecks {
         let lines = [
             b"Host: ",
             host,
-            // Each check uses a new connection, so the origin need not keep it.
+            // Each check uses a new connection, which the origin need not keep.
             b"\r\nUser-Agent: lowroad (check)\r\nConnection: close\r\n",
         ];
         HealthProbe {
@@ -145,7 +146,7 @@ impl HealthChecks {
 
 impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
     async fn check(&self, endpoint: &Arc<OriginEndpoint>, _: &WorkerHandle) -> Result<(), String> {
-        // Not from the pool: a reused connection does not show whether new ones are accepted.
+        // A new connection, since a pooled one would not show whether the server accepts connections.
         let link = endpoint.pool.connect(self.worker, self.timeouts).await;
         let mut link =
             link.map_err(|unavailable| unavailable_text(&unavailable, self.timeouts, ""))?;
@@ -156,7 +157,7 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
             .request(Method::Get, path, lines, BodyLen::None, &mut out);
         encoded.map_err(|_| "the connection was not ready")?;
         let mut written = 0;
-        // The request is short, so the response need not be read meanwhile.
+        // The request is short: it can be sent before reading the response.
         while written < out.len() {
             let piece = [IoSlice::new(&out[written..])];
             let len = poll_fn(|context| link.poll_write(context, &piece)).await;
@@ -164,7 +165,7 @@ impl HealthCheck<Arc<OriginEndpoint>> for HealthProbe {
         }
         loop {
             let event = poll_fn(|context| link.poll_event(context)).await;
-            // Interim responses are skipped.
+            // Skips interim responses.
             let ResponseEvent::Head(status, ..) = event.map_err(|fault| fault.to_string())? else {
                 continue;
             };

@@ -1,10 +1,11 @@
-//! Texts about missing connections to an origin.
+//! Error messages for failures to get a connection to an origin.
 
 use std::io;
 
 use lowroad_origin::{AcquireTimeouts, PoolUnavailable};
 
-/// The reason as a text. `to_server` names the server, with a space in front, unless the context does.
+/// Describes why no connection was available. `to_server` names the server, preceded by a space; empty if the context
+/// names it.
 pub fn unavailable_text(
     unavailable: &PoolUnavailable,
     timeouts: AcquireTimeouts,

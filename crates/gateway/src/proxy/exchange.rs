@@ -1,7 +1,7 @@
-//! One exchange with an origin: sends the request while it receives the response, each as fast as the other side
-//! accepts it. The choice of the server and the use of the response are in other modules.
+//! An exchange with an origin server: sends the request and receives the response at the same time, each as fast as the
+//! receiving side accepts it. Selecting the server and using the response are done elsewhere.
 //!
-//! Memory per exchange: one piece of the request's body, one part of the response, and the streams' buffers.
+//! Memory per exchange: one piece of the request body, one part of the response, and the buffers of the streams.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
@@ -29,74 +29,74 @@ use super::servers::{OriginAttempt, OriginEndpoint};
 use super::tunnel;
 use crate::script::exchange::ScriptTerms;
 
-/// A connection for one request.
+/// A connection that is leased for one request.
 type OriginLease = lowroad_origin::Lease<OriginConnector>;
 
-/// The maximum of a body that is collected without waiting, before the response becomes a stream.
-const AT_ONCE_LEN_MAX: usize = 64 << 10;
-/// Bytes of a response that are buffered for the client.
-const WAITING_LEN_MAX: usize = 64 << 10;
-/// While the origin is silent, a closed client connection is noticed at least after this time.
+/// The number of body bytes that are collected without waiting before the response is streamed.
+const COLLECTED_LEN_MAX: usize = 64 << 10;
+/// The size of the buffer between the origin and the client.
+const BUFFER_LEN_MAX: usize = 64 << 10;
+/// While the origin sends nothing, a disconnected client is noticed after at most this time.
 const TICK: Duration = Duration::from_millis(500);
 
 /// An exchange in progress. Dropping it closes the connection, which cancels the request at the origin.
 pub struct ProxyExchange {
-    /// The server.
+    /// The origin server.
     pub endpoint: Arc<OriginEndpoint>,
-    /// The attempt at one of several servers.
+    /// The attempt, if the server is a member of a group.
     pub attempt: Option<OriginAttempt>,
-    /// The connection.
+    /// The connection to the origin.
     pub lease: OriginLease,
-    /// Whether the connection may be reused for other clients.
+    /// Whether other clients may reuse the connection.
     pub is_shared: bool,
-    /// The output.
+    /// The bytes of the request that are to be sent.
     pub send_state: RequestSend,
-    /// The request's body, if any.
+    /// The request body, if any.
     pub body: Option<ProxyRequestBody>,
-    /// The progress of the body.
+    /// The progress of the request body.
     pub progress: BodyProgress,
-    /// The request's method.
+    /// The request method.
     pub method: Method,
     /// The route permit.
     pub permit: RoutePermit,
-    /// The evidence against the server, if any.
+    /// The outcome to report for the server, if it is known already.
     pub evidence: Option<AttemptOutcome>,
 }
 
-/// The progress of the request's body.
+/// The progress of the request body.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum BodyProgress {
-    /// More bytes follow.
-    Coming,
-    /// It is complete, or there is none.
+    /// More bytes are to be sent.
+    Sending,
+    /// The body was sent completely, or there is none.
     Sent,
-    /// The origin does not accept more.
+    /// The origin accepts no more bytes.
     Refused,
 }
 
-/// An attempt that ended without a response.
+/// An attempt that failed before a response.
 pub struct ProxyFailure {
     /// The failure.
     pub failure: HandlerFailure,
-    /// The evidence about the server.
+    /// The outcome to report for the server.
     pub outcome: AttemptOutcome,
-    /// The attempt, not yet reported.
+    /// The attempt; its outcome was not reported yet.
     pub attempt: Option<OriginAttempt>,
-    /// The request's complete body, if it can be replayed.
+    /// The complete request body, `Some(None)` if the request has none; `None` if the body cannot be replayed.
     pub body: Option<Option<ProxyRequestBody>>,
     /// The route permit.
     pub permit: RoutePermit,
-    /// Whether bytes of the request may have reached the server.
+    /// Whether the server may have received bytes of the request.
     pub sent: bool,
-    /// Whether bytes of a response were received.
+    /// Whether the server has sent bytes of a response.
     pub is_answered: bool,
-    /// Stale connection: a reused connection that the server had already closed. No evidence against the server.
+    /// Stale connection: the server had already closed the reused connection. This shows no fault of the server.
     pub is_stale: bool,
 }
 
 impl ProxyFailure {
-    /// A failure before any byte was sent.
-    pub fn before(
+    /// A failure before any byte of the request was sent.
+    pub fn before_sending(
         failure: HandlerFailure,
         outcome: AttemptOutcome,
         attempt: Option<OriginAttempt>,
@@ -118,19 +118,19 @@ impl ProxyFailure {
 
 /// An event of an exchange.
 enum ExchangeEvent {
-    /// A part of the request was sent.
+    /// Bytes of the request were sent.
     Sent,
-    Said(ResponseEvent),
+    Received(ResponseEvent),
 }
 
-/// The start of the response.
+/// The first part of a response.
 enum ExchangeStart {
     Response(OriginHead),
-    /// An upgrade to this protocol, with the fields of the 101 response.
+    /// The protocol of an upgrade, and the fields of the 101 response.
     Protocol(Vec<u8>, ResponseFields),
 }
 
-/// The trailers of a body that ended.
+/// The trailers of a complete body.
 type BodyTrailers = Option<Box<ResponseFields>>;
 
 /// The head of a response.
@@ -141,7 +141,8 @@ struct OriginHead {
 }
 
 impl ProxyExchange {
-    /// Waits for the head of the response, at most `first_byte`, and spawns a task for the body if it must be streamed.
+    /// Waits for the head of the response, at most `first_byte`. If the body is not complete by then, spawns a task
+    /// that streams it.
     ///
     /// # Errors
     /// [`ProxyFailure`]
@@ -159,15 +160,15 @@ impl ProxyExchange {
             }
             Err(failure) => return Err(self.into_failure(failure)),
         };
-        // It is no upgrade, so the tunnel's share is free for others.
-        self.permit.stay_request();
-        // The response is forwarded all the same; it only counts against the member.
+        // Not an upgrade: the tunnel permit is released.
+        self.permit.release_tunnel();
+        // The response is forwarded, but counts against the member.
         if matches!(head.status.code(), 502..=504) {
             self.evidence = Some(AttemptOutcome::ServerError);
         }
-        // A HEAD response may have a length without a body.
+        // A response to HEAD may declare a length without having a body.
         let is_bodiless = self.method == Method::Head || head.status.is_bodiless();
-        // A body that is already in the input needs neither a stream nor a task.
+        // A body that was received with the head needs neither a stream nor a task.
         if !is_bodiless && let Some(body) = self.lease.connection.take_rest() {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(body)));
@@ -176,15 +177,15 @@ impl ProxyExchange {
             Ok(collected) => collected,
             Err(failure) => return Err(self.into_failure(failure)),
         };
-        // Complete, without trailers: bytes instead of a stream, with a known length.
+        // Complete and without trailers: returned as bytes with a known length instead of a stream.
         if let (Some(None), false) = (&end_trailers, is_bodiless) {
             self.finish();
             return Ok(head.response(ResponseContent::Bytes(join_parts(parts))));
         }
-        // The rest streams: its length may be unknown, and the client may be slower than the origin.
-        let (sender, stream) = stream(WAITING_LEN_MAX);
+        // The remaining body is streamed: its length may be unknown, and the client may be slower than the origin.
+        let (sender, stream) = stream(BUFFER_LEN_MAX);
         for part in parts {
-            // The stream is open: this function holds the receiver.
+            // Cannot fail: this function holds the receiver.
             let _ = sender.push(part);
         }
         let len = head.len;
@@ -193,7 +194,7 @@ impl ProxyExchange {
                 sender.end_with(trailers);
                 self.finish();
             }
-            // The body takes longer: a task streams it, and the handler's future ends with the head.
+            // A task streams the remaining body, and the handler's future ends here.
             None => {
                 let executor = self.executor();
                 executor.spawn(self.stream_rest(sender, terms.clone()));
@@ -202,32 +203,32 @@ impl ProxyExchange {
         Ok(head.response(ResponseContent::Stream { len, stream }))
     }
 
-    /// Waits for the final response; forwards interim responses.
+    /// Waits for the head of the final response; forwards interim responses.
     async fn head(
         &mut self,
         timeout: Duration,
         interims: &mut InterimSink,
     ) -> Result<ExchangeStart, HandlerFailure> {
-        // The request is sent first: no response can exist yet, so a read would be a wasted system call.
+        // The request is sent before the first read, which would be a wasted system call.
         poll_fn(|context| Poll::Ready(self.poll_send(context))).await?;
         let executor = self.executor();
         loop {
             let event = poll_fn(|context| self.poll_event(context));
-            // The timeout restarts with each event, so a slow upload does not expire while it progresses.
+            // The timeout restarts with each event, so that a slow upload does not expire while it makes progress.
             match executor.timeout(timeout, event).await {
                 Err(_) => return Err(self.timeout_failure(timeout)),
-                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Head(status, fields, len)))) => {
+                Ok(Ok(ExchangeEvent::Received(ResponseEvent::Head(status, fields, len)))) => {
                     return Ok(ExchangeStart::Response(OriginHead {
                         status,
                         fields,
                         len,
                     }));
                 }
-                // RFC 9110 §15.2: a proxy must forward 1xx responses.
-                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Interim(status, fields)))) => {
+                // A proxy must forward 1xx responses (RFC 9110 §15.2).
+                Ok(Ok(ExchangeEvent::Received(ResponseEvent::Interim(status, fields)))) => {
                     interims.send(status, fields);
                 }
-                Ok(Ok(ExchangeEvent::Said(ResponseEvent::Upgraded(protocol, fields)))) => {
+                Ok(Ok(ExchangeEvent::Received(ResponseEvent::Upgraded(protocol, fields)))) => {
                     return Ok(ExchangeStart::Protocol(protocol, fields));
                 }
                 Ok(Ok(_)) => {}
@@ -236,44 +237,45 @@ impl ProxyExchange {
         }
     }
 
-    /// Collects the body parts that are available without waiting, so that a short body needs neither a task nor a
-    /// stream; also returns its end with the trailers, if it was reached.
+    /// Collects the parts of the body that are available without waiting, so that a short body needs neither a task nor
+    /// a stream. If the end was reached, the trailers are `Some`.
     async fn collect_available(
         &mut self,
     ) -> Result<(VecDeque<Bytes>, Option<BodyTrailers>), HandlerFailure> {
         let (mut parts, mut len) = (VecDeque::new(), 0);
-        // Bounded: a fast origin must not fill memory before the client gets its head.
-        while len < AT_ONCE_LEN_MAX {
-            // `Poll::Ready` around the poll: look once, without waiting.
+        // Bounded: a fast origin must not fill memory before the client gets the head.
+        while len < COLLECTED_LEN_MAX {
+            // `Poll::Ready` around the inner poll: polls once, without waiting.
             let event = poll_fn(|context| Poll::Ready(self.poll_event(context))).await;
             match event {
                 Poll::Pending => break,
                 Poll::Ready(event) => match event? {
-                    ExchangeEvent::Said(ResponseEvent::Data(data)) => {
+                    ExchangeEvent::Received(ResponseEvent::Data(data)) => {
                         len += data.len();
                         parts.push_back(data);
                     }
-                    ExchangeEvent::Said(ResponseEvent::End(trailers)) => {
+                    ExchangeEvent::Received(ResponseEvent::End(trailers)) => {
                         return Ok((parts, Some(trailers)));
                     }
-                    ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
+                    ExchangeEvent::Received(_) | ExchangeEvent::Sent => {}
                 },
             }
         }
         Ok((parts, None))
     }
 
-    /// Streams the rest of a body. A failure from here on truncates it.
+    /// Streams the remaining body. From here on, a failure truncates it.
     async fn stream_rest(mut self: Box<Self>, sender: BodySender, terms: ScriptTerms) {
         match self.stream_parts(sender, &terms).await {
-            // The connection is returned before the end reaches the client: its next request may reuse it.
+            // The connection is returned to the pool before the client sees the end: the client's next request may
+            // reuse it.
             Ok(Some((sender, trailers))) => {
                 self.finish();
                 sender.end_with(trailers);
             }
-            // The client left, which is no failure.
+            // The client disconnected, which is not a failure.
             Ok(None) => {}
-            // An empty detail means that the client caused the failure.
+            // An empty detail: the client caused the failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => {
                 self.report(self.evidence.unwrap_or(AttemptOutcome::Cancelled));
@@ -283,7 +285,7 @@ impl ProxyExchange {
         }
     }
 
-    /// Returns the stream and the trailers at the end of the body; `None` if the client left.
+    /// Streams the body; returns the sender and the trailers at its end, or `None` if the client disconnected.
     async fn stream_parts(
         &mut self,
         mut sender: BodySender,
@@ -292,26 +294,27 @@ impl ProxyExchange {
         let idle_timeout = terms.idle_timeout;
         let (executor, tick) = (self.executor(), TICK.min(idle_timeout));
         let mut spools = terms.spools.as_ref();
-        // The time since the last event, in whole ticks.
+        // The time without events, in whole ticks.
         let mut idle_time = Duration::ZERO;
         loop {
-            // With a spool in place the wait is unlimited: the spool itself applies the limits.
+            // Once a spool is used, the wait is unlimited: the spool applies its own limits.
             let stall = spools.map_or(Duration::MAX, |_| STALL);
             let room = poll_fn(|context| self.poll_room(&sender, context));
             match executor.timeout(stall, room).await {
                 Ok(true) => {}
                 Ok(false) => return Ok(None),
-                // The client is slow: a spool takes the rest, so that the origin's connection is free early.
+                // The client is slow: a spool takes the remaining body, so that the connection to the origin is freed
+                // early.
                 Err(_) => {
                     if let Some(spools) = spools.take() {
                         sender = spools.spool_for(sender, &executor);
                     }
-                    // The wait for the client is not the origin's silence.
+                    // Waiting for the client does not count as silence of the origin.
                     idle_time = Duration::ZERO;
                 }
             }
             let event = poll_fn(|context| self.poll_event(context));
-            // In ticks instead of one long timeout, which would have to be set anew for each part.
+            // Short ticks instead of one long timeout, which would be set again for each part.
             let Ok(event) = executor.timeout(tick, event).await else {
                 idle_time += tick;
                 match idle_time >= idle_timeout {
@@ -321,27 +324,28 @@ impl ProxyExchange {
             };
             idle_time = Duration::ZERO;
             match event? {
-                ExchangeEvent::Said(ResponseEvent::Data(data)) => {
-                    // The client left: the rest is of no use, and dropping the lease cancels the request at the origin.
+                ExchangeEvent::Received(ResponseEvent::Data(data)) => {
+                    // The client disconnected: dropping the lease cancels the request at the origin.
                     if sender.push(data).is_err() {
                         return Ok(None);
                     }
                 }
-                ExchangeEvent::Said(ResponseEvent::End(trailers)) => {
+                ExchangeEvent::Received(ResponseEvent::End(trailers)) => {
                     return Ok(Some((sender, trailers)));
                 }
-                ExchangeEvent::Said(_) | ExchangeEvent::Sent => {}
+                ExchangeEvent::Received(_) | ExchangeEvent::Sent => {}
             }
         }
     }
 
-    /// Ready when the client has room: false if it left. Continues to send the request meanwhile.
+    /// Ready with true when the client's buffer has room, with false if the client disconnected. Meanwhile the request
+    /// is sent.
     fn poll_room(&mut self, sender: &BodySender, context: &mut Context<'_>) -> Poll<bool> {
         match sender.poll_room(context) {
             Poll::Ready(room) => Poll::Ready(room.is_ok()),
-            // While the client is slow, the request's body is still sent.
+            // The request body is sent even while the client does not read.
             Poll::Pending => match self.poll_send(context) {
-                // The client aborted its own request body, so its response is of no use either.
+                // The client aborted its request body, so the response is useless as well.
                 Err(_) => Poll::Ready(false),
                 Ok(_) => Poll::Pending,
             },
@@ -352,17 +356,17 @@ impl ProxyExchange {
         &mut self,
         context: &mut Context<'_>,
     ) -> Poll<Result<ExchangeEvent, HandlerFailure>> {
-        // Sending first: an origin may wait for the body before it responds.
+        // Sends first: the origin may wait for the body before it responds.
         let sent = self.poll_send(context)?;
         match self.lease.connection.poll_event(context) {
             Poll::Ready(Ok(event)) => {
-                // The server has accepted the connection, so it no longer counts as silent.
+                // The server has responded, so the lease no longer counts as unproven.
                 self.lease.mark_proven();
                 self.send_state.is_answered = true;
-                Poll::Ready(Ok(ExchangeEvent::Said(event)))
+                Poll::Ready(Ok(ExchangeEvent::Received(event)))
             }
             Poll::Ready(Err(fault)) => {
-                // Even a partial or malformed response means that the request may have been executed.
+                // Even a partial or malformed response shows that the request may have been executed.
                 let has_response_bytes = self.lease.connection.has_input();
                 self.send_state.is_answered |=
                     has_response_bytes || matches!(fault, OriginFault::Bad(_));
@@ -378,13 +382,13 @@ impl ProxyExchange {
         }
     }
 
-    /// Sends as much of the request as the origin accepts. Returns whether any byte was sent.
+    /// Sends as much of the request as the origin accepts; returns whether any byte was sent.
     ///
     /// # Errors
-    /// The client aborted its body.
+    /// The client aborted the request body.
     fn poll_send(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let mut has_sent = false;
-        // Bounded: a fast client with a fast origin must not starve the worker's other tasks.
+        // Bounded: a fast client and a fast origin must not starve other tasks of the worker.
         for _ in 0..16 {
             if !self.send_state.has_more() {
                 match self.next_piece(context)? {
@@ -395,7 +399,7 @@ impl ProxyExchange {
             let connection = &mut self.lease.connection;
             match connection.poll_write_buffer(context, self.send_state.buffer()) {
                 Poll::Pending => {
-                    // The driver may hold the buffer: bytes may be sent even if this future is dropped now.
+                    // The I/O driver may own the buffer: its bytes may be sent even if this future is dropped now.
                     self.send_state.mark_lent();
                     return Ok(has_sent);
                 }
@@ -403,26 +407,26 @@ impl ProxyExchange {
                     self.send_state.mark_sent(len);
                     has_sent = true;
                 }
-                // The origin may have responded before it closed its receiving side (RFC 9112 §9.5), so reading goes
-                // on.
+                // The origin may have responded before it stopped reading (RFC 9112 §9.5), so the response is still
+                // read.
                 Poll::Ready(_) => {
                     self.progress = BodyProgress::Refused;
                     self.send_state.discard();
                 }
             }
         }
-        // The bound was reached: another turn follows after the worker's other tasks.
+        // The bound was reached: the task is polled again after the worker's other tasks.
         context.waker().wake_by_ref();
         Ok(has_sent)
     }
 
-    /// Takes the next piece of the body, if one is available.
+    /// Frames the next piece of the body, if one is available.
     fn next_piece(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let Some(body) = &mut self.body else {
             return Ok(false);
         };
-        // After a refusal the rest of the body is neither sent nor read.
-        if self.progress != BodyProgress::Coming {
+        // Once the origin refused more bytes, the body is neither sent nor read.
+        if self.progress != BodyProgress::Sending {
             return Ok(false);
         }
         let Poll::Ready(next) = body.poll_next(context) else {
@@ -443,17 +447,17 @@ impl ProxyExchange {
                 self.progress = BodyProgress::Sent;
                 http.end(&lines, self.send_state.reset_framing())
             }
-            // Without a proper end the origin must not take the truncated body for a complete one.
+            // The body is not terminated, so that the origin does not take the truncated body for a complete one.
             StreamItem::Cut => return Err(truncation_failure()),
         };
         framed.map_err(|_| truncation_failure())?;
         Ok(true)
     }
 
-    /// Ends the exchange: the connection is kept if both sides are complete.
+    /// Ends the exchange. The connection is kept if request and response are complete.
     fn finish(mut self: Box<Self>) {
         self.report(self.evidence.unwrap_or(AttemptOutcome::Answered));
-        // An unfinished request body would be read as the next request.
+        // The origin would read the next request as a part of the unfinished body.
         if self.progress == BodyProgress::Sent
             && self.is_shared
             && !self.send_state.has_more()
@@ -463,7 +467,7 @@ impl ProxyExchange {
         }
     }
 
-    /// Reports the outcome of the attempt, if there are several servers.
+    /// Reports the outcome of the attempt if the server is a member of a group.
     pub fn report(&mut self, outcome: AttemptOutcome) {
         if let Some(attempt) = self.attempt.take() {
             let timers = &self.endpoint.pool.worker_handle(self.lease.worker).timers;
@@ -471,10 +475,10 @@ impl ProxyExchange {
         }
     }
 
-    /// Describes how far the attempt got.
+    /// Converts the exchange to a failure, with how far the attempt got.
     fn into_failure(self: Box<Self>, failure: HandlerFailure) -> ProxyFailure {
         let is_lost = self.evidence == Some(AttemptOutcome::Lost);
-        // A body cannot be replayed once its start is discarded.
+        // A body cannot be replayed once its beginning was discarded.
         let body = match self.body {
             Some(body) => body.rewound().map(Some),
             None => Some(None),

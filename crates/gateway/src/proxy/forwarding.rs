@@ -1,5 +1,5 @@
-//! Forwarding of fields: generates the request fields for the origin and the response fields for the client, without
-//! hop-by-hop fields (RFC 9110 §7.6).
+//! Generates the request fields for the origin and the response fields for the client, without hop-by-hop fields (RFC
+//! 9110 §7.6).
 
 use std::hash::{BuildHasher, RandomState};
 
@@ -12,12 +12,12 @@ use lowroad_http::method::Method;
 
 use crate::address::write_address;
 
-/// Request fields that are not forwarded, in the order of their lengths:
+/// Request fields that are not forwarded, ordered by length:
 ///
-/// - Hop-by-hop fields, whether Connection names them or not, and fields that this side of the connection generates.
-/// - Fields in which proxies report a client or its request ([`is_report`](lowroad_http::forwarding::is_report)), other
-///   than X-Forwarded-…: applications believe them, and they are not part of a stored response's key.
-/// - Proxy: a gateway to CGI would turn it into HTTP_PROXY (httpoxy).
+/// - Hop-by-hop fields, whether or not Connection names them, and fields that this proxy generates.
+/// - Fields in which proxies describe a client or its request ([`is_report`](lowroad_http::forwarding::is_report)),
+///   other than X-Forwarded-…: applications trust them, and they are not part of the cache key.
+/// - Proxy: a CGI gateway would turn it into HTTP_PROXY (httpoxy).
 const NOT_FORWARDED: [&[u8]; 24] = [
     b"te",
     b"via",
@@ -45,12 +45,12 @@ const NOT_FORWARDED: [&[u8]; 24] = [
     b"x-http-host-override",
 ];
 
-/// The length of the longest of these names.
+/// The length of the longest name in `NOT_FORWARDED`.
 const NOT_FORWARDED_LEN_MAX: usize = NOT_FORWARDED[NOT_FORWARDED.len() - 1].len();
 
-/// The index of the first name of each length, so that a name is compared only with those of the same length.
+/// For each length, the index of its first name, so that a name is compared only with names of equal length.
 const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
-    // A const block, evaluated at compile time; iterators are not available there.
+    // A const block, evaluated at compile time, where iterators are not available.
     let mut starts = [0; NOT_FORWARDED_LEN_MAX + 2];
     let (mut len, mut index) = (0, 0);
     while len < starts.len() {
@@ -63,8 +63,8 @@ const STARTS: [u8; NOT_FORWARDED_LEN_MAX + 2] = {
     starts
 };
 
-/// Whether a response field is not forwarded, beyond those that [`ResponseFields`] drops. `close` is a reserved name, since it
-/// is a connection option.
+/// Whether a response field is dropped in addition to those that [`ResponseFields`] drops. `close` is a connection
+/// option and therefore reserved as a field name.
 fn is_dropped_from_response(name: &[u8], header: Option<StandardHeader>) -> bool {
     match header {
         Some(header) => matches!(
@@ -75,7 +75,7 @@ fn is_dropped_from_response(name: &[u8], header: Option<StandardHeader>) -> bool
     }
 }
 
-/// Response fields about storing and sharing: they are end-to-end even if Connection names them (RFC 9110 §7.6.1).
+/// Response fields about storing and sharing. They are forwarded even if Connection names them (RFC 9110 §7.6.1).
 const END_TO_END: [&[u8]; 6] = [
     b"cache-control",
     b"cdn-cache-control",
@@ -85,18 +85,17 @@ const END_TO_END: [&[u8]; 6] = [
     b"vary",
 ];
 
-/// Settings of the generated fields.
+/// Parameters of the generated request fields.
 pub struct ForwardTerms<'h> {
-    /// The Host field.
+    /// The value of Host.
     pub host: &'h [u8],
-    /// Whether this proxy appends itself to Via; if not, the client's Via is forwarded unchanged.
+    /// Whether this proxy adds itself to Via; if not, the client's Via is forwarded unchanged.
     pub adds_via: bool,
-    /// Whether a body follows; then the request cannot ask for an upgrade.
+    /// Whether the request has a body; if so, it cannot be an upgrade request.
     pub has_body: bool,
 }
 
-/// Appends the field lines for the origin. Returns the protocol of an upgrade, if the client asks for one and sends no
-/// body.
+/// Appends the field lines for the origin. Returns the protocol if the client asks for an upgrade and sends no body.
 pub fn request_lines<'r>(
     request: &'r HandlerRequest,
     terms: &ForwardTerms<'_>,
@@ -104,34 +103,33 @@ pub fn request_lines<'r>(
 ) -> Option<&'r [u8]> {
     write_line(out, b"Host: ", terms.host);
     let start = out.len();
-    // Fast path: Connection rarely names fields, and only then a second pass is needed.
+    // Fast path: Connection rarely names fields; only then is a second pass needed.
     let (hop_by_hop, dropped) = match write_forwarded(request, &FieldNames::NONE, out) {
         Some(dropped) => (FieldNames::NONE, dropped),
         None => {
-            // The fields that Connection names are hop-by-hop, too (RFC 9110 §7.6.1), so the pass starts again without
-            // them.
+            // Fields named by Connection are hop-by-hop as well (RFC 9110 §7.6.1): the pass is repeated without them.
             out.truncate(start);
             let hop_by_hop = connection_options(request.fields());
             let dropped = write_forwarded(request, &hop_by_hop, out).unwrap_or_default();
             (hop_by_hop, dropped)
         }
     };
-    // Upgrade counts only if Connection names it (RFC 9110 §7.8).
+    // Upgrade is valid only if Connection names it (RFC 9110 §7.8).
     let wants_upgrade = hop_by_hop.contains(b"upgrade") && !terms.has_body;
     let protocol = wants_upgrade.then(|| request.upgrade()).flatten();
-    // A handshake over HTTP/1.1 without a key is invalid and must stay so (RFC 6455 §4.2.1).
+    // An HTTP/1.1 handshake without a key is invalid and must stay invalid (RFC 6455 §4.2.1).
     if !request.version.is_http1()
         && protocol.is_some_and(|protocol| protocol.eq_ignore_ascii_case(b"websocket"))
         && request.field("Sec-WebSocket-Key").is_none()
     {
         write_line(out, b"Sec-WebSocket-Key: ", &websocket_key());
     }
-    // TE: trailers is forwarded, as trailers are; without it the origin may drop them. An upgrade sets its own
-    // Connection.
+    // Trailers are forwarded, and so is `TE: trailers`, without which the origin may drop them. An upgrade has its own
+    // Connection field.
     if dropped.takes_trailers && protocol.is_none() {
         out.extend_from_slice(b"TE: trailers\r\nConnection: TE\r\n");
     }
-    // IPv4-mapped IPv6 addresses are written as IPv4, the form that applications expect.
+    // IPv4-mapped IPv6 addresses are written as IPv4, which applications expect.
     out.extend_from_slice(b"X-Forwarded-For: ");
     let peer_start = out.len();
     write_address(out, request.peer.to_canonical());
@@ -141,7 +139,7 @@ pub fn request_lines<'r>(
     out.extend_from_slice(b"\r\nX-Forwarded-Proto: ");
     out.extend_from_slice(request.scheme());
     out.extend_from_slice(b"\r\n");
-    // A request without Host (HTTP/1.0) gets no X-Forwarded-Host either.
+    // A request without Host (HTTP/1.0) gets no X-Forwarded-Host.
     if !request.host().is_empty() {
         write_line(out, b"X-Forwarded-Host: ", request.host());
     }
@@ -153,7 +151,7 @@ pub fn request_lines<'r>(
     if terms.adds_via {
         out.extend_from_slice(b"Via: ");
         write_via(out, request, dropped.has_via);
-    // Transparent mode: the client's Via passes, without this proxy.
+    // Transparent: the client's Via is forwarded without an entry for this proxy.
     } else if dropped.has_via {
         for (name, value) in request.fields().filter(|(name, _)| is_via(name)) {
             write_field_line(out, name, value);
@@ -162,15 +160,15 @@ pub fn request_lines<'r>(
     protocol
 }
 
-/// Properties of the fields that were not forwarded.
+/// Information from the fields that were not forwarded.
 #[derive(Default)]
 struct DroppedFields {
     takes_trailers: bool,
     has_via: bool,
 }
 
-/// Appends the forwarded fields, except those `hop_by_hop` by Connection. `None` if Connection names some and `hop_by_hop` is
-/// empty: the caller must collect them first.
+/// Appends the forwarded fields, except those in `hop_by_hop`. Returns `None` if `hop_by_hop` is empty although
+/// Connection names fields: the caller must collect these first.
 fn write_forwarded(
     request: &HandlerRequest,
     hop_by_hop: &FieldNames<&[u8]>,
@@ -181,7 +179,7 @@ fn write_forwarded(
     let is_from_trusted_proxy = request.forwarded.is_some();
     for (name, value) in request.fields() {
         if is_not_forwarded(name, is_from_trusted_proxy) {
-            // The lengths identify TE, Via and Connection among the names that are not forwarded.
+            // Among the names that are not forwarded, TE, Via and Connection are identified by their lengths.
             match name.len() {
                 2 => dropped.takes_trailers |= list_contains(value, b"trailers"),
                 3 => dropped.has_via = true,
@@ -193,13 +191,13 @@ fn write_forwarded(
                 }
                 _ => {}
             }
-        // RFC 9110 §7.6.2: forwarded with a decremented value; an invalid one is dropped.
+        // Forwarded with a decremented value (RFC 9110 §7.6.2); an invalid value is dropped.
         } else if counts_forwards && name.eq_ignore_ascii_case(b"max-forwards") {
             let remaining = max_forwards(request).and_then(|max| max.checked_sub(1));
             if let Some(remaining) = remaining {
                 write_field_line(out, name, remaining.to_string().as_bytes());
             }
-        // Names with `_` could override a field with `-` in applications that use CGI variables.
+        // In CGI variables, names with `_` would be indistinguishable from names with `-`.
         } else if !hop_by_hop.contains(name) && !is_ambiguous(name) {
             write_field_line(out, name, value);
         }
@@ -207,7 +205,7 @@ fn write_forwarded(
     Some(dropped)
 }
 
-/// Max-Forwards: how often the request may still be forwarded, for methods that count it (RFC 9110 §7.6.2).
+/// Max-Forwards: how many more times the request may be forwarded, for methods that use it (RFC 9110 §7.6.2).
 pub fn max_forwards(request: &HandlerRequest) -> Option<u64> {
     let value = counts_forwards(request.method).then(|| request.field("Max-Forwards"));
     let digits = value
@@ -222,8 +220,8 @@ fn counts_forwards(method: Method) -> bool {
 
 fn is_not_forwarded(name: &[u8], is_from_trusted_proxy: bool) -> bool {
     let len = name.len();
-    // The first byte is a cheap test that excludes most names.
-    // X-Forwarded-… of a trusted proxy is forwarded, except the fields that this server generates itself.
+    // The first byte is a cheap test that most names fail.
+    // X-Forwarded-… of a trusted proxy is forwarded, except for the fields that this server generates.
     if matches!(name.first(), Some(b'x' | b'X')) && forwarding::is_x_forwarded(name) {
         return !is_from_trusted_proxy || !forwarding::is_forwarded_report(name);
     }
@@ -242,8 +240,8 @@ fn write_field_line(out: &mut Vec<u8>, name: &[u8], value: &[u8]) {
     write_line(out, b": ", value);
 }
 
-/// A Sec-WebSocket-Key, which a handshake over HTTP/2 lacks (RFC 8441 §5.1): 16 random bytes in base64. It prevents
-/// responses by caches, and is not secret.
+/// A Sec-WebSocket-Key, which a handshake over HTTP/2 lacks (RFC 8441 §5.1): 16 random bytes in base64. The key keeps
+/// caches from replaying responses; it is not secret.
 fn websocket_key() -> [u8; 24] {
     const DIGITS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let hasher = RandomState::new();
@@ -252,7 +250,7 @@ fn websocket_key() -> [u8; 24] {
     for (index, digit) in key.iter_mut().take(22).enumerate() {
         let bits = match index {
             ..21 => random >> (122 - 6 * index),
-            // 128 bits are 21 digits of 6 bits and one of 2 bits, padded with zeros.
+            // 128 bits are 21 digits of 6 bits, and one digit of 2 bits padded with zeros.
             _ => random << 4,
         };
         *digit = DIGITS[(bits & 63) as usize];
@@ -260,20 +258,20 @@ fn websocket_key() -> [u8; 24] {
     key
 }
 
-/// `start` is the name with its separator.
+/// `start` is the field name with its separator.
 fn write_line(out: &mut Vec<u8>, start: &[u8], value: &[u8]) {
     out.extend_from_slice(start);
     out.extend_from_slice(value);
     out.extend_from_slice(b"\r\n");
 }
 
-/// The response fields for the client; `None` if one of them is invalid.
+/// The response fields for the client; `None` if a field is invalid.
 pub fn response_fields(
     lines: FieldLines<'_>,
     now_s: fn() -> u64,
     dates: &mut DateCache,
 ) -> Option<ResponseFields> {
-    // The same fast path as for requests.
+    // The same fast path as in `request_lines`.
     match filter_response_fields(lines.clone(), &FieldNames::NONE, now_s, dates)? {
         ForwardOutcome::All(fields) => Some(fields),
         ForwardOutcome::Names => {
@@ -285,10 +283,10 @@ pub fn response_fields(
     }
 }
 
-/// The result of a forwarding pass.
+/// The result of one pass over the response fields.
 enum ForwardOutcome {
     All(ResponseFields),
-    /// Connection names some fields, and `named` was empty.
+    /// Connection names fields, which must be collected first.
     Names,
 }
 
@@ -324,12 +322,12 @@ fn filter_response_fields(
     Some(ForwardOutcome::All(fields))
 }
 
-/// The last Date value of an origin and its normal form: successive responses mostly have the same.
+/// The last Date value of an origin and its normal form: consecutive responses mostly have the same value.
 #[derive(Default)]
 pub struct DateCache(Option<([u8; 29], [u8; 29])>);
 
 impl DateCache {
-    /// Parses the Date of a response into its normal form; `None` if it is invalid.
+    /// Normalizes the Date of a response; `None` if it is invalid.
     fn parse(&mut self, value: &[u8], now_s: fn() -> u64) -> Option<[u8; 29]> {
         if let Some((cached, date)) = &self.0
             && cached == value
@@ -344,7 +342,7 @@ impl DateCache {
     }
 }
 
-/// Whether applications may confuse the field with another one: CGI maps both `-` and `_` to `_`.
+/// Whether a field may be confused with another one: CGI maps both `-` and `_` to `_`.
 fn is_ambiguous(name: &[u8]) -> bool {
     name.contains(&b'_')
 }
@@ -353,8 +351,8 @@ fn is_via(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"via")
 }
 
-/// Appends the received Via values, this proxy's entry and the line end: the protocol of the received request, and the
-/// proxy's pseudonym (RFC 9110 §7.6.3).
+/// Appends a Via line: the received values, then this proxy's entry (the protocol version of the request and the
+/// proxy's pseudonym; RFC 9110 §7.6.3).
 fn write_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
     let fields = match has_via {
         true => request.fields(),
@@ -364,19 +362,20 @@ fn write_via(out: &mut Vec<u8>, request: &HandlerRequest, has_via: bool) {
         out.extend_from_slice(value);
         out.extend_from_slice(b", ");
     }
-    // RFC 9110 §7.6.3: the protocol's name may be omitted if it is HTTP.
+    // The protocol name may be omitted if it is HTTP (RFC 9110 §7.6.3).
     out.extend_from_slice(request.version.number().as_bytes());
     out.extend_from_slice(b" lowroad\r\n");
 }
 
-/// The fields that Connection names.
+/// The fields that Connection lists.
 fn connection_options(fields: FieldLines<'_>) -> FieldNames<&[u8]> {
     let connection_lines = fields.filter(|(name, _)| name.eq_ignore_ascii_case(b"connection"));
     let options = connection_lines.flat_map(|(_, value)| value.split(|byte| *byte == b','));
     options.map(<[u8]>::trim_ascii).collect()
 }
 
-/// Whether Connection names fields other than `close` and `keep-alive`, which are never forwarded anyway.
+/// Whether a Connection value names fields: options other than `close` and `keep-alive`, which are never forwarded
+/// anyway.
 fn names_fields(value: &[u8]) -> bool {
     let is_plain_option = |option: &[u8]| {
         let option = option.trim_ascii();
@@ -385,7 +384,7 @@ fn names_fields(value: &[u8]) -> bool {
     !value.split(|byte| *byte == b',').all(is_plain_option)
 }
 
-/// Whether a comma-separated list has this member.
+/// Whether a comma-separated list contains `member`.
 fn list_contains(list: &[u8], member: &[u8]) -> bool {
     let mut members = list.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     members.any(|it| it.eq_ignore_ascii_case(member))
@@ -402,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_forwarded_is_found_in_any_case() {
+    fn not_forwarded_names_are_case_insensitive() {
         assert!(NOT_FORWARDED.is_sorted_by_key(|name| name.len()));
         for name in NOT_FORWARDED {
             let upper = name.to_ascii_uppercase();
@@ -416,8 +415,8 @@ mod tests {
     }
 
     #[test]
-    fn reports_of_clients_are_not_forwarded() {
-        for name in forwarding::REPORTS {
+    fn forwarding_fields_of_untrusted_clients_are_not_forwarded() {
+        for name in forwarding::FORWARDING_FIELDS {
             assert!(is_not_forwarded(name.as_bytes(), true), "{name}");
         }
         for name in ["X-Forwarded-For", "x-forwarded-host", "X-Forwarded"] {
@@ -430,7 +429,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connection_names_stays_wherever_it_stands() {
+    fn fields_named_by_connection_are_not_forwarded() {
         let fields = |lines: &[u8]| {
             let fields = response_fields(FieldLines::new(lines), || 0, &mut DateCache::default());
             let fields = fields.expect("fields");
@@ -449,7 +448,7 @@ mod tests {
     }
 
     #[test]
-    fn a_date_is_what_it_is_after_another_too() {
+    fn date_cache_returns_same_result_as_parser() {
         let mut dates = DateCache::default();
         let mut of = |date: &str| dates.parse(date.as_bytes(), || 784_111_777);
         let good = *b"Sun, 06 Nov 1994 08:49:37 GMT";

@@ -1,4 +1,4 @@
-//! A connection to an origin: writes bytes, and reads HTTP response events.
+//! A connection to an origin: writes bytes, and reads the events of HTTP responses.
 
 use std::io::{self, IoSlice};
 use std::task::{Context, Poll, Waker, ready};
@@ -18,10 +18,10 @@ use lowroad_origin::{Connection, PoolConnector, UpstreamStream, UpstreamTranspor
 
 use super::forwarding::{self, DateCache};
 
-/// Bytes of the read buffer, and so the maximum of a head.
+/// The size of the read buffer, and therefore the maximum length of a head.
 const READ_LEN: usize = 64 << 10;
 
-/// Limits for responses; their bodies may have any length.
+/// Limits for responses. The length of their bodies is unlimited.
 const LIMITS: RequestLimits = RequestLimits {
     head_len_max: READ_LEN,
     target_len_max: 0,
@@ -34,16 +34,16 @@ const LIMITS: RequestLimits = RequestLimits {
 /// A connection to an origin.
 pub struct OriginLink {
     stream: UpstreamStream,
-    /// The state of the HTTP/1.1 protocol.
+    /// The HTTP/1.1 protocol state.
     pub http: H1Client,
     input: Box<[u8]>,
-    /// `input[start..end]` is read but not yet parsed.
+    /// `input[start..end]` has been read but not parsed.
     start: usize,
     end: usize,
     /// Whether the origin has closed its sending direction.
     is_eof: bool,
     dates: DateCache,
-    /// A reused buffer for the heads of requests.
+    /// A reusable buffer for request heads.
     pub scratch: Vec<u8>,
 }
 
@@ -54,32 +54,32 @@ pub struct OriginConnector(pub UpstreamTransport);
 /// An event of a response.
 #[derive(Debug)]
 pub enum ResponseEvent {
-    /// The head of its response.
+    /// The head of the final response, and the content length if known.
     Head(StatusCode, ResponseFields, Option<u64>),
-    /// The head of an interim response (1xx), except 100, which answers this proxy's own request.
+    /// The head of an interim response (1xx) other than 100, which answers this proxy's own Expect.
     Interim(StatusCode, ResponseFields),
-    /// The head of a 101 response: the connection changes to the protocol of this name. The bytes that follow are
-    /// `ResponseEvent::Data`, until the connection ends.
+    /// The head of a 101 response: the connection switches to the named protocol. All following bytes are
+    /// `ResponseEvent::Data`.
     Upgraded(Vec<u8>, ResponseFields),
     /// A part of the body.
     Data(Bytes),
-    /// The end of the response, with its trailers.
+    /// The end of the response, and its trailers.
     End(Option<Box<ResponseFields>>),
 }
 
-/// The fault of a connection: the text continues a sentence that begins with the origin's name.
+/// The reason why a connection became unusable. Continues a sentence that begins with the origin's name.
 #[derive(Debug)]
 pub enum OriginFault {
-    /// The origin closed it before the end of the response.
+    /// The origin closed the connection before the end of the response.
     Closed,
-    /// The system's error.
+    /// A system error.
     Failed(io::Error),
     /// The bytes are not HTTP, or not a response.
     Bad(&'static str),
 }
 
 impl PoolConnector for OriginConnector {
-    /// Boxed, since leases are moved often.
+    /// Boxed, because leases are moved often.
     type PooledConnection = Box<OriginLink>;
 
     async fn open(&self, socket: UpstreamSocket, _: &WorkerHandle) -> io::Result<Box<OriginLink>> {
@@ -97,10 +97,10 @@ impl PoolConnector for OriginConnector {
 }
 
 impl Connection for Box<OriginLink> {
-    /// Avoids a system call if readiness already shows that there is no input.
+    /// Makes no system call if readiness already shows that there is no input.
     fn is_idle(&mut self) -> bool {
         let mut context = Context::from_waker(Waker::noop());
-        // Unread input on an idle connection is a response without a request: the connection must not be reused.
+        // Input on an idle connection would be a response without a request: such a connection must not be reused.
         self.start == self.end
             && self.http.is_idle()
             && (self.stream.has_no_input() || self.poll_read(&mut context).is_pending())
@@ -112,7 +112,7 @@ impl Connection for Box<OriginLink> {
 }
 
 impl OriginLink {
-    /// Writes some of these pieces; returns the number of bytes.
+    /// Writes some of the pieces; returns the number of bytes written.
     pub fn poll_write(
         &mut self,
         context: &mut Context<'_>,
@@ -121,8 +121,8 @@ impl OriginLink {
         self.stream.poll_send(context, pieces)
     }
 
-    /// Writes a prefix of a buffer that is not empty and must stay unchanged until it is sent; returns the number of
-    /// bytes.
+    /// Writes the beginning of a buffer, which must not be empty and must not change until it is sent. Returns the
+    /// number of bytes written.
     pub fn poll_write_buffer(
         &mut self,
         context: &mut Context<'_>,
@@ -131,12 +131,12 @@ impl OriginLink {
         self.stream.poll_send_buffer(context, buffer)
     }
 
-    /// Whether there is unparsed input.
+    /// Whether there is received but unparsed input.
     pub fn has_input(&self) -> bool {
         self.start < self.end
     }
 
-    /// Waits for the next event.
+    /// Waits for the next event of the response.
     ///
     /// # Errors
     /// The connection is unusable.
@@ -148,7 +148,7 @@ impl OriginLink {
             if let Some(event) = self.next_event()? {
                 return Poll::Ready(Ok(event));
             }
-            // The origin's end is handled only after all parsed input (some bodies are delimited by it).
+            // Handled only after all input was parsed: some bodies end with the connection.
             if self.is_eof {
                 return Poll::Ready(self.handle_eof());
             }
@@ -156,7 +156,7 @@ impl OriginLink {
         }
     }
 
-    /// Takes the whole rest of a response after its head, if the input already contains it.
+    /// Returns the whole body, if it was received together with the head.
     pub fn take_rest(&mut self) -> Option<Bytes> {
         let rest = self
             .http
@@ -165,7 +165,7 @@ impl OriginLink {
         Some(Bytes::copy_from_slice(rest))
     }
 
-    /// Closes the sending direction.
+    /// Closes the sending direction of the connection.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         self.stream.poll_finish(context)
     }
@@ -175,16 +175,16 @@ impl OriginLink {
             let input = &self.input[self.start..self.end];
             let InputStep { used, event } = self.http.next(input, &LIMITS)?;
             let response_event = match event {
-                // Head with irregular line ends or spaces: accepted only if it has a single meaning.
-                Some(H1ClientEvent::Irregular) => {
-                    if !self.mend(h1::repair_head)? {
+                // A head with irregular line ends or whitespace is repaired if it has only one meaning.
+                Some(H1ClientEvent::RepairableHead) => {
+                    if !self.repair_lines(h1::repair_head)? {
                         return Ok(None);
                     }
                     None
                 }
-                Some(H1ClientEvent::IrregularTrailers) => {
+                Some(H1ClientEvent::RepairableTrailers) => {
                     self.start += used;
-                    if !self.mend(h1::repair_trailers)? {
+                    if !self.repair_lines(h1::repair_trailers)? {
                         return Ok(None);
                     }
                     continue;
@@ -197,19 +197,19 @@ impl OriginLink {
                         len,
                     ))
                 }
-                // 100 (Continue) answers this proxy's own Expect, and is not for the client.
                 Some(H1ClientEvent::Data(data)) => {
                     Some(ResponseEvent::Data(Bytes::copy_from_slice(data)))
                 }
                 Some(H1ClientEvent::End { trailers }) => {
                     Some(ResponseEvent::End(forward_trailers(trailers)))
                 }
+                // 100 (Continue) answers this proxy's own Expect; it is not for the client.
                 Some(H1ClientEvent::Interim(head)) if head.status == StatusCode::CONTINUE => None,
                 Some(H1ClientEvent::Interim(head)) => Some(ResponseEvent::Interim(
                     head.status,
                     forward_fields(head.fields, &mut self.dates)?,
                 )),
-                // RFC 9110 §7.8: a 101 names exactly the protocols that it switches to; more than one line is
+                // A 101 names the protocols to which it switches (RFC 9110 §7.8); more than one Upgrade line is
                 // ambiguous.
                 Some(H1ClientEvent::Upgraded(head)) => {
                     let mut upgrades = head.fields.clone().filter(|(name, _)| is_upgrade(name));
@@ -234,32 +234,32 @@ impl OriginLink {
         }
     }
 
-    /// Replaces irregular lines at the start of the input by regular ones; false if they are still incomplete.
-    fn mend(&mut self, mend_lines: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, OriginFault> {
+    /// Replaces irregular lines at the start of the input by their repaired form. Returns false if they are incomplete.
+    fn repair_lines(&mut self, repair: fn(&[u8]) -> Option<Vec<u8>>) -> Result<bool, OriginFault> {
         let input = &self.input[self.start..self.end];
-        let Some(mended) = mend_lines(input) else {
+        let Some(repaired) = repair(input) else {
             return Ok(false);
         };
-        // The regular form may be longer than the irregular one, and must still fit the buffer.
-        let room = self.input.get_mut(..mended.len());
+        // The repaired form may be longer than the original, and must still fit in the buffer.
+        let room = self.input.get_mut(..repaired.len());
         let room = room.ok_or(ResponseFault::Malformed(RequestRefusal::HeadTooLarge))?;
-        room.copy_from_slice(&mended);
-        (self.start, self.end) = (0, mended.len());
+        room.copy_from_slice(&repaired);
+        (self.start, self.end) = (0, repaired.len());
         Ok(true)
     }
 
-    /// Interprets the end of the connection: some bodies end with it (RFC 9112 §6.3).
+    /// Handles the end of the connection, which ends some bodies (RFC 9112 §6.3).
     fn handle_eof(&mut self) -> Result<ResponseEvent, OriginFault> {
         match self.http.handle_eof() {
-            // A response without length ends with the connection; in every other state the end is a truncation.
+            // A response without a length ends with the connection; any other one is truncated.
             Ok(true) => Ok(ResponseEvent::End(None)),
-            Ok(false) | Err(ResponseFault::Cut) => Err(OriginFault::Closed),
+            Ok(false) | Err(ResponseFault::Truncated) => Err(OriginFault::Closed),
             Err(fault) => Err(fault.into()),
         }
     }
 
     fn poll_read(&mut self, context: &mut Context<'_>) -> Poll<Result<(), OriginFault>> {
-        // Compaction only when the buffer is full: moving bytes on each read would be quadratic.
+        // Moves the input only if the buffer is full: doing so for each read would take quadratic time.
         if self.start == self.end {
             (self.start, self.end) = (0, 0);
         } else if self.end == self.input.len() {
@@ -277,7 +277,7 @@ impl OriginLink {
     }
 }
 
-/// The fields of a head for the client.
+/// Converts the fields of a head for the client.
 fn forward_fields(
     fields: FieldLines<'_>,
     dates: &mut DateCache,
@@ -286,7 +286,7 @@ fn forward_fields(
     fields.ok_or(OriginFault::Bad("sent a malformed field"))
 }
 
-/// The trailers for the client.
+/// Converts the trailers for the client.
 fn forward_trailers(trailers: FieldLines<'_>) -> Option<Box<ResponseFields>> {
     (!trailers.is_empty()).then(|| Box::new(ResponseFields::from_trailers(trailers)))
 }
@@ -295,7 +295,7 @@ fn is_upgrade(name: &[u8]) -> bool {
     name.eq_ignore_ascii_case(b"upgrade")
 }
 
-/// The current time, for dates with a two-digit year.
+/// The current time, needed for dates with a two-digit year.
 fn unix_s() -> u64 {
     let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH);
     since_epoch.map_or(0, |elapsed| elapsed.as_secs())

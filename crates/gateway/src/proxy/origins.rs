@@ -1,5 +1,4 @@
-//! The registry of origins across all configurations: routes with equal origin settings share servers and connections,
-//! also across a reload.
+//! The registry of origins. Routes with equal origin settings share servers and connections, even across reloads.
 
 use std::collections::HashMap;
 use std::net::{IpAddr, SocketAddr};
@@ -20,41 +19,41 @@ use super::checks::HealthChecks;
 use super::link::OriginConnector;
 use super::servers::{OriginEndpoint, OriginGroup, OriginMembers, OriginServers};
 
-/// The idle time limit of connections; shorter than the keep-alive timeout of common servers, so that a server rarely
-/// closes a connection at the moment of its reuse.
+/// The time after which idle connections are closed. It is shorter than the keep-alive timeout of common servers, so
+/// that a server rarely closes a connection that is just being reused.
 const IDLE_MAX: Duration = Duration::from_secs(4);
-/// Bounded loads of consistent hashing: a server's maximum load in percent of its even share.
+/// Consistent hashing with bounded loads: the maximum load of a server, in percent of its even share.
 const HASH_LOAD_PERCENT_MAX: u32 = 125;
 
-/// The origins of all configurations. An origin without users is dropped.
+/// All origins, including those of previous configurations. An origin that no route uses is dropped.
 pub struct OriginRegistry {
     workers: Arc<[WorkerHandle]>,
     pools: Arc<OriginPools>,
     origins: Mutex<HashMap<(OriginConfig, ChangeTimes), Weak<OriginServers>>>,
 }
 
-/// The pools, one for each address and TLS setting.
+/// The connection pools, one for each address and TLS setting.
 struct OriginPools {
     workers: Arc<[WorkerHandle]>,
     pools: Mutex<HashMap<PoolKey, Weak<ConnectionPool<OriginConnector>>>>,
 }
 
-/// The address and the TLS settings of connections.
+/// The address and the TLS settings of a pool's connections.
 type PoolKey = (ServerAddress, Option<TlsKey>);
 
-/// The TLS settings that distinguish connections.
+/// The TLS settings by which pools differ.
 type TlsKey = (String, OriginTls, ChangeTimes);
 
-/// Modification times of files.
+/// The modification times of files.
 type ChangeTimes = Vec<Option<SystemTime>>;
 
-/// How a server is reached, independent of its address.
+/// How the servers of an origin are reached, apart from their addresses.
 struct OriginTransport {
     pools: Arc<OriginPools>,
     transport: UpstreamTransport,
     tls: Option<TlsKey>,
     connections_max: usize,
-    /// The source address of its connections, if not the system's choice.
+    /// The source address of connections; `None` if the system chooses it.
     from: Option<IpAddr>,
     /// The name of the origin.
     name: String,
@@ -64,7 +63,7 @@ struct OriginTransport {
 }
 
 impl OriginRegistry {
-    /// No origins yet, for these workers, at least one.
+    /// Creates an empty registry for these workers, of which there must be at least one.
     pub fn new(workers: &[WorkerHandle]) -> OriginRegistry {
         let workers: Arc<[WorkerHandle]> = workers.into();
         OriginRegistry {
@@ -77,29 +76,29 @@ impl OriginRegistry {
         }
     }
 
-    /// Returns the servers of an origin: the existing ones, if another route or configuration has the same. Resolves
-    /// names, and so may block for a short time; a name without an address is resolved again later. `operator_notice` is called
-    /// when servers are added or removed.
+    /// Returns the servers of an origin: existing ones, if another route or configuration has the same settings.
+    /// Resolves host names, and so may block briefly; a name that cannot be resolved is retried later. `notice` is
+    /// called when servers are added or removed.
     ///
     /// # Errors
-    /// TLS cannot be set up: a text for the operator.
+    /// TLS cannot be set up; the text is for the operator.
     pub fn get(
         &self,
         origin: &OriginConfig,
         notice: &OperatorNotice,
     ) -> Result<Arc<OriginServers>, String> {
-        // Modification times are part of the key, so that a renewed certificate takes effect with the next reload.
-        let key = (origin.clone(), dates(&origin.tls));
+        // Modification times are part of the key: a renewed certificate takes effect with the next reload.
+        let key = (origin.clone(), modification_times(&origin.tls));
         if let Some(servers) = lock(&self.origins).get(&key).and_then(Weak::upgrade) {
             return Ok(servers);
         }
-        // Not under the lock: members may resolve names and read files.
+        // Without the lock, because names are resolved and files are read.
         let servers = Arc::new(OriginServers::new(
             &origin.name,
             self.members(origin, notice)?,
         ));
         let mut origins = lock(&self.origins);
-        // Origins of old configurations leave no entries behind.
+        // Removes the entries of origins that only old configurations used.
         origins.retain(|_, servers| servers.strong_count() > 0);
         origins.insert(key, Arc::downgrade(&servers));
         Ok(servers)
@@ -131,7 +130,7 @@ impl OriginRegistry {
                 OriginLocation::look_up(&server.url, origin.from),
             ));
         }
-        // A single fixed address without health checks needs no group: no choice, no retry, and no lock per request.
+        // A single fixed address without health checks needs no group, and so no selection, retry or lock per request.
         if let ([(_, transport, OriginLocation::Address(address))], None) =
             (&found[..], &origin.check)
         {
@@ -165,7 +164,7 @@ impl OriginRegistry {
             let name = HostName {
                 weight: server.weight,
                 backup: server.backup,
-                first,
+                initial_addresses: first,
                 ..HostName::new(host, port)
             };
             let factory = OriginFactory {
@@ -174,10 +173,10 @@ impl OriginRegistry {
                 url: server.url.to_string(),
                 notice: notice.clone(),
             };
-            // All names are resolved from one worker; the results are shared.
+            // One worker resolves all names; the others share the results.
             let resolver = Arc::new(SystemResolver);
             let worker_handle = &self.workers[0];
-            name_watches.push(name_resolution::follow(
+            name_watches.push(name_resolution::watch_name(
                 &upstream,
                 name,
                 resolver,
@@ -205,7 +204,7 @@ impl OriginRegistry {
         let (transport, tls) = match tls_name(origin, server) {
             Some(name) => {
                 let transport = transport(name, &origin.tls)?;
-                let dates = dates(&origin.tls);
+                let dates = modification_times(&origin.tls);
                 (transport, Some((name.clone(), origin.tls.clone(), dates)))
             }
             None => (UpstreamTransport::Plain, None),
@@ -232,14 +231,14 @@ impl OriginPools {
         let mut pools = lock(&self.pools);
         let key = (address, transport.tls.clone());
         if let Some(pool) = pools.get(&key).and_then(Weak::upgrade) {
-            // Routes of different configurations share the pool, so the largest bound applies.
+            // Routes of different configurations share the pool: its limit is the largest of theirs.
             pool.raise(transport.connections_max);
             return pool;
         }
         pools.retain(|_, pool| pool.strong_count() > 0);
         let limits = PoolLimits {
             connections_max: transport.connections_max,
-            // Routes already bound the number of requests.
+            // Routes already limit the number of requests.
             waiting_max: usize::MAX,
             idle_max: IDLE_MAX,
             age_max: Duration::MAX,
@@ -253,7 +252,8 @@ impl OriginPools {
 }
 
 impl OriginTransport {
-    /// The server at an address. `is_only` = it is the only one, so the origin's name (its URL) suffices.
+    /// The server at an address. With `is_only`, the origin has no other server, and its name (the URL) suffices in
+    /// messages.
     fn create_endpoint(&self, address: ServerAddress, is_only: bool) -> Arc<OriginEndpoint> {
         let url = match &address {
             ServerAddress::Unix(_) => address.to_string(),
@@ -261,7 +261,7 @@ impl OriginTransport {
                 format!("{}://{address}", self.scheme)
             }
         };
-        // The address is added if the origin has a configured name, or several servers.
+        // The address is shown as well if the origin has a configured name or several servers.
         let name = match is_only || self.name == url {
             true => format!("origin {}", self.name),
             false => format!("origin {} at {url}", self.name),
@@ -271,7 +271,7 @@ impl OriginTransport {
     }
 }
 
-/// Creates servers for the resolved addresses of a name.
+/// Creates servers for the addresses to which a host name resolves.
 struct OriginFactory {
     transport: OriginTransport,
     checks: Option<Arc<HealthChecks>>,
@@ -289,7 +289,7 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
         self.checks.iter().for_each(|checks| checks.begin(member));
     }
 
-    /// The pool is dropped with the last request that uses it, so nothing needs to be closed here.
+    /// The pool is dropped with the last request that uses it, so no connection has to be closed here.
     fn on_removed(&mut self, member: MemberId, _: Arc<OriginEndpoint>) {
         self.checks.iter().for_each(|checks| checks.end(member));
     }
@@ -300,7 +300,7 @@ impl MemberFactory<Arc<OriginEndpoint>> for OriginFactory {
     }
 }
 
-/// The log line for a name when its lookups begin to fail or succeed again.
+/// The log line for when look-ups of a host name begin to fail, or to succeed again.
 pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     match failure {
         Some(reason) => {
@@ -310,16 +310,16 @@ pub fn lookup_text(server: &str, failure: Option<&str>) -> String {
     }
 }
 
-/// The location of a server.
+/// The location of an origin server.
 enum OriginLocation {
     /// A fixed address.
     Address(ServerAddress),
-    /// A host, a port, and its current addresses.
+    /// A host name, a port, and the current addresses.
     Name(String, u16, Vec<SocketAddr>),
 }
 
 impl OriginLocation {
-    /// Blocks during the resolution of a name.
+    /// Resolves the host name. Blocks.
     fn look_up(url: &OriginUrl, from: Option<IpAddr>) -> OriginLocation {
         let (host, port) = match url {
             OriginUrl::Unix(path) => {
@@ -327,7 +327,7 @@ impl OriginLocation {
             }
             OriginUrl::Http { host, port, .. } => (host, *port),
         };
-        // A literal address never changes and needs no resolution.
+        // An IP address needs no resolution.
         if let Ok(address) = host.parse::<IpAddr>() {
             let address = SocketAddr::new(address, port);
             return OriginLocation::Address(address_of(address, from));
@@ -350,7 +350,7 @@ fn settings(origin: &OriginConfig) -> GroupSettings {
         fall: check.fall,
     });
     let mut circuit = default.circuit;
-    // As many requests as connections, and as many waiters: the routes' bounds apply first.
+    // As many requests as connections, and as many waiting: the limits of the routes are reached first.
     circuit.requests_max = u32::try_from(origin.connections_max).unwrap_or(u32::MAX);
     circuit.pending_max = circuit.requests_max;
     GroupSettings {
@@ -372,17 +372,17 @@ fn retry(origin: &OriginConfig) -> RetryLimits {
     RetryLimits {
         tries_max: origin.tries_max,
         budget_percent: origin.retry_percent,
-        // A request that waited for its full timeout is not made to wait again.
+        // A request that waited for its full timeout is not retried.
         after_timeouts: false,
         ..RetryLimits::default()
     }
 }
 
-/// Reads the TLS files of an origin's servers. Blocks.
+/// Checks the TLS files of an origin. Blocks.
 ///
 /// # Errors
-/// The same text as from `OriginRegistry`.
-// One server with TLS suffices: all share the files of the origin.
+/// The same text as from [`OriginRegistry::get`].
+// All servers share the TLS files of the origin, so one of them is enough.
 pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     let mut names = (origin.servers.iter()).filter_map(|server| tls_name(origin, server));
     match names.next() {
@@ -391,7 +391,7 @@ pub fn check_tls(origin: &OriginConfig) -> Result<(), String> {
     }
 }
 
-/// The name that a server's certificate must have, if TLS is used.
+/// The name that the server's certificate must contain, if the server uses TLS.
 fn tls_name<'a>(origin: &'a OriginConfig, server: &'a OriginServer) -> Option<&'a String> {
     match &server.url {
         OriginUrl::Http {
@@ -423,8 +423,8 @@ fn transport(_: &str, _: &OriginTls) -> Result<UpstreamTransport, String> {
     Err(missing.to_string())
 }
 
-/// Modification times of the TLS files: a replaced certificate makes a new origin.
-fn dates(tls: &OriginTls) -> ChangeTimes {
+/// The modification times of the TLS files: with a replaced certificate, the origin is a different one.
+fn modification_times(tls: &OriginTls) -> ChangeTimes {
     let identity = tls
         .identity
         .iter()

@@ -1,4 +1,4 @@
-//! Permits of a route for requests and for tunnels. Tunnels have a separate bound, since they last for days.
+//! Route permits for requests and for tunnels. Tunnels have a limit of their own, since they may last for days.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -8,13 +8,13 @@ use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
 use lowroad_limits::{ClientPermit, ClientShares, ShareRefusal};
 
-/// The bounds of a route.
+/// The limits of a route.
 pub struct RouteBounds {
     requests: Arc<ClientShares>,
     tunnels: Arc<ClientShares>,
 }
 
-/// The permit of one request.
+/// The permit of a request.
 pub struct RoutePermit {
     /// `None` once the request has become a tunnel.
     request: Option<ClientPermit>,
@@ -22,19 +22,19 @@ pub struct RoutePermit {
 }
 
 impl RoutePermit {
-    /// Ends the request's share; the tunnel's share lasts until the permit is dropped.
+    /// Releases the request permit; the tunnel permit is held until the `RoutePermit` is dropped.
     pub fn become_tunnel(&mut self) {
         self.request = None;
     }
 
-    /// Frees the tunnel's share: the response was no upgrade.
-    pub fn stay_request(&mut self) {
+    /// Releases the tunnel permit: the response is not an upgrade.
+    pub fn release_tunnel(&mut self) {
         self.tunnel = None;
     }
 }
 
 impl RouteBounds {
-    /// The bounds of a route.
+    /// Creates the limits of a route.
     pub fn new(route: &RouteConfig) -> RouteBounds {
         let percent = route.client_share_percent;
         RouteBounds {
@@ -43,10 +43,10 @@ impl RouteBounds {
         }
     }
 
-    /// Acquires a permit for a client's request to this origin, with a tunnel's share if it asks for an upgrade.
+    /// Acquires a permit for a client's request; with `wants_tunnel` (an upgrade request), also a tunnel permit.
     ///
     /// # Errors
-    /// 503, with the limit that was reached.
+    /// 503, naming the limit that was reached.
     pub fn acquire(
         &self,
         client: IpAddr,
@@ -62,7 +62,7 @@ impl RouteBounds {
             };
             bound.try_acquire(client).map_err(to_failure)
         };
-        // An upgrade request needs both shares; without either it is refused.
+        // An upgrade request needs both permits, and is refused without either.
         let tunnel = wants_tunnel.then(|| acquire_share(&self.tunnels, "tunnels", "tunnels"));
         Ok(RoutePermit {
             tunnel: tunnel.transpose()?,
@@ -70,12 +70,12 @@ impl RouteBounds {
         })
     }
 
-    /// Requests in progress, without tunnels.
-    pub fn requests_under_way(&self) -> usize {
+    /// The number of requests in progress, without tunnels.
+    pub fn requests_in_progress(&self) -> usize {
         self.requests.in_use()
     }
 
-    /// Tunnels in progress and refusals, for status reports.
+    /// The number of tunnels, and of refusals by limit, for status reports.
     pub fn text(&self) -> String {
         format!(
             "{} tunnels, {} refused by concurrency, {} by tunnels",

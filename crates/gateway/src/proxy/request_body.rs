@@ -1,5 +1,5 @@
-//! A request's body on its way to a server. Its first pieces are kept after they are sent, so that the request can be
-//! retried on another connection.
+//! The body of a request to an origin. Pieces are retained up to a limit after they are sent, so that the request can
+//! be retried on another connection.
 
 use std::task::{Context, Poll, ready};
 
@@ -10,13 +10,13 @@ use lowroad_handler::ResponseFields;
 /// The body of a client's request.
 pub struct ProxyRequestBody {
     stream: BodyReceiver,
-    /// All received pieces; empty once the body is longer than the limit.
+    /// All pieces received so far; empty once the body exceeds the limit.
     retained: Vec<Bytes>,
     retained_len: usize,
-    /// The limit in bytes: a longer body is not kept.
+    /// The limit in bytes; longer bodies are not retained.
     retained_len_max: u64,
     is_replayable: bool,
-    /// The number of pieces in `retained` that were passed to the server.
+    /// The number of pieces of `retained` that were passed on.
     passed_count: usize,
     /// Whether the stream has ended.
     is_complete: bool,
@@ -24,7 +24,7 @@ pub struct ProxyRequestBody {
 }
 
 impl ProxyRequestBody {
-    /// A body from a stream's start. `retained_len_max`: a longer one cannot be replayed.
+    /// `stream` is at its start. A body longer than `retained_len_max` cannot be replayed.
     pub fn new(stream: BodyReceiver, retained_len_max: u64) -> ProxyRequestBody {
         ProxyRequestBody {
             stream,
@@ -38,11 +38,11 @@ impl ProxyRequestBody {
         }
     }
 
-    /// The next piece for the server.
+    /// The next piece to send.
     pub fn poll_next(&mut self, context: &mut Context<'_>) -> Poll<StreamItem> {
         if let Some(piece) = self.retained.get(self.passed_count) {
             self.passed_count += 1;
-            // `Bytes` is reference-counted: keeping a piece copies nothing.
+            // `Bytes` is reference-counted, so nothing is copied.
             return Poll::Ready(StreamItem::Bytes(piece.clone()));
         }
         if self.is_complete {
@@ -60,12 +60,12 @@ impl ProxyRequestBody {
         Poll::Ready(next)
     }
 
-    /// The trailers, once the end was returned.
+    /// The trailers; known after `StreamItem::End` was returned.
     pub fn trailers(&self) -> Option<&ResponseFields> {
         self.trailers.as_deref()
     }
 
-    /// The same body from its start; `None` if its start was discarded.
+    /// The same body from its start; `None` if its beginning was discarded.
     pub fn rewound(self) -> Option<ProxyRequestBody> {
         self.is_replayable.then_some(ProxyRequestBody {
             passed_count: 0,
@@ -75,11 +75,11 @@ impl ProxyRequestBody {
 
     fn retain(&mut self, piece: &Bytes) {
         self.retained_len = self.retained_len.saturating_add(piece.len());
-        // Once too long, the start is lost: the body cannot be replayed even if later pieces are small.
+        // Once the limit is exceeded, the beginning is lost: later small pieces do not make the body replayable again.
         self.is_replayable &= self.retained_len as u64 <= self.retained_len_max;
         if self.is_replayable {
             self.retained.push(piece.clone());
-            // The piece goes to the server right now.
+            // This piece is passed on by the caller.
             self.passed_count += 1;
         } else {
             (self.retained, self.passed_count) = (Vec::new(), 0);

@@ -1,25 +1,25 @@
-//! The bytes of a request on their way to a server: its head, and the body piece by piece. The buffers are owned, so
-//! that a driver may hold them while they are sent.
+//! The bytes of a request that are to be sent: the head, then the body piece by piece. The buffers are owned, so that
+//! an I/O driver may hold them while they are sent.
 
 use bytes::Bytes;
 use lowroad_engine::buffer::{FramedPart, SendBuffer};
 
-/// The output of a request.
+/// The send state of a request.
 #[derive(Default)]
 pub struct RequestSend {
-    /// The head, until it is sent; later the framing of body pieces.
+    /// The head until it is sent, then the framing of body pieces.
     pub out: Vec<u8>,
-    /// The bytes being sent.
+    /// The bytes that are being sent.
     buffer: SendBuffer,
-    /// Bytes of `buffer` that are not sent yet, even while the driver holds it.
+    /// The number of bytes of `buffer` that are not sent, also while the driver owns the buffer.
     remaining: usize,
-    /// Bytes sent so far.
+    /// The number of bytes sent so far.
     len: u64,
-    /// Whether the driver has held the buffer, so that some bytes may have been sent.
+    /// Whether the driver has owned the buffer, so that bytes may have been sent.
     was_lent: bool,
     /// Whether the request has no body.
     pub is_without_body: bool,
-    /// Whether any byte of a response was received.
+    /// Whether the origin has sent any byte of a response.
     pub is_answered: bool,
 }
 
@@ -29,9 +29,9 @@ impl RequestSend {
         self.remaining > 0 || !self.out.is_empty()
     }
 
-    /// Whether the server may have received any byte.
+    /// Whether the server may have received bytes of the request.
     pub fn has_begun(&self) -> bool {
-        // Bytes in a driver's hands may be sent at any time.
+        // Bytes in a buffer that the driver owns may be sent at any time.
         self.len > 0 || self.was_lent
     }
 
@@ -43,9 +43,9 @@ impl RequestSend {
         &mut self.buffer
     }
 
-    /// Records that the driver may hold the buffer.
+    /// Records whether the driver has taken the buffer.
     pub fn mark_lent(&mut self) {
-        // An empty buffer with bytes left: the driver holds it.
+        // If the buffer is empty although bytes remain, the driver owns it.
         self.was_lent |= self.buffer.is_empty() && self.remaining > 0;
     }
 
@@ -56,24 +56,24 @@ impl RequestSend {
         self.buffer.advance(len);
     }
 
-    /// The buffer for new framing, after all is sent; its memory is reused.
+    /// Returns an empty buffer for the framing of the next piece; called after all bytes were sent.
     pub fn reset_framing(&mut self) -> &mut Vec<u8> {
         self.out.clear();
-        // The framing buffer of the last piece is reused.
+        // Reuses the framing buffer of the last piece.
         if let SendBuffer::Framed(framed) = &mut self.buffer {
             self.out = framed.take_prefix();
         }
         &mut self.out
     }
 
-    /// Adds a body piece after the bytes in `out`, and the framing after it.
+    /// Sets the bytes to send: those in `out`, `piece`, and then `suffix`.
     pub fn set_piece(&mut self, piece: Bytes, suffix: &'static [u8]) {
         let prefix = std::mem::take(&mut self.out);
         self.remaining = prefix.len() + piece.len() + suffix.len();
         self.buffer = SendBuffer::Framed(FramedPart::new(prefix, piece, suffix));
     }
 
-    /// Discards all output.
+    /// Discards all unsent bytes.
     pub fn discard(&mut self) {
         self.out.clear();
         self.remaining = 0;

@@ -1,13 +1,14 @@
-//! Self-references of an origin: references to its own address, which clients may not reach, become relative references
-//! without scheme and host. They are valid for every client, and a stored response contains no client's Host.
+//! References to the origin server's own address, which clients may be unable to reach, are made relative: scheme and
+//! host are removed. A relative reference is valid for every client, so a stored response does not depend on the Host
+//! of a request.
 
 use lowroad_http::fields::{ResponseFields, StandardHeader};
 
 use super::servers::OriginEndpoint;
 
-/// Reduces Location and Content-Location to the path if they name the server itself.
+/// Makes Location and Content-Location relative if they refer to the origin server itself.
 ///
-/// Both fields name a resource (RFC 9110 §8.7 and §10.2.2). Refresh is not an HTTP field.
+/// Both fields contain a reference (RFC 9110 §8.7, §10.2.2). Refresh is not an HTTP field.
 pub fn make_references_relative(fields: &mut ResponseFields, endpoint: &OriginEndpoint) {
     for name in [StandardHeader::Location, StandardHeader::ContentLocation] {
         fields.replace(name, |value| {
@@ -16,31 +17,32 @@ pub fn make_references_relative(fields: &mut ResponseFields, endpoint: &OriginEn
     }
 }
 
-/// A reference without its authority, if it is this one; `None` for other authorities.
+/// `reference` without its authority if that equals `authority`; otherwise `None`.
 fn relative_reference(reference: &[u8], scheme: &str, authority: &[u8]) -> Option<Vec<u8>> {
     let (reference_scheme, rest) = reference.split_at_checked(scheme.len())?;
-    // Only absolute references name an authority.
+    // Only an absolute reference contains an authority.
     let rest = rest.strip_prefix(b"://")?;
     let end = rest.iter().position(|byte| b"/?#".contains(byte));
     let (named_authority, rest) = rest.split_at(end.unwrap_or(rest.len()));
     let is_same_origin = reference_scheme.eq_ignore_ascii_case(scheme.as_bytes())
-        // Scheme and host are case-insensitive (RFC 3986 §6.2.2.1), and the default port may be omitted (§6.2.3).
+        // Scheme and host are case-insensitive (RFC 3986 §6.2.2.1); the default port may be omitted (§6.2.3).
         && without_port(named_authority, scheme).eq_ignore_ascii_case(without_port(authority, scheme));
     let starts_like_authority = |rest: &[u8]| {
         let second = rest.get(1).copied().unwrap_or(b'a');
         rest.first() == Some(&b'/') && (matches!(second, b'/' | b'\\') || second <= b' ')
     };
     let prefix: &[u8] = match rest.first() {
-        // "//" at the start would be read as a host (RFC 3986 §4.2). Browsers also skip tabs and treat `\` as `/`.
+        // A reference that begins with `//` would name a host (RFC 3986 §4.2). Browsers also skip tabs, and treat `\`
+        // as `/`.
         Some(b'/') if starts_like_authority(rest) => b"/.",
         Some(b'/') => b"",
-        // An empty path is the root (RFC 3986 §6.2.3).
+        // An empty path is equivalent to `/` (RFC 3986 §6.2.3).
         _ => b"/",
     };
     is_same_origin.then(|| [prefix, rest].concat())
 }
 
-/// An authority without the scheme's default port.
+/// An authority without the default port of the scheme.
 fn without_port<'a>(authority: &'a [u8], scheme: &str) -> &'a [u8] {
     let port: &[u8] = match scheme {
         "https" => b":443",
@@ -60,7 +62,7 @@ mod tests {
     }
 
     #[test]
-    fn what_names_the_server_itself_names_the_path_only() {
+    fn reference_to_origin_itself_becomes_relative() {
         for (reference, path) in [
             ("http://127.0.0.1:3000/a?b#c", "/a?b#c"),
             ("HTTP://127.0.0.1:3000", "/"),
@@ -85,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn a_path_does_not_become_a_host() {
+    fn path_with_double_slash_does_not_become_host() {
         for (reference, path) in [
             ("http://127.0.0.1:3000//evil/", "/.//evil/"),
             ("http://127.0.0.1:3000/\\evil/", "/.\\evil/"),
@@ -97,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_that_the_scheme_has_is_none() {
+    fn default_port_is_ignored_in_comparison() {
         let of = |reference: &str, authority: &str| {
             relative_reference(reference.as_bytes(), "https", authority.as_bytes()).is_some()
         };

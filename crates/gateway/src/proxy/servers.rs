@@ -1,4 +1,4 @@
-//! The servers of an origin, and the choice of one for each request: a single server, or a member of a group.
+//! The servers of an origin, and the selection of one for each request: a single server, or a member of a group.
 
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -18,24 +18,24 @@ use lowroad_origin::{ConnectionPool, Upstream, UpstreamAttempt};
 use super::checks::HealthChecks;
 use super::link::OriginConnector;
 
-/// A server at one address.
+/// An origin server at one address.
 pub struct OriginEndpoint {
-    /// Its name in the log: `origin http://127.0.0.1:3000`.
+    /// The name of the server in the log: `origin http://127.0.0.1:3000`.
     pub name: Box<str>,
-    /// Its connections.
+    /// The connection pool.
     pub pool: Arc<ConnectionPool<OriginConnector>>,
-    /// The Host field of requests that use the server's own.
+    /// The value of Host for requests that use the server's own name.
     pub host: Box<[u8]>,
     /// The scheme: `http` or `https`.
     pub scheme: &'static str,
-    /// Requests that could not be retried because of their body.
-    unrepeated: AtomicU64,
-    /// The last failure.
+    /// The number of requests that could not be retried because of their body.
+    unretried: AtomicU64,
+    /// The latest failure, for status reports.
     last_failure: Mutex<Option<Box<str>>>,
 }
 
 impl OriginEndpoint {
-    /// A server without history.
+    /// Creates a server without recorded failures.
     pub fn new(
         name: String,
         pool: Arc<ConnectionPool<OriginConnector>>,
@@ -47,7 +47,7 @@ impl OriginEndpoint {
             pool,
             host: host.as_bytes().into(),
             scheme,
-            unrepeated: AtomicU64::new(0),
+            unretried: AtomicU64::new(0),
             last_failure: Mutex::default(),
         }
     }
@@ -58,8 +58,8 @@ impl OriginEndpoint {
     }
 
     /// Counts a request that was not retried because its body exceeded the limit.
-    pub fn count_unrepeated(&self) {
-        self.unrepeated.fetch_add(1, Relaxed);
+    pub fn count_unretried(&self) {
+        self.unretried.fetch_add(1, Relaxed);
     }
 
     fn last_failure(&self) -> MutexGuard<'_, Option<Box<str>>> {
@@ -68,7 +68,7 @@ impl OriginEndpoint {
             .unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Its connections and its last failure, as a server of `origin`.
+    /// The state of the server, with its connections and its latest failure.
     fn status(&self, origin: &str, member: Option<UpstreamMember>) -> UpstreamStatus {
         let counts = self.pool.counts();
         UpstreamStatus {
@@ -83,16 +83,16 @@ impl OriginEndpoint {
                 reused: counts.reused,
                 failed: counts.failed,
             },
-            unrepeated: self.unrepeated.load(Relaxed),
+            unrepeated: self.unretried.load(Relaxed),
             latest_failure: self.last_failure().as_deref().map(str::to_owned),
         }
     }
 }
 
-/// An attempt at one of several servers.
+/// An attempt at one member of a group.
 pub type OriginAttempt = UpstreamAttempt<Arc<OriginEndpoint>>;
 
-/// The servers of one origin, for all routes to it. Its tasks end when it is dropped.
+/// The servers of an origin, which all routes to it share. Dropping this ends its tasks.
 pub struct OriginServers {
     /// The origin's name in the log.
     pub name: Box<str>,
@@ -104,7 +104,7 @@ pub struct OriginServers {
 pub enum OriginMembers {
     /// A single server at a fixed address, without health checks.
     One(Arc<OriginEndpoint>),
-    /// Any other set.
+    /// A group of servers.
     Group(OriginGroup),
 }
 
@@ -112,17 +112,17 @@ pub enum OriginMembers {
 pub struct OriginGroup {
     /// The members.
     pub upstream: Arc<Upstream<Arc<OriginEndpoint>>>,
-    /// The workers of the checks.
+    /// The workers that run the health checks.
     pub workers: Arc<[WorkerHandle]>,
-    /// The hash key, for consistent hashing.
+    /// The part of a request that is hashed, for consistent hashing.
     pub hash: Option<HashBy>,
-    /// The periodic name resolutions.
+    /// The tasks that resolve host names periodically.
     pub name_watches: Vec<NameWatch>,
     /// The active health checks.
     pub checks: Option<Arc<HealthChecks>>,
 }
 
-/// The state of a member for reports.
+/// The state of a member, for status reports.
 fn member(status: &MemberStatus) -> UpstreamMember {
     let counts = &status.counts;
     let is_unavailable = matches!(
@@ -170,7 +170,7 @@ impl OriginServers {
             }
             OriginMembers::Group(group) => group,
         };
-        // Only the slow start and ejection times depend on the clock, so any worker's will do.
+        // Only slow start and ejection times depend on the clock, so the clock of any worker is good enough.
         let now_ms = group.workers[0].timers.now_ms();
         let members = group.upstream.with(|group| {
             let with_endpoint =
@@ -193,13 +193,13 @@ impl OriginServers {
         }
     }
 
-    /// Explains why no server is available; for an empty group, failed name resolutions are the reason.
+    /// Explains why no server is available; for an empty group the reasons are failed name resolutions.
     pub fn explain_absence(&self, no_member: NoMember) -> String {
         let name_watches = self.group().map_or(&[][..], |group| &group.name_watches);
         name_resolution::explain_absence(no_member, name_watches)
     }
 
-    /// The server that a request would get now, and the reason; for `explain`.
+    /// The server that a request would get now and the reason, for `explain`.
     pub fn describe_choice(&self, probe: &RouteProbe<'_>) -> Option<String> {
         let group = match &self.members {
             OriginMembers::One(endpoint) => {
@@ -209,7 +209,7 @@ impl OriginServers {
         };
         let key = group.hash.as_ref().and_then(|hash_by| key(hash_by, probe));
         let now_ms = group.workers[0].timers.now_ms();
-        // Not advanced: an explanation must not influence the next choice.
+        // The counter is not advanced: an explanation must not influence the next selection.
         let random = mixed(self.random.load(Relaxed));
         Some(group.upstream.with(|group| {
             let pick = PickRequest {
@@ -227,7 +227,7 @@ impl OriginServers {
         }))
     }
 
-    /// The group, if there is one.
+    /// The group; `None` for a single server.
     pub fn group(&self) -> Option<&OriginGroup> {
         match &self.members {
             OriginMembers::One(_) => None,
@@ -235,7 +235,7 @@ impl OriginServers {
         }
     }
 
-    /// Chooses the server for a request, except those that were tried already.
+    /// Selects the server for a request, except those already tried.
     ///
     /// # Errors
     /// [`NoMember`]
@@ -246,7 +246,7 @@ impl OriginServers {
         worker: usize,
     ) -> Result<(Arc<OriginEndpoint>, Option<OriginAttempt>), NoMember> {
         let group = match &self.members {
-            // Without a group there is no lock and no report per request.
+            // A single server needs neither a lock nor a report per request.
             OriginMembers::One(endpoint) => return Ok((endpoint.clone(), None)),
             OriginMembers::Group(group) => group,
         };
@@ -259,7 +259,7 @@ impl OriginServers {
             key(hash_by, &probe)
         });
         let now_ms = group.workers[worker % group.workers.len()].timers.now_ms();
-        // Relaxed: only the distinctness of the values matters.
+        // Relaxed: the values only have to be distinct.
         let random = mixed(self.random.fetch_add(1, Relaxed));
         let pick = PickRequest {
             key,
@@ -276,7 +276,7 @@ fn key(hash_by: &HashBy, probe: &RouteProbe<'_>) -> Option<u64> {
     let fields = &probe.fields;
     match hash_by {
         HashBy::Url => Some(hash_of(probe.target)),
-        // Mapped addresses hash like plain IPv4: the same client keeps its server at every listener.
+        // IPv4-mapped addresses hash like IPv4: a client gets the same server from every listener.
         HashBy::Address => Some(match probe.peer.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
             IpAddr::V6(address) => hash_of(&address.octets()),
@@ -301,13 +301,13 @@ fn cookie<'r>(fields: FieldLines<'r>, name: &[u8]) -> Option<&'r [u8]> {
     })
 }
 
-/// A seed that differs at each start: parallel proxies must not make the same random choices.
+/// A seed that differs between processes: several proxies must not make the same random choices.
 fn random_seed() -> u64 {
     use std::hash::{BuildHasher, RandomState};
     RandomState::new().hash_one(0)
 }
 
-/// Spreads a number's bits (the finalizer of SplitMix64).
+/// Mixes the bits of a number (the finalizer of SplitMix64).
 pub fn mixed(number: u64) -> u64 {
     let mut mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -320,7 +320,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_cookie_is_found_among_others() {
+    fn cookie_value_is_that_of_first_cookie_with_name() {
         let lines = FieldLines::new(b"Cookie: a=1; id=x=y;b\r\ncookie: id=z; c=\r\n");
         let found = |name: &str| cookie(lines.clone(), name.as_bytes());
         assert_eq!(found("id"), Some(&b"x=y"[..]));

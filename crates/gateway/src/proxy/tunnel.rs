@@ -1,4 +1,5 @@
-//! Tunnel to an origin after an upgrade: bytes flow both ways, each way until its end, with backpressure.
+//! The tunnel to an origin after an upgrade: bytes are forwarded in both directions, with backpressure, until each
+//! ends.
 
 use std::future::poll_fn;
 use std::task::{Context, Poll};
@@ -14,9 +15,9 @@ use super::exchange::ProxyExchange;
 use super::link::ResponseEvent;
 use super::servers::OriginAttempt;
 
-/// Bytes that are buffered in each direction.
-const WAITING_LEN_MAX: usize = 64 << 10;
-/// How often each direction is served before the task yields.
+/// The number of bytes that are buffered in each direction.
+const BUFFER_LEN_MAX: usize = 64 << 10;
+/// The number of rounds after which the task yields.
 const TURNS_MAX: usize = 16;
 
 /// Both directions of a tunnel.
@@ -24,9 +25,9 @@ struct TunnelPump {
     exchange: Box<ProxyExchange>,
     /// `None` after the client has closed its sending direction.
     from_client: Option<BodyReceiver>,
-    /// Bytes of the client that the origin has not accepted yet.
+    /// Bytes from the client that were not sent to the origin.
     piece: SendBuffer,
-    /// The number of unsent bytes, even while the driver holds the buffer.
+    /// The number of unsent bytes, also while the I/O driver owns the buffer.
     remaining: usize,
     /// Whether the sending direction to the origin is closed.
     is_finished: bool,
@@ -37,22 +38,22 @@ struct TunnelPump {
 /// The state of one direction.
 enum TunnelState {
     Moved,
-    Waits,
-    /// One side is gone, or both directions have ended.
-    Over,
+    Waiting,
+    /// One side has disconnected, or both directions have ended.
+    Ended,
 }
 
-/// Returns the 101 response for the client; a task moves the bytes that follow. The tunnel closes when it is idle for
-/// `idle_timeout`.
+/// Returns the 101 response for the client, and spawns a task that forwards the bytes that follow. The tunnel is closed
+/// after `idle_timeout` without traffic.
 pub fn begin(
     mut exchange: Box<ProxyExchange>,
     idle_timeout: Duration,
     protocol: Vec<u8>,
     fields: ResponseFields,
 ) -> HandlerResponse {
-    let (tunnel, far_end) = ClientTunnel::new(WAITING_LEN_MAX);
+    let (tunnel, far_end) = ClientTunnel::new(BUFFER_LEN_MAX);
     let idle_timeout_ms = u64::try_from(idle_timeout.as_millis()).unwrap_or(u64::MAX);
-    // The request is over. From now on the tunnel bound limits it.
+    // The request is over; from here on, the tunnel permit counts.
     exchange.permit.become_tunnel();
     exchange.lease.detach();
     exchange
@@ -70,7 +71,7 @@ pub fn begin(
     };
     executor.spawn(async move {
         poll_fn(|context| pump.poll(context)).await;
-        // However the tunnel ended, the server performed the upgrade.
+        // However the tunnel ended, the server did perform the upgrade.
         pump.exchange.report(AttemptOutcome::Answered);
     });
     HandlerResponse {
@@ -86,88 +87,88 @@ impl TunnelPump {
                 self.forward_to_origin(context),
                 self.forward_to_client(context),
             ) {
-                (TunnelState::Over, _) | (_, TunnelState::Over) => return Poll::Ready(()),
-                (TunnelState::Waits, TunnelState::Waits) => return Poll::Pending,
-                // Both directions ended: half-closed tunnels go on until then.
+                (TunnelState::Ended, _) | (_, TunnelState::Ended) => return Poll::Ready(()),
+                (TunnelState::Waiting, TunnelState::Waiting) => return Poll::Pending,
+                // Both directions have ended; a half-closed tunnel continues.
                 _ if self.is_finished && self.to_client.is_none() => return Poll::Ready(()),
                 _ => {}
             }
         }
-        // Bounded, so that one busy tunnel does not starve the worker's other connections.
+        // Bounded, so that one busy tunnel does not starve other connections of the worker.
         context.waker().wake_by_ref();
         Poll::Pending
     }
 
     fn forward_to_origin(&mut self, context: &mut Context<'_>) -> TunnelState {
-        // The next piece is read only after this one is sent: backpressure to the client.
+        // The next piece is read after this one is sent: backpressure to the client.
         if self.remaining > 0 {
             let connection = &mut self.exchange.lease.connection;
             return match connection.poll_write_buffer(context, &mut self.piece) {
-                Poll::Pending => TunnelState::Waits,
+                Poll::Pending => TunnelState::Waiting,
                 Poll::Ready(Ok(len @ 1..)) => {
                     self.piece.advance(len);
                     self.remaining -= len;
                     TunnelState::Moved
                 }
-                Poll::Ready(_) => TunnelState::Over,
+                Poll::Ready(_) => TunnelState::Ended,
             };
         }
         let Some(receiver) = &self.from_client else {
             return self.finish(context);
         };
         match receiver.poll_next(context) {
-            Poll::Pending => TunnelState::Waits,
+            Poll::Pending => TunnelState::Waiting,
             Poll::Ready(StreamItem::Bytes(bytes)) => {
                 self.remaining = bytes.len();
                 self.piece = SendBuffer::Bytes(bytes);
                 TunnelState::Moved
             }
-            // Half-close: the origin may still send after the client's end.
+            // Half-close: the origin may still send after the end of the client's direction.
             Poll::Ready(StreamItem::End) => {
                 self.from_client = None;
                 TunnelState::Moved
             }
-            Poll::Ready(StreamItem::Cut) => TunnelState::Over,
+            Poll::Ready(StreamItem::Cut) => TunnelState::Ended,
         }
     }
 
     /// Closes the sending direction to the origin.
     fn finish(&mut self, context: &mut Context<'_>) -> TunnelState {
         if self.is_finished {
-            return TunnelState::Waits;
+            return TunnelState::Waiting;
         }
         match self.exchange.lease.connection.poll_finish(context) {
-            Poll::Pending => TunnelState::Waits,
+            Poll::Pending => TunnelState::Waiting,
             Poll::Ready(Ok(())) => {
                 self.is_finished = true;
                 TunnelState::Moved
             }
-            Poll::Ready(Err(_)) => TunnelState::Over,
+            Poll::Ready(Err(_)) => TunnelState::Ended,
         }
     }
 
     fn forward_to_client(&mut self, context: &mut Context<'_>) -> TunnelState {
         let Some(sender) = &self.to_client else {
-            return TunnelState::Waits;
+            return TunnelState::Waiting;
         };
         match sender.poll_room(context) {
-            // Not read while the client is slow: backpressure to the origin.
-            Poll::Pending => return TunnelState::Waits,
-            Poll::Ready(Err(_)) => return TunnelState::Over,
+            // Nothing is read while the client's buffer is full: backpressure to the origin.
+            Poll::Pending => return TunnelState::Waiting,
+            Poll::Ready(Err(_)) => return TunnelState::Ended,
             Poll::Ready(Ok(())) => {}
         }
         match self.exchange.lease.connection.poll_event(context) {
-            Poll::Pending => TunnelState::Waits,
+            Poll::Pending => TunnelState::Waiting,
             Poll::Ready(Ok(ResponseEvent::Data(data))) => match sender.push(data) {
                 Ok(_) => TunnelState::Moved,
-                Err(_) => TunnelState::Over,
+                Err(_) => TunnelState::Ended,
             },
-            // The end of the origin's direction; the other one may go on.
+            // The origin's direction has ended; the client's direction may continue.
             Poll::Ready(Ok(_)) => {
                 self.to_client.take().into_iter().for_each(BodySender::end);
                 TunnelState::Moved
             }
-            Poll::Ready(Err(_)) => TunnelState::Over,
+            Poll::Ready(Err(_)) => TunnelState::Ended,
         }
     }
 }

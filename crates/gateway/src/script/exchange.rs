@@ -1,8 +1,8 @@
-//! The exchange with a program: the request's body goes in while its output comes out, each as fast as the other side
-//! accepts it. Processes and sockets are behind `ProgramLink`.
+//! The exchange with a program: passes the request body to the program while receiving its output, each as fast as the
+//! receiving side accepts it. [`ProgramLink`] abstracts from processes and sockets.
 //!
 //! Neither direction waits for the other, so a program may read and write in any order. Memory per exchange: one piece
-//! of the body, one part of the output, and the streams' buffers.
+//! of the request body, one part of the output, and the buffers of the streams.
 
 use std::future::poll_fn;
 use std::path::Path;
@@ -21,61 +21,62 @@ use lowroad_http::status::StatusCode;
 
 use crate::head::reply::{BodyRemainder, CgiReply};
 
-/// A program: a process, or a server behind a connection.
+/// A program: a process, or a FastCGI server at the other end of a connection.
 pub trait ProgramLink: Send + Unpin + 'static {
-    /// Takes some bytes of the request's body off the front; ready when it has. A program may refuse more of the body.
+    /// Passes the beginning of `bytes` to the program and removes it; ready when done. The program may refuse more
+    /// input.
     fn poll_feed(&mut self, context: &mut Context<'_>, bytes: &mut Bytes) -> Poll<FeedOutcome>;
 
-    /// Signals the end of the body; ready when that is done.
+    /// Signals the end of the request body; ready when done.
     fn poll_feed_end(&mut self, context: &mut Context<'_>) -> Poll<()>;
 
-    /// Waits for the next event; output is appended.
+    /// Waits for the next event. Output is appended to `output`.
     ///
     /// # Errors
-    /// The program is lost.
+    /// The program has ended unexpectedly, or its connection was lost.
     fn poll_part(
         &mut self,
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<ProgramOutput, HandlerFailure>>;
 
-    /// Whether it was lost before it can have acted on the request.
+    /// Whether the program was lost before it can have processed any of the request.
     fn is_unused(&self) -> bool {
         false
     }
 
-    /// The executor that polls it and streams the rest of its output.
+    /// The executor that polls the program and streams the remaining output.
     fn executor(&self) -> ResponseExecutor {
         ResponseExecutor::Runtime
     }
 
-    /// Whether its output has ended and only its exit status is missing, which does not take long.
+    /// Whether the output has ended and only the exit status is missing, which arrives soon.
     fn has_output_ended(&self) -> bool {
         false
     }
 
-    /// The exchange is complete. `fed` = the whole body was passed. Otherwise the program is dropped, and must
-    /// end then.
+    /// Called when the exchange is complete; `fed` = the whole body was passed. In all other cases the program is
+    /// dropped, which must end it.
     fn finish(self, fed: bool);
 }
 
-/// Whether a program accepts more of the body.
+/// Whether a program accepts more of the request body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FeedOutcome {
-    /// It took some bytes.
+    /// The program took some bytes.
     Some,
-    /// It accepts no more.
+    /// The program accepts no more bytes.
     Closed,
 }
 
-/// An event from a program.
+/// An event of a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramOutput {
     /// Output was appended.
     Output,
-    /// Another sign of progress.
+    /// Progress other than output.
     Other,
-    /// The end of its output.
+    /// The output has ended.
     End,
 }
 
@@ -83,32 +84,32 @@ pub enum ProgramOutput {
 pub struct ScriptFailure {
     /// The failure.
     pub failure: HandlerFailure,
-    /// The body, if the request may be sent to another program.
+    /// The request body, if the request may be sent to another program.
     pub replayable_body: Option<PartialBody>,
-    /// Whether the output is no valid response, so that the server is not at fault.
+    /// Whether the output is not a valid response; the server is then not at fault.
     pub is_output_bad: bool,
 }
 
-/// While the program is silent, a closed client connection is noticed at least after this time.
+/// While the program sends nothing, a disconnected client is noticed after at most this time.
 const TICK: Duration = Duration::from_millis(500);
-/// The maximum of a body that is collected without waiting, before the response is streamed.
-const AT_ONCE_LEN_MAX: usize = 64 << 10;
-/// The limits for collecting a response that may be stored: only a complete one can be.
-const KEPT_LEN_MAX: usize = 1 << 20;
-const KEPT_WAIT: Duration = Duration::from_secs(1);
+/// The number of body bytes that are collected without waiting before the response is streamed.
+const COLLECTED_LEN_MAX: usize = 64 << 10;
+/// Limits for collecting a storable response, which can be stored only when complete.
+const STORABLE_LEN_MAX: usize = 1 << 20;
+const STORABLE_WAIT: Duration = Duration::from_secs(1);
 
-/// The settings of an exchange.
+/// The parameters of an exchange.
 #[derive(Clone)]
 pub struct ScriptTerms {
-    /// The timeout without progress in either direction.
+    /// The time without progress in either direction after which the exchange fails.
     pub idle_timeout: Duration,
-    /// Receives failures after the start of the response.
+    /// Receives failures that occur after the start of the response.
     pub notice: OperatorNotice,
-    /// Buffers for slow clients; `None`: the program waits.
+    /// Spools for slow clients; with `None`, the program has to wait.
     pub spools: Option<Arc<SpoolLimits>>,
 }
 
-/// Waits for the head of the response, and spawns a task for the body if it must be streamed.
+/// Waits for the head of the response. If the body is not complete by then, spawns a task that streams it.
 ///
 /// # Errors
 /// [`ScriptFailure`]
@@ -129,7 +130,7 @@ pub async fn answer<P: ProgramLink>(
     match exchange.receive_head(&mut reply, idle_timeout).await {
         Ok(ScriptProgress::All) => {
             exchange.finish();
-            // The output was complete, so a failure is the script's: no other server would do better.
+            // The output was complete, so the failure is the script's: another server would not help.
             reply.finish().map_err(|failure| ScriptFailure {
                 failure,
                 replayable_body: None,
@@ -146,7 +147,7 @@ pub async fn answer<P: ProgramLink>(
     }
 }
 
-/// How much of a response has arrived.
+/// How much of the response has arrived.
 enum ScriptProgress {
     /// The head.
     Head,
@@ -157,41 +158,41 @@ enum ScriptProgress {
 struct ScriptExchange<P> {
     executor: ResponseExecutor,
     program: P,
-    /// Whether there is no body.
+    /// Whether the request has no body.
     empty: bool,
     feed: FeedState,
     is_output_bad: bool,
 }
 
-/// The state of the request's body.
+/// The state of the request body.
 enum FeedState {
-    /// No byte was read.
+    /// No byte of the body was read.
     Untouched(PartialBody),
-    /// Waiting for the client.
+    /// Waits for bytes from the client.
     Waiting(PartialBody),
-    /// Waiting for the program to accept these bytes.
-    Giving(PartialBody, Bytes),
-    /// The body has ended; the program is being notified.
+    /// Waits for the program to accept these bytes.
+    Feeding(PartialBody, Bytes),
+    /// The body has ended; its end is being signalled to the program.
     Ending,
-    /// Completely passed on.
+    /// The whole body and its end were passed on.
     Done,
-    /// The program refused the rest.
+    /// The program refused the rest of the body.
     Refused,
 }
 
-/// The result of one feeding step.
+/// The result of one step of passing on the body.
 enum FeedStep {
-    /// It must wait, or is done.
+    /// No progress is possible now, or the body is done.
     Wait,
-    /// The next step can follow.
-    On,
+    /// The next step can follow immediately.
+    Continue,
     /// The program took some bytes.
     Fed,
 }
 
 /// An event of the exchange.
 enum ScriptEvent {
-    /// The program took some bytes.
+    /// The program took some bytes of the request body.
     Fed,
     Part(ProgramOutput),
 }
@@ -217,7 +218,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 ScriptEvent::Part(ProgramOutput::Output) => {}
             }
         }
-        // A storable response is collected: only a complete one can be stored with a known length.
+        // A storable response is collected, because it can be stored only when complete.
         match reply.may_be_stored() {
             true => self.collect_storable(reply, idle_timeout).await,
             false => self.collect_available(reply).await,
@@ -231,7 +232,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         parsed
     }
 
-    /// Waits a moment for the end of a storable response.
+    /// Waits briefly for the end of a storable response.
     async fn collect_storable(
         &mut self,
         reply: &mut CgiReply,
@@ -239,7 +240,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
     ) -> Result<ScriptProgress, HandlerFailure> {
         let executor = self.executor.clone();
         let collection = async {
-            while reply.body_len() < KEPT_LEN_MAX {
+            while reply.body_len() < STORABLE_LEN_MAX {
                 let event = poll_fn(|context| self.poll_event(context, reply.output()));
                 if matches!(event.await?, ScriptEvent::Part(ProgramOutput::End)) {
                     return Ok(ScriptProgress::All);
@@ -247,9 +248,9 @@ impl<P: ProgramLink> ScriptExchange<P> {
             }
             Ok(ScriptProgress::Head)
         };
-        // A slow rest is streamed after all: storing it must not delay the client.
+        // If the response takes longer it is streamed: storing must not delay the client.
         let collected = executor
-            .timeout(KEPT_WAIT.min(idle_timeout), collection)
+            .timeout(STORABLE_WAIT.min(idle_timeout), collection)
             .await;
         collected.unwrap_or(Ok(ScriptProgress::Head))
     }
@@ -260,10 +261,9 @@ impl<P: ProgramLink> ScriptExchange<P> {
         &mut self,
         reply: &mut CgiReply,
     ) -> Result<ScriptProgress, HandlerFailure> {
-        while reply.body_len() < AT_ONCE_LEN_MAX {
+        while reply.body_len() < COLLECTED_LEN_MAX {
             let event = poll_fn(|context| match self.poll_event(context, reply.output()) {
-                // Only the exit status is missing, which arrives soon: worth waiting for, to know whether all is
-                // complete.
+                // Only the exit status is missing, which arrives soon and shows whether the output is complete.
                 Poll::Pending if self.program.has_output_ended() => Poll::Pending,
                 event => Poll::Ready(event),
             });
@@ -279,14 +279,14 @@ impl<P: ProgramLink> ScriptExchange<P> {
         Ok(ScriptProgress::Head)
     }
 
-    /// Streams the rest of a response. A failure from here on truncates it.
+    /// Streams the remaining response. From here on, a failure truncates it.
     async fn stream(mut self, mut rest: BodyRemainder, terms: ScriptTerms) {
         let notice = &terms.notice;
         match self.stream_parts(&mut rest, &terms).await {
             Ok(true) => {
                 self.finish();
                 let script_file = rest.script_file().clone();
-                // Fewer bytes than announced: the client's response is truncated, and the operator is informed.
+                // Fewer bytes than declared: the response is truncated, and the operator is informed.
                 if let Err(missing) = rest.end() {
                     notice(&format!(
                         "{} sent {missing} bytes too few",
@@ -295,13 +295,13 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 }
             }
             Ok(false) => {}
-            // The client left, which is no failure.
+            // The client disconnected, which is not a failure.
             Err(failure) if failure.detail.is_empty() => {}
             Err(failure) => notice(&failure.detail),
         }
     }
 
-    /// Returns whether the output was complete; otherwise the client left.
+    /// Returns true at the end of the output, and false if the client disconnected.
     async fn stream_parts(
         &mut self,
         rest: &mut BodyRemainder,
@@ -310,7 +310,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         let idle_timeout = terms.idle_timeout;
         let mut spools = terms.spools.as_ref();
         let mut output = Vec::new();
-        // The time since the last event, in whole ticks.
+        // The time without events, in whole ticks.
         let mut idle_time = Duration::ZERO;
         let tick = TICK.min(idle_timeout);
         let executor = self.executor.clone();
@@ -319,8 +319,8 @@ impl<P: ProgramLink> ScriptExchange<P> {
         };
         loop {
             if !room {
-                // The program is still fed meanwhile: it may have to read before it writes, so waiting alone could
-                // deadlock. Once the response is spooled, only the spool waits for the client.
+                // The program still gets its input meanwhile: it may have to read before it writes, so waiting alone
+                // could deadlock. Once a spool is used, only the spool waits for the client.
                 let stall = spools.map_or(Duration::MAX, |_| STALL);
                 match executor.timeout(stall, self.feed_until_room(rest)).await {
                     Ok(Ok(())) => {}
@@ -331,7 +331,8 @@ impl<P: ProgramLink> ScriptExchange<P> {
                         }
                     }
                 }
-                // There is room again, in the client's stream or the spool: the program's silence is counted from here.
+                // There is room again, in the client's buffer or in the spool: the silence of the program is measured
+                // from here.
                 (room, idle_time) = (true, Duration::ZERO);
             }
             let event = poll_fn(|context| self.poll_event(context, &mut output));
@@ -340,7 +341,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
                 if idle_time >= idle_timeout {
                     return Err(timeout_failure(rest.script_file(), idle_timeout));
                 }
-                // Nothing to add: this only notices a client that has left.
+                // An empty push only detects whether the client has disconnected.
                 match rest.push(Bytes::new()) {
                     Ok(_) => continue,
                     Err(_) => return Ok(false),
@@ -364,7 +365,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
     async fn feed_until_room(&mut self, rest: &BodyRemainder) -> Result<(), ()> {
         let mut room = std::pin::pin!(rest.room());
         poll_fn(|context| {
-            // The client first: when it has room, feeding continues in the normal loop.
+            // The client first: when its buffer has room, `stream_parts` continues.
             if let Poll::Ready(room) = room.as_mut().poll(context) {
                 return Poll::Ready(room.map_err(|_| ()));
             }
@@ -381,7 +382,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
         context: &mut Context<'_>,
         output: &mut Vec<u8>,
     ) -> Poll<Result<ScriptEvent, HandlerFailure>> {
-        // Fed before reading: a program may need the body before it responds.
+        // Input first: a program may need the body before it responds.
         let fed = match self.poll_feed(context) {
             Ok(fed) => fed,
             Err(failure) => return Poll::Ready(Err(failure)),
@@ -393,22 +394,22 @@ impl<P: ProgramLink> ScriptExchange<P> {
         }
     }
 
-    /// Passes as much of the body as the program accepts. Returns whether it took any byte.
+    /// Passes as much of the request body as the program accepts; returns whether it took any byte.
     fn poll_feed(&mut self, context: &mut Context<'_>) -> Result<bool, HandlerFailure> {
         let mut fed = false;
-        // Bounded: a fast client with a fast program must not starve the worker's other tasks.
+        // Bounded: a fast client and a fast program must not starve other tasks of the worker.
         for _ in 0..16 {
-            // A placeholder, so that the state can be moved; replaced by `feed_once`.
+            // A placeholder while the state is moved; replaced below.
             let feed = std::mem::replace(&mut self.feed, FeedState::Refused);
             let (feed, step) = self.feed_once(feed, context)?;
             self.feed = feed;
             match step {
                 FeedStep::Wait => return Ok(fed),
-                FeedStep::On => {}
+                FeedStep::Continue => {}
                 FeedStep::Fed => fed = true,
             }
         }
-        // The loop's limit was reached although the program may accept more: request another poll.
+        // The bound was reached although the program may accept more: the task is polled again.
         context.waker().wake_by_ref();
         Ok(fed)
     }
@@ -420,23 +421,26 @@ impl<P: ProgramLink> ScriptExchange<P> {
     ) -> Result<(FeedState, FeedStep), HandlerFailure> {
         Ok(match feed {
             FeedState::Untouched(mut body) => match body.poll_next(context) {
-                // Still untouched: a body of which no byte was read can be sent to another program.
+                // Still untouched: while no byte was read, the request can be sent to another program.
                 Poll::Pending => (FeedState::Untouched(body), FeedStep::Wait),
-                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::On),
+                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::Continue),
             },
             FeedState::Waiting(mut body) => match body.poll_next(context) {
                 Poll::Pending => (FeedState::Waiting(body), FeedStep::Wait),
-                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::On),
+                Poll::Ready(next) => (next_feed_state(body, next)?, FeedStep::Continue),
             },
-            FeedState::Giving(body, mut bytes) => match self.program.poll_feed(context, &mut bytes)
-            {
-                Poll::Pending => (FeedState::Giving(body, bytes), FeedStep::Wait),
-                Poll::Ready(FeedOutcome::Closed) => (FeedState::Refused, FeedStep::Wait),
-                Poll::Ready(FeedOutcome::Some) if bytes.is_empty() => {
-                    (FeedState::Waiting(body), FeedStep::Fed)
+            FeedState::Feeding(body, mut bytes) => {
+                match self.program.poll_feed(context, &mut bytes) {
+                    Poll::Pending => (FeedState::Feeding(body, bytes), FeedStep::Wait),
+                    Poll::Ready(FeedOutcome::Closed) => (FeedState::Refused, FeedStep::Wait),
+                    Poll::Ready(FeedOutcome::Some) if bytes.is_empty() => {
+                        (FeedState::Waiting(body), FeedStep::Fed)
+                    }
+                    Poll::Ready(FeedOutcome::Some) => {
+                        (FeedState::Feeding(body, bytes), FeedStep::Fed)
+                    }
                 }
-                Poll::Ready(FeedOutcome::Some) => (FeedState::Giving(body, bytes), FeedStep::Fed),
-            },
+            }
             FeedState::Ending => match self.program.poll_feed_end(context) {
                 Poll::Pending => (FeedState::Ending, FeedStep::Wait),
                 Poll::Ready(()) => (FeedState::Done, FeedStep::Wait),
@@ -467,7 +471,7 @@ impl<P: ProgramLink> ScriptExchange<P> {
 
 fn next_feed_state(body: PartialBody, next: StreamItem) -> Result<FeedState, HandlerFailure> {
     match next {
-        StreamItem::Bytes(bytes) => Ok(FeedState::Giving(body, bytes)),
+        StreamItem::Bytes(bytes) => Ok(FeedState::Feeding(body, bytes)),
         StreamItem::End => Ok(FeedState::Ending),
         StreamItem::Cut => Err(truncation_failure()),
     }

@@ -1,7 +1,7 @@
-//! Looks up paths below a folder without leaving it, and caches recent results.
+//! Looks up paths below a folder that they cannot leave, and caches recent results.
 //!
-//! Containment by the kernel, as for the site's files: openat2(2) with RESOLVE_BENEATH. A look-up
-//! takes microseconds if the folder is on a local disk.
+//! The kernel enforces the containment, as for the site's files: openat2(2) with RESOLVE_BENEATH. A look-up takes
+//! microseconds on a local disk.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -21,25 +21,25 @@ pub fn kind(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
     kind_of(folder, path, symlinks).unwrap_or(ScriptKind::Nothing)
 }
 
-/// The same for a path of the URL space.
+/// The kind of a path of the URL space.
 pub fn kind_below(folder: ScriptFolder<'_>, path: &[u8], symlinks: SymlinkPolicy) -> ScriptKind {
     match path.get(folder.prefix_len..) {
-        // The folders above it need not exist.
+        // Folders of the URL space above `folder` need not exist on disk.
         None | Some([]) => ScriptKind::Folder,
         Some(path) => kind(folder.folder, path, symlinks),
     }
 }
 
-/// Whether this process may execute the file.
+/// Whether this process may execute a file.
 pub fn is_executable(file: &Path) -> bool {
-    // EACCESS: the effective user, since the server may have dropped its rights.
+    // EACCESS: checks the effective user, since the server may have dropped its privileges.
     rustix::fs::accessat(CWD, file, Access::EXEC_OK, AtFlags::EACCESS).is_ok()
 }
 
 fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::Result<ScriptKind> {
     let relative = path.strip_prefix(b"/").unwrap_or(path);
     let relative = if relative.is_empty() { b"." } else { relative };
-    // O_PATH: only metadata is needed, and opening a device or FIFO would have effects.
+    // O_PATH: only metadata is needed, and opening a device or FIFO would have side effects.
     let flags = OFlags::PATH | OFlags::CLOEXEC;
     let resolve = match symlinks {
         SymlinkPolicy::Beneath => ResolveFlags::BENEATH,
@@ -49,7 +49,7 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::R
     let folder_fd = rustix::fs::openat(CWD, folder, flags | OFlags::DIRECTORY, Mode::empty())?;
     let relative = OsStr::from_bytes(relative);
     let fd = match rustix::fs::openat2(&folder_fd, relative, flags, Mode::empty(), resolve) {
-        // ENOSYS: a kernel before 5.6, or a seccomp filter.
+        // ENOSYS: a kernel older than 5.6, or a seccomp filter.
         Err(Errno::NOSYS) => open_without_openat2(folder, relative, symlinks)?,
         result => result?,
     };
@@ -61,8 +61,8 @@ fn kind_of(folder: &Path, path: &[u8], symlinks: SymlinkPolicy) -> rustix::io::R
     })
 }
 
-/// The fallback without openat2(2) (old kernel, or hidden by seccomp): resolves the path first, and opens the result
-/// without following a link at its end.
+/// Fallback without openat2(2): resolves the path first, then opens the result without following a symbolic link at its
+/// end.
 fn open_without_openat2(
     folder: &Path,
     relative: &OsStr,
@@ -74,21 +74,21 @@ fn open_without_openat2(
     let base = folder.canonicalize().map_err(to_errno)?;
     let allowed = match symlinks {
         SymlinkPolicy::Beneath => real.starts_with(&base),
-        // The canonical base has no links, so any difference is a link in the rest.
+        // The canonical base contains no symbolic links, so any difference is due to a link below it.
         SymlinkPolicy::None => real == base.join(relative).components().collect::<PathBuf>(),
         SymlinkPolicy::Follow => true,
     };
     if !allowed {
         return Err(Errno::XDEV);
     }
-    // O_NOFOLLOW: the path was resolved, so a link at its end appeared since then.
+    // O_NOFOLLOW: the path is resolved, so a link at its end was created since then.
     let flags = OFlags::PATH | OFlags::CLOEXEC | OFlags::NOFOLLOW;
     rustix::fs::openat(CWD, &real, flags, Mode::empty())
 }
 
-/// A cache of recent look-ups, so that a busy script costs no system calls. Results are valid for half a second, as for
-/// the site's files without change notification. Only found scripts are cached, no misses.
-/// Times are monotonic ms of any worker.
+/// A cache of recent look-ups, so that a frequently used script costs no system calls. Results are valid for half a
+/// second, like those for the site's files without change notification. Only found scripts are cached. Times are in
+/// monotonic ms of any worker.
 #[derive(Default)]
 pub struct ScriptCache {
     entries: Mutex<HashMap<Arc<Path>, ScriptMatch>>,
@@ -96,19 +96,19 @@ pub struct ScriptCache {
 
 type ScriptMatch = HashMap<Box<[u8]>, (u64, PathMeaning)>;
 
-/// The lifetime of a result.
-const TRUST_MS: u64 = 500;
-/// Cached paths of all folders; beyond that the cache is cleared.
+/// The lifetime of a cached result.
+const RESULT_LIFETIME_MS: u64 = 500;
+/// The maximum number of cached paths; when it is reached, the cache is cleared.
 const PATHS_MAX: usize = 1024;
-/// The longest cached path.
+/// The maximum length of a cached path.
 const PATH_LEN_MAX: usize = 512;
 
 impl ScriptCache {
-    /// The cached meaning of `path`, without access to the file system.
+    /// The cached result for `path`; does not access the file system.
     pub fn get(&self, root: &Arc<Path>, path: &[u8], now_ms: u64) -> Option<PathMeaning> {
         let entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
         let (stored_at_ms, meaning) = entries.get(root)?.get(path)?;
-        (now_ms.saturating_sub(*stored_at_ms) < TRUST_MS).then(|| meaning.clone())
+        (now_ms.saturating_sub(*stored_at_ms) < RESULT_LIFETIME_MS).then(|| meaning.clone())
     }
 
     /// Stores the result of a look-up that began at `now_ms`.
@@ -117,7 +117,7 @@ impl ScriptCache {
             return;
         }
         let mut entries = self.entries.lock().unwrap_or_else(PoisonError::into_inner);
-        // Cleared as a whole: the entries live for half a second anyway.
+        // Cleared completely: entries live for only half a second anyway.
         if entries.values().map(HashMap::len).sum::<usize>() >= PATHS_MAX {
             entries.clear();
         }
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn nothing_outside_the_folder_is_found() {
+    fn paths_outside_the_folder_are_not_found() {
         let folder = lowroad_testkit::TempFolder::new();
         folder.file("in/a.php", "x");
         folder.file("out.php", "x");
@@ -161,21 +161,24 @@ mod tests {
     }
 
     #[test]
-    fn a_script_is_known_for_half_a_second_and_a_miss_is_not() {
-        let lately = ScriptCache::default();
+    fn found_scripts_are_cached_for_half_a_second() {
+        let script_cache = ScriptCache::default();
         let root: Arc<Path> = Arc::from(Path::new("/srv"));
         let script = PathMeaning::Script(super::super::front_controller(b"/", "/a.php"));
-        lately.insert(&root, b"/a", 1000, &script);
-        assert_eq!(lately.get(&root, b"/a", 1499), Some(script.clone()));
-        assert_eq!(lately.get(&root, b"/a", 1500), None);
+        script_cache.insert(&root, b"/a", 1000, &script);
+        assert_eq!(script_cache.get(&root, b"/a", 1499), Some(script.clone()));
+        assert_eq!(script_cache.get(&root, b"/a", 1500), None);
         // The clock of another worker may be slightly behind.
-        assert_eq!(lately.get(&root, b"/a", 990), Some(script.clone()));
-        assert_eq!(lately.get(&root, b"/b", 1000), None);
-        lately.insert(&root, b"/b", 1000, &PathMeaning::Nothing);
-        lately.insert(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
-        assert_eq!(lately.get(&root, b"/b", 1000), None);
-        assert_eq!(lately.get(&root, &[b'x'; PATH_LEN_MAX + 1], 1000), None);
+        assert_eq!(script_cache.get(&root, b"/a", 990), Some(script.clone()));
+        assert_eq!(script_cache.get(&root, b"/b", 1000), None);
+        script_cache.insert(&root, b"/b", 1000, &PathMeaning::Nothing);
+        script_cache.insert(&root, &[b'x'; PATH_LEN_MAX + 1], 1000, &script);
+        assert_eq!(script_cache.get(&root, b"/b", 1000), None);
+        assert_eq!(
+            script_cache.get(&root, &[b'x'; PATH_LEN_MAX + 1], 1000),
+            None
+        );
         let other: Arc<Path> = Arc::from(Path::new("/other"));
-        assert_eq!(lately.get(&other, b"/a", 1000), None);
+        assert_eq!(script_cache.get(&other, b"/a", 1000), None);
     }
 }

@@ -58,7 +58,7 @@ fn found_within(pattern: &str, path: &str, plain_len: usize) -> Option<(String, 
 }
 
 #[test]
-fn paths_and_what_they_mean() {
+fn paths_map_to_script_and_path_info() {
     for (pattern, path, want) in [
         ("*.php", "/index.php", Some(("/index.php", ""))),
         ("*.php", "/a/b.php", Some(("/a/b.php", ""))),
@@ -74,7 +74,7 @@ fn paths_and_what_they_mean() {
         ("*.php", "/none.php", None),
         ("/**", "/none.php/x", None),
         ("/**", "/none/index.php", None),
-        // Text after a picture's name does not turn it into a script.
+        // Text after the name of a picture does not turn the picture into a script.
         ("*.php", "/up/evil.jpg/x.php", None),
         ("/**", "/up/evil.jpg/x.php", None),
         ("/**.php/**", "/up/evil.jpg/x.php/", None),
@@ -95,7 +95,7 @@ fn paths_and_what_they_mean() {
 }
 
 #[test]
-fn the_name_of_a_script_has_no_encoded_slash() {
+fn script_name_contains_no_encoded_slash() {
     // The raw paths: /a%2Fb.php, /a/b.php%2Fx, /a%2F
     assert_eq!(found_within("*.php", "/a/b.php", 2), None);
     assert!(found_within("*.php", "/a/b.php/x", 8).is_some());
@@ -103,7 +103,7 @@ fn the_name_of_a_script_has_no_encoded_slash() {
 }
 
 #[test]
-fn a_front_controller_is_the_script_of_all_paths() {
+fn front_controller_handles_all_paths() {
     for (path, info) in [
         ("/2026/11/hello/", ""),
         ("/index.php", ""),
@@ -117,7 +117,7 @@ fn a_front_controller_is_the_script_of_all_paths() {
 }
 
 #[test]
-fn one_program_has_all_that_follows() {
+fn mounted_program_gets_rest_of_path_as_path_info() {
     for (base, path, want) in [
         ("", "/", ("", "/")),
         ("", "/a/b", ("", "/a/b")),
@@ -136,7 +136,7 @@ fn one_program_has_all_that_follows() {
 }
 
 #[test]
-fn where_a_folder_of_programs_begins() {
+fn base_path_is_pattern_up_to_last_slash_before_wildcard() {
     for (pattern, want) in [
         ("/cgi-bin/**", "/cgi-bin"),
         ("/cgi-bin/*", "/cgi-bin"),
@@ -150,7 +150,7 @@ fn where_a_folder_of_programs_begins() {
 }
 
 #[test]
-fn scripts_on_another_machine_are_known_by_name() {
+fn remote_scripts_are_found_by_name() {
     for (pattern, path, want) in [
         ("*.php", "/a.php", Some(("/a.php", ""))),
         (
@@ -181,10 +181,10 @@ fn scripts_on_another_machine_are_known_by_name() {
         });
         assert_eq!(meaning, want, "{pattern} {path}");
     }
-    // A name ends before a needlessly encoded byte.
+    // The script's name must end before the first needlessly encoded byte.
     let encoded = find_by_name(requested("/a.php/x", 3), &rules("/**"));
     assert_eq!(encoded, PathMeaning::Nothing);
-    // Without a suffix, the whole path is the script.
+    // Without a suffix, the script is the whole path.
     let any = ScriptRules {
         suffix: String::new(),
         index: String::new(),

@@ -22,13 +22,13 @@ use lowroad_handler::{
 };
 use lowroad_http::method::Method;
 use lowroad_http::version::HttpVersion;
-use lowroad_testkit::PATIENCE;
+use lowroad_testkit::TEST_TIMEOUT;
 
-/// A site without subrequests.
+/// Provides no subrequests.
 struct NoObjects;
 
 impl SubrequestSource for NoObjects {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
     fn load(&self, _: &[u8]) -> SubrequestLoad {
@@ -36,7 +36,7 @@ impl SubrequestSource for NoObjects {
     }
 }
 
-/// A runtime with the server's settings.
+/// A runtime with the settings of the server.
 pub fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread()
         .worker_threads(2)
@@ -45,7 +45,7 @@ pub fn runtime() -> tokio::runtime::Runtime {
         .expect("a runtime")
 }
 
-/// A request for a target, without a body.
+/// A GET request without a body.
 pub fn get(root: &Path, target: &str) -> HandlerRequest {
     HandlerRequest {
         method: Method::Get,
@@ -54,7 +54,7 @@ pub fn get(root: &Path, target: &str) -> HandlerRequest {
         peer: "192.0.2.7".parse().expect("an address"),
         peer_port: 40_000,
         local: "192.0.2.1:8080".parse().expect("an address"),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: Arc::from(root),
         objects: Arc::new(NoObjects),
@@ -64,7 +64,7 @@ pub fn get(root: &Path, target: &str) -> HandlerRequest {
     }
 }
 
-/// The head of a request for a target, with these field lines.
+/// The request head for a target, with these field lines.
 pub fn head(target: &str, lines: &str) -> RequestHead {
     let (path, query) = match target.split_once('?') {
         Some((path, query)) => (path, Some(query.as_bytes())),
@@ -79,7 +79,7 @@ pub fn head(target: &str, lines: &str) -> RequestHead {
     )
 }
 
-/// A POST request with these bytes.
+/// A POST request with this body.
 pub fn post(root: &Path, target: &str, body: &[u8]) -> HandlerRequest {
     let mut request = get(root, target);
     let (sender, receiver) = stream(1);
@@ -98,7 +98,7 @@ pub fn post(root: &Path, target: &str, body: &[u8]) -> HandlerRequest {
     request
 }
 
-/// A PUT request with a body of `len` bytes, generated while it is read. Needs a runtime.
+/// A PUT request with a body of `len` bytes that are generated as they are read. Must be called within a runtime.
 pub fn upload(root: &Path, target: &str, len: u64) -> HandlerRequest {
     let mut request = get(root, target);
     let (sender, receiver) = stream(64 << 10);
@@ -123,16 +123,16 @@ pub fn upload(root: &Path, target: &str, len: u64) -> HandlerRequest {
     request
 }
 
-/// Sends a request to a handler.
-pub async fn ask<H: Handler + 'static>(
+/// Sends a request to a handler, on worker 0.
+pub async fn send_request<H: Handler + 'static>(
     handler: &Arc<H>,
     request: HandlerRequest,
 ) -> Result<HandlerResponse, HandlerFailure> {
-    ask_on(handler, 0, request).await
+    send_request_on(handler, 0, request).await
 }
 
-/// Sends a request to a handler on one of several workers.
-pub async fn ask_on<H: Handler + 'static>(
+/// Sends a request to a handler, on a given worker.
+pub async fn send_request_on<H: Handler + 'static>(
     handler: &Arc<H>,
     worker: usize,
     request: HandlerRequest,
@@ -140,27 +140,27 @@ pub async fn ask_on<H: Handler + 'static>(
     match handler.clone().begin(worker, request) {
         HandlerResult::Ready(answer) => answer,
         HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => {
-            tokio::time::timeout(PATIENCE, answering)
+            tokio::time::timeout(TEST_TIMEOUT, answering)
                 .await
                 .expect("an answer in time")
         }
     }
 }
 
-/// A response with its whole body.
+/// A response whose body was read completely.
 #[derive(Debug)]
-pub struct Whole {
+pub struct CollectedResponse {
     /// The status code.
     pub status: u16,
     pub fields: Vec<(String, String)>,
-    /// The announced length.
+    /// The declared length.
     pub len: Option<u64>,
     pub body: String,
     /// Whether the body was truncated.
     pub cut: bool,
 }
 
-impl Whole {
+impl CollectedResponse {
     /// The value of a field.
     pub fn field(&self, name: &str) -> Option<&str> {
         let mut fields = self.fields.iter();
@@ -171,13 +171,13 @@ impl Whole {
 }
 
 /// Reads a response to its end.
-pub async fn whole(response: HandlerResponse) -> Whole {
+pub async fn collect_response(response: HandlerResponse) -> CollectedResponse {
     let (len, body, cut) = match response.content {
         ResponseContent::Bytes(bytes) => (Some(bytes.len() as u64), bytes.to_vec(), false),
         ResponseContent::Stream { len, stream } => {
             let mut body = Vec::new();
             let cut = loop {
-                match tokio::time::timeout(PATIENCE, stream.next())
+                match tokio::time::timeout(TEST_TIMEOUT, stream.next())
                     .await
                     .expect("in time")
                 {
@@ -188,11 +188,13 @@ pub async fn whole(response: HandlerResponse) -> Whole {
             };
             (len, body, cut)
         }
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
+        ResponseContent::Stored(_)
+        | ResponseContent::Upgrade(_)
+        | ResponseContent::LocalRedirect(_) => {
             panic!("nothing is stored or changed")
         }
     };
-    Whole {
+    CollectedResponse {
         status: response.status.code(),
         fields: response
             .fields
@@ -206,9 +208,12 @@ pub async fn whole(response: HandlerResponse) -> Whole {
 }
 
 /// Sends a request, and reads the response to its end.
-pub async fn fetch<H: Handler + 'static>(handler: &Arc<H>, request: HandlerRequest) -> Whole {
-    match ask(handler, request).await {
-        Ok(response) => whole(response).await,
+pub async fn fetch<H: Handler + 'static>(
+    handler: &Arc<H>,
+    request: HandlerRequest,
+) -> CollectedResponse {
+    match send_request(handler, request).await {
+        Ok(response) => collect_response(response).await,
         Err(failure) => panic!("{failure:?}"),
     }
 }
@@ -218,13 +223,13 @@ pub async fn fail<H: Handler + 'static>(
     handler: &Arc<H>,
     request: HandlerRequest,
 ) -> HandlerFailure {
-    match ask(handler, request).await {
-        Ok(response) => panic!("{:?}", whole(response).await),
+    match send_request(handler, request).await {
+        Ok(response) => panic!("{:?}", collect_response(response).await),
         Err(failure) => failure,
     }
 }
 
-/// The notices of a handler to the operator.
+/// Collects the notices that a handler sends to the operator.
 #[derive(Clone, Default)]
 pub struct Notices(Arc<Mutex<Vec<String>>>);
 
@@ -240,7 +245,7 @@ impl Notices {
         self.0.lock().expect("a lock").clone()
     }
 
-    /// Waits for a notice with this text.
+    /// Waits for a notice that contains `text`.
     pub async fn wait_for(&self, text: &str) -> String {
         until(text, || {
             let lines = self.0.lock().expect("a lock");
@@ -250,9 +255,9 @@ impl Notices {
     }
 }
 
-/// Waits until `look` returns a value.
+/// Waits until `look` returns a value; `what` names that value in the failure message.
 pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let end = tokio::time::Instant::now() + PATIENCE;
+    let end = tokio::time::Instant::now() + TEST_TIMEOUT;
     while tokio::time::Instant::now() < end {
         if let Some(found) = look() {
             return found;
@@ -264,13 +269,13 @@ pub async fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 
 const STARTS: &str = "LOWROAD_TEST_STARTS";
 
-/// A process of this test program that serves as a spawner.
+/// A spawner whose process is another instance of this test program.
 pub fn new_spawner(notices: &Notices) -> Arc<CgiSpawner> {
     let command = || {
         let mut command = Command::new(std::env::current_exe().expect("it is known"));
         let only = [
             "--exact",
-            "cgi_support::starts_programs_when_told_to",
+            "cgi_support::spawner_process_for_tests",
             "--quiet",
         ];
         command.args(only).env(STARTS, "1");
@@ -279,14 +284,14 @@ pub fn new_spawner(notices: &Notices) -> Arc<CgiSpawner> {
     CgiSpawner::new(command, notices.notice())
 }
 
-/// A shared spawner for all tests.
+/// The spawner that all tests share.
 pub fn spawner() -> Arc<CgiSpawner> {
     static ONE: OnceLock<Arc<CgiSpawner>> = OnceLock::new();
     ONE.get_or_init(|| new_spawner(&Notices::default())).clone()
 }
 
 #[test]
-fn starts_programs_when_told_to() {
+fn spawner_process_for_tests() {
     if std::env::var_os(STARTS).is_some() {
         let channel = PacketChannel::to_parent().expect("a socket");
         serve(channel).expect("what it needs");

@@ -1,4 +1,5 @@
-//! One case: a world by seed, workers, a server and clients, run to the end; and the invariants then.
+//! A simulation case: a world generated from a seed, workers, a server and clients. It runs to the end, where
+//! invariants are checked.
 
 use std::sync::Arc;
 
@@ -9,9 +10,9 @@ use lowroad_gateway::fastcgi::server::FastCgiServers;
 
 use crate::cgi_support::{Notices, fastcgi_route};
 use crate::client::{Client, Outcome, Plan};
-use crate::peer::{Manners, Server};
+use crate::peer::{Server, ServerBehavior};
 
-/// The time after which the pool's idle connections must be closed, virtual ms.
+/// The virtual time, in ms, after which idle pooled connections must be closed.
 const QUIET_MS: u64 = 30_000;
 
 /// The parameters of a case.
@@ -25,10 +26,10 @@ pub struct Setting {
     pub looks: bool,
     pub faults: FaultRates,
     pub elsewhere: PeerBehavior,
-    pub manners: Manners,
+    pub manners: ServerBehavior,
 }
 
-/// One case.
+/// A simulation case.
 pub struct Case {
     pub world: SharedWorld,
     pub clients: Vec<Client>,
@@ -64,7 +65,7 @@ impl Case {
         }
     }
 
-    /// Adds a client; times are relative to now.
+    /// Adds a client; the times in `plan` are relative to the current time.
     pub fn add(&mut self, mut plan: Plan) {
         let now_ms = self.world.now_ms();
         plan.start_ms += now_ms;
@@ -76,7 +77,7 @@ impl Case {
         self.clients.push(Client::new(plan));
     }
 
-    /// Runs until all clients are done, and then until no event is left.
+    /// Runs until all clients are done, and then until no events are left.
     pub fn run(&mut self) {
         self.turn_until(|case| case.clients.iter().all(Client::is_over));
         let end_ms = self.world.now_ms() + QUIET_MS;
@@ -91,7 +92,7 @@ impl Case {
         turn_until(&world, self, Case::turn, done);
     }
 
-    /// One wait of the next worker, with all consequences. Returns whether there were any.
+    /// Runs one turn of the next worker, and all resulting events. Returns whether there were any.
     fn turn(&mut self) -> bool {
         let came = self.workers.turn();
         let now_ms = self.world.now_ms();
@@ -114,7 +115,7 @@ impl Case {
         self.workers.check_all_released();
     }
 
-    /// The outcome of a client, and its time after the start.
+    /// The outcome of a client, and the time it took.
     pub fn outcome(&self, number: usize) -> (Outcome, u64) {
         let client = &self.clients[number];
         let outcome = client.outcome.lock().expect("a lock").clone();
@@ -123,7 +124,7 @@ impl Case {
     }
 
     /// The notices to the operator.
-    pub fn told(&self) -> Vec<String> {
+    pub fn notices_so_far(&self) -> Vec<String> {
         self.notices.all()
     }
 }

@@ -1,5 +1,5 @@
-//! A simulated client: its request goes to a handler as a task of a worker, and it reads the response at a random
-//! speed.
+//! A simulated client: its request is passed to a handler in a task of a worker, and the response is read with random
+//! pauses.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::Duration;
@@ -14,31 +14,31 @@ use lowroad_http::method::Method;
 use lowroad_testkit::TempFolder;
 
 use crate::cgi_support::{get, head};
-use crate::peer::{Wanted, body_of, pattern};
+use crate::peer::{RequestedBody, body_of, pattern};
 
 /// The behavior of a client.
 #[derive(Clone, Copy, Debug)]
 pub struct Plan {
-    /// The start of its request, and its worker.
+    /// The time at which the request starts, and its worker.
     pub start_ms: u64,
     pub worker: usize,
-    pub wanted: Wanted,
+    pub wanted: RequestedBody,
     pub path: &'static str,
     /// Whether its request is idempotent.
     pub idempotent: bool,
-    /// The pause before each piece of the request's body, and of the response's.
+    /// The pauses before each piece of the request body and of the response body.
     pub send_pause_ms: u64,
     pub read_pause_ms: u64,
-    /// Whether its body ends too early.
+    /// Whether the request body is truncated.
     pub cut: bool,
-    /// When it leaves.
+    /// The time at which the client disconnects.
     pub leave_ms: Option<u64>,
 }
 
-/// The outcome of a client.
+/// The outcome of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Outcome {
-    /// Status code and reason.
+    /// The status code and the reason.
     Failed(u16, String),
     Whole(Vec<u8>),
     Cut(Vec<u8>),
@@ -62,12 +62,12 @@ impl Client {
         }
     }
 
-    /// Whether it is done.
+    /// Whether the client is done.
     pub fn is_over(&self) -> bool {
         self.left || self.outcome.lock().expect("a lock").is_some()
     }
 
-    /// Starts or leaves, if it is time.
+    /// Starts the request or disconnects, if it is time.
     pub fn step(&mut self, now_ms: u64, handler: &Arc<FastCgiHandler>, locals: &[WorkerHandle]) {
         let plan = self.plan;
         if self.task.is_none() && now_ms >= plan.start_ms && !self.left {
@@ -81,7 +81,7 @@ impl Client {
         }
     }
 
-    /// Checks that a complete response is right, and that a truncated one is a prefix of it.
+    /// Checks that a complete response is correct, and that a truncated one is a prefix of the correct one.
     pub fn check(&self) {
         let right = body_of(self.plan.wanted);
         match &*self.outcome.lock().expect("a lock") {
@@ -129,7 +129,9 @@ async fn read(content: ResponseContent, plan: Plan, local: &WorkerHandle) -> Out
     let (len, stream) = match content {
         ResponseContent::Bytes(bytes) => return Outcome::Whole(bytes.to_vec()),
         ResponseContent::Stream { len, stream } => (len, stream),
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
+        ResponseContent::Stored(_)
+        | ResponseContent::Upgrade(_)
+        | ResponseContent::LocalRedirect(_) => {
             panic!("nothing is stored")
         }
     };
@@ -151,7 +153,7 @@ async fn read(content: ResponseContent, plan: Plan, local: &WorkerHandle) -> Out
 }
 
 fn request(plan: Plan, local: &WorkerHandle) -> HandlerRequest {
-    let Wanted {
+    let RequestedBody {
         number,
         len,
         body_len,

@@ -1,7 +1,7 @@
-//! FastCGI in the simulator: with any faults of server and network, every request gets exactly one response, or
-//! its client notices the truncation; nothing leaks, no task spins, and time limits hold.
+//! FastCGI in the simulator. Under any faults of the server and the network, every request gets exactly one response,
+//! or its client notices the truncation; nothing leaks, no task spins, and timeouts are exact.
 //!
-//! Each case is a seed; a failure prints it.
+//! Each case is defined by a seed, which a failure prints.
 
 mod case;
 #[path = "../cgi_support/mod.rs"]
@@ -17,12 +17,12 @@ use lowroad_engine_sim::{FaultRates, PeerBehavior, for_each_seed};
 
 use case::{Case, Setting};
 use client::{Outcome, Plan};
-use peer::{Manners, Wanted};
+use peer::{RequestedBody, ServerBehavior};
 
-/// Timers are never early, and late by at most the timer wheel's precision.
+/// Timers never fire early, and late by at most the precision of the timer wheel.
 const LATE_MS: u64 = 16;
 
-/// A network without faults, and a server that responds.
+/// A network without faults, and a server that always responds.
 fn calm() -> Setting {
     Setting {
         workers: 1,
@@ -40,7 +40,7 @@ fn calm() -> Setting {
             late_sends: 300,
         },
         elsewhere: PeerBehavior::default(),
-        manners: Manners::default(),
+        manners: ServerBehavior::default(),
     }
 }
 
@@ -48,7 +48,7 @@ fn plan(number: usize) -> Plan {
     Plan {
         start_ms: 0,
         worker: 0,
-        wanted: Wanted {
+        wanted: RequestedBody {
             number,
             len: 100,
             body_len: 0,
@@ -81,7 +81,7 @@ impl Dice {
         self.below(1000) < of_1000
     }
 
-    /// Mostly 0, else up to `most`.
+    /// Mostly 0, otherwise up to `most`.
     fn rare(&mut self, most: u64) -> u64 {
         if self.chance(500) {
             0
@@ -91,9 +91,9 @@ impl Dice {
     }
 }
 
-/// Networks that split data into pieces, down to single bytes, and delay it; unix sockets and TCP; one or more workers;
-/// servers with and without multiplexing.
-fn drawn(dice: &mut Dice) -> Setting {
+/// A random setting: a network that splits data into pieces (down to single bytes) and delays them; Unix sockets or
+/// TCP; one or more workers; a server with or without multiplexing.
+fn random_setting(dice: &mut Dice) -> Setting {
     let mut setting = calm();
     setting.workers = 1 + dice.below(3) as usize;
     setting.tcp = dice.chance(500);
@@ -113,9 +113,9 @@ fn drawn(dice: &mut Dice) -> Setting {
     setting
 }
 
-fn drawn_plan(number: usize, setting: &Setting, dice: &mut Dice) -> Plan {
+fn random_plan(number: usize, setting: &Setting, dice: &mut Dice) -> Plan {
     let mut plan = plan(number);
-    // Single bytes take long.
+    // Transfers in single bytes take long.
     let most = match setting.faults.piece_len_max {
         ..=7 => 3_000,
         _ => 200_000,
@@ -137,13 +137,13 @@ fn drawn_plan(number: usize, setting: &Setting, dice: &mut Dice) -> Plan {
 }
 
 #[test]
-fn a_server_that_answers_is_never_an_error_however_slow_the_network() {
+fn slow_network_never_fails_requests() {
     for_each_seed(1..120, |seed| {
         let mut dice = Dice::new(seed);
-        let setting = drawn(&mut dice);
+        let setting = random_setting(&mut dice);
         let mut case = Case::new(seed, &setting);
         for number in 0..25 {
-            case.add(drawn_plan(number, &setting, &mut dice));
+            case.add(random_plan(number, &setting, &mut dice));
         }
         case.run();
         for number in 0..25 {
@@ -153,16 +153,16 @@ fn a_server_that_answers_is_never_an_error_however_slow_the_network() {
                 "{number}: {outcome:?}"
             );
         }
-        let told = case.told();
+        let told = case.notices_so_far();
         assert!(told.iter().all(|line| line.contains("oh dear")), "{told:?}");
     });
 }
 
 #[test]
-fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
+fn each_request_ends_once_without_leaks_under_random_faults() {
     for_each_seed(1000..1250, |seed| {
         let mut dice = Dice::new(seed);
-        let mut setting = drawn(&mut dice);
+        let mut setting = random_setting(&mut dice);
         setting.silence_ms = 500 + dice.below(3_000);
         setting.faults.clock_jumps = dice.rare(2);
         setting.faults.file_failures = dice.rare(300);
@@ -176,7 +176,7 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
         manners.close = dice.rare(800);
         let mut case = Case::new(seed, &setting);
         for number in 0..40 {
-            let mut plan = drawn_plan(number, &setting, &mut dice);
+            let mut plan = random_plan(number, &setting, &mut dice);
             plan.cut = plan.wanted.body_len > 0 && dice.chance(100);
             if dice.chance(200) {
                 plan.leave_ms = Some(plan.start_ms + dice.below(3_000));
@@ -187,10 +187,10 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
     });
 }
 
-/// Few connections, several workers, everything within a few ms: clients leave just after they got a permit, a
+/// Few connections, several workers, and everything within a few ms: clients disconnect just after they got a permit, a
 /// connection or a response.
 #[test]
-fn who_leaves_in_a_crowd_takes_nothing_along() {
+fn cancelled_requests_under_contention_leak_nothing() {
     for_each_seed(1500..1700, |seed| {
         let mut dice = Dice::new(seed);
         let mut setting = calm();
@@ -214,17 +214,17 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
     });
 }
 
-/// A reused connection that its server closes at the moment of reuse.
+/// The server closes an idle connection at the moment of its reuse.
 #[test]
-fn servers_that_close_idle_connections_are_no_error_for_what_may_be_asked_twice() {
+fn idle_close_by_server_never_fails_idempotent_requests() {
     for_each_seed(2000..2100, |seed| {
         let mut dice = Dice::new(seed);
-        let mut setting = drawn(&mut dice);
+        let mut setting = random_setting(&mut dice);
         setting.manners.close = 300 + dice.below(700);
         setting.manners.multiplexes = false;
         let mut case = Case::new(seed, &setting);
         for number in 0..40 {
-            let mut plan = drawn_plan(number, &setting, &mut dice);
+            let mut plan = random_plan(number, &setting, &mut dice);
             (plan.wanted.body_len, plan.idempotent) = (0, true);
             case.add(plan);
         }
@@ -239,7 +239,7 @@ fn servers_that_close_idle_connections_are_no_error_for_what_may_be_asked_twice(
     });
 }
 
-/// The outcome of a single request with this setting, and its time in ms.
+/// The outcome of a single request with a setting, and its duration in ms.
 fn single(seed: u64, setting: &Setting, plan: Plan) -> (Outcome, u64) {
     let mut case = Case::new(seed, setting);
     case.add(plan);
@@ -253,7 +253,7 @@ fn assert_in_time(outcome: &Outcome, after_ms: u64, least_ms: u64, most_ms: u64)
 }
 
 #[test]
-fn a_server_that_never_accepts_is_given_up_in_time() {
+fn connect_timeout_is_exact() {
     for_each_seed(3000..3020, |seed| {
         let mut setting = calm();
         setting.silence_ms = 700 + seed;
@@ -271,13 +271,13 @@ fn a_server_that_never_accepts_is_given_up_in_time() {
 }
 
 #[test]
-fn a_server_that_stalls_is_given_up_in_time_wherever_it_does() {
+fn stalled_server_times_out_at_any_point() {
     for_each_seed(3100..3300, |seed| {
         let mut setting = calm();
         setting.silence_ms = 700 + seed % 50;
         setting.manners.stall = 1000;
         let mut plan = plan(0);
-        // The longer one fills the buffers between server and client, so that the server has to wait.
+        // The longer body fills the buffers between server and client, so that the server has to wait.
         (setting.faults.piece_len_max, plan.wanted.len) = match seed % 2 {
             0 => (40, 3_000),
             _ => (5_000, 300_000),
@@ -287,8 +287,8 @@ fn a_server_that_stalls_is_given_up_in_time_wherever_it_does() {
             Outcome::Failed(504, _) | Outcome::Cut(_) => {}
             outcome => panic!("{outcome:?}"),
         }
-        // Connecting, sending and receiving take up to 10 ms each, piece by piece; while a
-        // response streams, time is counted in ticks of half a second.
+        // Connecting, sending and receiving take up to 10 ms per piece. While a response is streamed, time is measured
+        // in ticks of half a second.
         let silence_ms = setting.silence_ms;
         let most_ms = 500_u64.saturating_mul(silence_ms.div_ceil(500)) + 200 + 2 * LATE_MS;
         assert_in_time(&outcome, after_ms, silence_ms, most_ms);
@@ -296,7 +296,7 @@ fn a_server_that_stalls_is_given_up_in_time_wherever_it_does() {
 }
 
 #[test]
-fn who_waits_for_leave_gets_it_or_is_told_in_time() {
+fn waiting_for_connection_permit_times_out() {
     for_each_seed(3400..3420, |seed| {
         let mut setting = calm();
         (setting.silence_ms, setting.connections_max) = (1_000, 1);
@@ -316,7 +316,7 @@ fn who_waits_for_leave_gets_it_or_is_told_in_time() {
 }
 
 #[test]
-fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
+fn script_lookup_uses_helpers_and_is_cached() {
     let mut setting = calm();
     setting.looks = true;
     let mut case = Case::new(1, &setting);
@@ -333,7 +333,7 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
         assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
     }
     assert_eq!(case.world.helper_jobs(), 2);
-    // A missing file is not cached, and a folder leads to its index.
+    // A missing file is not cached; a folder leads to its index file.
     let mut case = Case::new(1, &setting);
     for (number, path) in ["/none.php", "/none.php", "/"].into_iter().enumerate() {
         case.add(Plan {
@@ -354,9 +354,9 @@ fn a_script_is_looked_for_by_helpers_and_then_known_for_half_a_second() {
     assert!(matches!(outcome, Outcome::Failed(503, _)), "{outcome:?}");
 }
 
-/// On a shared connection, a client that blocks the others for too long loses its response, and only it.
+/// On a multiplexed connection, a client that blocks others for too long loses its response; no other client does.
 #[test]
-fn one_slow_client_on_a_shared_connection_holds_up_others_only_so_long() {
+fn slow_client_blocks_multiplexed_connection_for_bounded_time() {
     let given_up = Cell::new(0);
     for_each_seed(3500..3520, |seed| {
         let mut setting = calm();
@@ -365,7 +365,7 @@ fn one_slow_client_on_a_shared_connection_holds_up_others_only_so_long() {
         setting.manners.slow = 1000;
         setting.connections_max = 1;
         let mut case = Case::new(seed, &setting);
-        // By then the handler knows that the server multiplexes.
+        // The handler then knows that the server multiplexes.
         case.add(plan(0));
         let mut slow = plan(1);
         slow.start_ms = 1_000;
@@ -382,10 +382,10 @@ fn one_slow_client_on_a_shared_connection_holds_up_others_only_so_long() {
         for number in 2..6 {
             let (outcome, after_ms) = case.outcome(number);
             assert!(matches!(outcome, Outcome::Whole(_)), "{outcome:?}");
-            // Five seconds of standstill, and the server's own time.
+            // Five seconds of stall, and the time of the server itself.
             assert!(after_ms < 12_000, "{after_ms} ms");
         }
-        // Unless the others have finished before the limit.
+        // Unless the other requests have finished before the limit.
         let (outcome, _) = case.outcome(1);
         given_up.set(given_up.get() + u32::from(matches!(outcome, Outcome::Cut(_))));
     });

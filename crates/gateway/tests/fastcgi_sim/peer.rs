@@ -1,4 +1,4 @@
-//! A simulated FastCGI server: it reads requests, and responds, cuts, stalls and closes at random.
+//! A simulated FastCGI server: it reads requests, and at random responds, truncates, stalls and closes.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -9,78 +9,78 @@ use crate::fastcgi_support::{ABORT, GET_VALUES, STDIN, STDOUT, VALUES, end, reco
 const PARAMS: u8 = 4;
 const STDERR: u8 = 7;
 
-/// The behavior of a server, in chances per thousand for each response unless noted.
+/// The behavior of a server, in chances per thousand responses unless noted otherwise.
 #[derive(Clone, Debug, Default)]
-pub struct Manners {
-    /// It multiplexes, and reports so.
+pub struct ServerBehavior {
+    /// The server multiplexes, and reports that.
     pub multiplexes: bool,
-    /// The number of connections that are served concurrently; others wait. 0: all.
+    /// The number of connections that are served concurrently, while others wait; 0 for all.
     pub processes: usize,
-    /// The response is cut in the middle: by a close or a reset.
+    /// The response is truncated, by a close or a reset.
     pub cut: u64,
-    /// It stalls in the middle.
+    /// The response stalls.
     pub stall: u64,
-    /// It sends garbage.
+    /// The server sends garbage.
     pub nonsense: u64,
     /// The response is slow.
     pub slow: u64,
-    /// It begins before the request's body has arrived.
+    /// The response begins before the request body has arrived.
     pub early: u64,
-    /// After the response the connection is closed, immediately or up to 3 s later.
+    /// After the response the connection is closed: immediately, or up to 3 s later.
     pub close: u64,
-    /// For each request: it does not read for up to 2 s.
+    /// Chance per request: the server does not read for up to 2 s.
     pub deaf: u64,
-    /// It writes to FCGI_STDERR with the response.
+    /// The response includes FCGI_STDERR.
     pub complain: u64,
 }
 
-/// The server.
+/// The simulated server.
 pub struct Server {
     world: SharedWorld,
-    manners: Manners,
-    /// In the order of their arrival.
+    manners: ServerBehavior,
+    /// The connections in the order of their arrival.
     peers: VecDeque<Peer>,
-    /// The number of requests that were begun.
+    /// The number of requests that have begun.
     pub asked: usize,
-    /// The maximum of concurrent connections.
+    /// The maximum number of concurrent connections so far.
     pub connections_max: usize,
 }
 
-/// A server's end of a connection.
+/// The server's end of a connection.
 struct Peer {
     socket: usize,
     input: Vec<u8>,
-    requests: BTreeMap<u16, Asked>,
+    requests: BTreeMap<u16, PendingRequest>,
     answers: Vec<Answer>,
-    /// Whether it stopped sending.
+    /// Whether the server has stopped sending.
     mute: bool,
-    /// Whether it has closed the connection.
+    /// Whether the server has closed the connection.
     gone: bool,
     close_ms: Option<u64>,
     hear_ms: Option<u64>,
 }
 
-/// A request being received.
+/// A request that is being received.
 #[derive(Default)]
-struct Asked {
+struct PendingRequest {
     params: Vec<u8>,
     body: Vec<u8>,
     answered: bool,
 }
 
-/// A response being sent.
+/// A response that is being sent.
 struct Answer {
     id: u16,
     pieces: VecDeque<Vec<u8>>,
-    /// The number of remaining pauses: bounded, so that no waiting client reaches its timeout.
+    /// The number of remaining pauses, limited so that no waiting client reaches its timeout.
     pauses: u32,
     next_ms: u64,
-    then: Then,
+    then: AfterResponse,
 }
 
-/// The action after a response.
+/// The action of the server after a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Then {
+enum AfterResponse {
     Nothing,
     Close,
     CloseLater,
@@ -88,33 +88,33 @@ enum Then {
     Stall,
 }
 
-/// A request's number, and the lengths of both bodies: its query.
+/// A request's number, and the lengths of its body and of the response body; sent as the query.
 #[derive(Clone, Copy, Debug)]
-pub struct Wanted {
-    /// Its number.
+pub struct RequestedBody {
+    /// The number of the request.
     pub number: usize,
-    /// The length of the response's body.
+    /// The length of the response body.
     pub len: usize,
-    /// The length of the request's body.
+    /// The length of the request body.
     pub body_len: usize,
 }
 
-/// The bytes that belong to a request.
+/// The body bytes that belong to a request.
 pub fn pattern(number: usize, len: usize) -> Vec<u8> {
     (0..len)
         .map(|at| b'a' + ((at + number) % 23) as u8)
         .collect()
 }
 
-/// The body of a right response.
-pub fn body_of(wanted: Wanted) -> Vec<u8> {
+/// The body of a correct response.
+pub fn body_of(wanted: RequestedBody) -> Vec<u8> {
     let mut body = format!("{}|", wanted.number).into_bytes();
     body.extend(pattern(wanted.number, wanted.len));
     body
 }
 
 impl Server {
-    pub fn new(world: &SharedWorld, manners: Manners) -> Server {
+    pub fn new(world: &SharedWorld, manners: ServerBehavior) -> Server {
         Server {
             world: world.clone(),
             manners,
@@ -124,7 +124,7 @@ impl Server {
         }
     }
 
-    /// Performs all due actions. Returns whether there were any.
+    /// Performs all actions that are due; returns whether there were any.
     pub fn step(&mut self) -> bool {
         let mut did = false;
         for socket in self.world.dialed() {
@@ -160,7 +160,7 @@ impl Peer {
         }
     }
 
-    fn step(&mut self, world: &SharedWorld, manners: &Manners, asked: &mut usize) -> bool {
+    fn step(&mut self, world: &SharedWorld, manners: &ServerBehavior, asked: &mut usize) -> bool {
         let now_ms = world.now_ms();
         if self.hear_ms.is_some_and(|hear_ms| hear_ms <= now_ms) {
             self.hear_ms = None;
@@ -202,19 +202,19 @@ impl Peer {
         id: u16,
         content: Vec<u8>,
         world: &SharedWorld,
-        manners: &Manners,
+        manners: &ServerBehavior,
         asked: &mut usize,
     ) {
         if self.mute {
             return;
         }
-        let chance = |chance: u64| world.dice(1000) < chance;
+        let chance = |chance: u64| world.random_below(1000) < chance;
         match kind {
             GET_VALUES if manners.multiplexes => {
                 let yes = b"\x0f\x01FCGI_MPXS_CONNS1";
                 world.send(self.socket, &record(VALUES, 0, yes));
             }
-            // php-fpm closes the connection on FCGI_GET_VALUES, too.
+            // php-fpm also closes the connection on FCGI_GET_VALUES.
             GET_VALUES => world.close(self.socket),
             1 => {
                 assert!(
@@ -222,11 +222,11 @@ impl Peer {
                     "two requests at a time, and nobody said they may be"
                 );
                 *asked += 1;
-                let before = self.requests.insert(id, Asked::default());
+                let before = self.requests.insert(id, PendingRequest::default());
                 assert!(before.is_none(), "the number of one that is under way");
                 self.close_ms = None;
                 if chance(manners.deaf) {
-                    let hear_ms = world.now_ms() + world.dice(2_000);
+                    let hear_ms = world.now_ms() + world.random_below(2_000);
                     self.hear_ms = Some(hear_ms);
                     world.hold(self.socket, true);
                     world.alarm(hear_ms);
@@ -239,7 +239,7 @@ impl Peer {
                 }
             }
             PARAMS | STDIN => {
-                // A request that was answered early may be gone before its body arrives.
+                // A request that was answered early may have been removed before its body arrives.
                 let Some(request) = self.requests.get_mut(&id) else {
                     return;
                 };
@@ -256,14 +256,15 @@ impl Peer {
                         let right = pattern(wanted.number, wanted.body_len);
                         assert!(request.body == right, "{wanted:?}: not its body");
                     }
-                    self.answers.push(draw(id, wanted, world, manners));
+                    self.answers
+                        .push(random_response(id, wanted, world, manners));
                 }
             }
             kind => panic!("a record of type {kind}"),
         }
     }
 
-    /// Sends all due output. Returns whether there was any.
+    /// Sends all output that is due; returns whether there was any.
     fn answer(&mut self, world: &SharedWorld) -> bool {
         let now_ms = world.now_ms();
         let mut did = false;
@@ -275,14 +276,14 @@ impl Peer {
                 continue;
             }
             did = true;
-            let count = 1 + world.dice(4) as usize;
+            let count = 1 + world.random_below(4) as usize;
             let count = count.min(answer.pieces.len());
             let bytes: Vec<u8> = answer.pieces.drain(..count).flatten().collect();
             world.send(self.socket, &bytes);
             if !answer.pieces.is_empty() {
                 let pause_ms = if answer.pauses > 0 { 200 } else { 1 };
                 answer.pauses = answer.pauses.saturating_sub(1);
-                answer.next_ms = now_ms + 1 + world.dice(pause_ms);
+                answer.next_ms = now_ms + 1 + world.random_below(pause_ms);
                 world.alarm(answer.next_ms);
                 at += 1;
                 continue;
@@ -294,39 +295,44 @@ impl Peer {
         did
     }
 
-    fn follow(&mut self, then: Then, world: &SharedWorld) {
+    fn follow(&mut self, then: AfterResponse, world: &SharedWorld) {
         match then {
-            Then::Nothing => {}
-            Then::Close => {
+            AfterResponse::Nothing => {}
+            AfterResponse::Close => {
                 (self.mute, self.gone) = (true, true);
                 world.close(self.socket);
             }
-            Then::CloseLater => {
-                let close_ms = world.now_ms() + world.dice(3_000);
+            AfterResponse::CloseLater => {
+                let close_ms = world.now_ms() + world.random_below(3_000);
                 self.close_ms = Some(close_ms);
                 world.alarm(close_ms);
             }
-            Then::Reset => {
+            AfterResponse::Reset => {
                 (self.mute, self.gone) = (true, true);
                 world.reset_after(self.socket);
             }
-            Then::Stall => self.mute = true,
+            AfterResponse::Stall => self.mute = true,
         }
     }
 }
 
-/// A random response, good or bad.
-fn draw(id: u16, wanted: Wanted, world: &SharedWorld, manners: &Manners) -> Answer {
-    let chance = |chance: u64| world.dice(1000) < chance;
+/// A random response, correct or not.
+fn random_response(
+    id: u16,
+    wanted: RequestedBody,
+    world: &SharedWorld,
+    manners: &ServerBehavior,
+) -> Answer {
+    let chance = |chance: u64| world.random_below(1000) < chance;
     let mut pieces = pieces_of(id, wanted, world, chance(manners.complain));
     let mut then = match chance(manners.close) {
-        true if world.dice(2) == 0 => Then::Close,
-        true => Then::CloseLater,
-        false => Then::Nothing,
+        true if world.random_below(2) == 0 => AfterResponse::Close,
+        true => AfterResponse::CloseLater,
+        false => AfterResponse::Nothing,
     };
     if chance(manners.nonsense) {
-        let at = world.dice(pieces.len() as u64) as usize;
-        match world.dice(5) {
+        let at = world.random_below(pieces.len() as u64) as usize;
+        match world.random_below(5) {
             0 => pieces.insert(at, b"HTTP/1.1 200 OK\r\n\r\n".to_vec()),
             kind @ 1..=2 => {
                 pieces.truncate(at);
@@ -339,15 +345,19 @@ fn draw(id: u16, wanted: Wanted, world: &SharedWorld, manners: &Manners) -> Answ
     let (cut, stall) = (chance(manners.cut), chance(manners.stall));
     if cut || stall {
         let mut all: Vec<u8> = pieces.drain(..).flatten().collect();
-        // Cut at any byte; half of them near the start.
-        let most = if world.dice(2) == 0 { 60 } else { all.len() };
-        all.truncate(world.dice(most as u64) as usize);
-        // In one piece: records of other responses must not be interleaved within a record.
+        // Truncated at any byte, in half of the cases near the start.
+        let most = if world.random_below(2) == 0 {
+            60
+        } else {
+            all.len()
+        };
+        all.truncate(world.random_below(most as u64) as usize);
+        // In one piece: records of other responses must not be inserted within a record.
         pieces.push_back(all);
-        then = match (stall, world.dice(2)) {
-            (true, _) => Then::Stall,
-            (false, 0) => Then::Close,
-            (false, _) => Then::Reset,
+        then = match (stall, world.random_below(2)) {
+            (true, _) => AfterResponse::Stall,
+            (false, 0) => AfterResponse::Close,
+            (false, _) => AfterResponse::Reset,
         };
     }
     Answer {
@@ -359,25 +369,30 @@ fn draw(id: u16, wanted: Wanted, world: &SharedWorld, manners: &Manners) -> Answ
     }
 }
 
-/// The records of a right response.
-fn pieces_of(id: u16, wanted: Wanted, world: &SharedWorld, complain: bool) -> VecDeque<Vec<u8>> {
+/// The records of a correct response.
+fn pieces_of(
+    id: u16,
+    wanted: RequestedBody,
+    world: &SharedWorld,
+    complain: bool,
+) -> VecDeque<Vec<u8>> {
     let body = body_of(wanted);
     let mut text = b"Content-Type: text/plain\r\n".to_vec();
-    if world.dice(2) == 0 {
+    if world.random_below(2) == 0 {
         text.extend(format!("Content-Length: {}\r\n", body.len()).bytes());
     }
     text.extend(b"\r\n");
     text.extend(body);
-    let len_max = 1 + world.dice(if text.len() > 20_000 { 40_000 } else { 2_000 }) as usize;
+    let len_max = 1 + world.random_below(if text.len() > 20_000 { 40_000 } else { 2_000 }) as usize;
     let mut pieces: VecDeque<Vec<u8>> = text
         .chunks(len_max)
         .map(|part| record(STDOUT, id, part))
         .collect();
     if complain {
-        let at = world.dice(pieces.len() as u64 + 1) as usize;
+        let at = world.random_below(pieces.len() as u64 + 1) as usize;
         pieces.insert(at, record(STDERR, id, b"oh dear\n"));
     }
-    if world.dice(2) == 0 {
+    if world.random_below(2) == 0 {
         pieces.push_back(record(STDOUT, id, b""));
     }
     pieces.push_back(end(id, 0));
@@ -385,7 +400,7 @@ fn pieces_of(id: u16, wanted: Wanted, world: &SharedWorld, complain: bool) -> Ve
 }
 
 /// Parses the query: `n=1&len=2&body=3`.
-fn wanted(params: &[u8]) -> Wanted {
+fn wanted(params: &[u8]) -> RequestedBody {
     let name = b"QUERY_STRING";
     let at = params.windows(name.len()).position(|part| part == name);
     let query = &params[at.expect("a query") + name.len()..];
@@ -395,7 +410,7 @@ fn wanted(params: &[u8]) -> Wanted {
         let value = query.split('&').find_map(|part| part.strip_prefix(name));
         value.and_then(|value| value.parse().ok())
     };
-    Wanted {
+    RequestedBody {
         number: number("n=").expect("a number"),
         len: number("len=").expect("a length"),
         body_len: number("body=").expect("a body's length"),

@@ -1,4 +1,4 @@
-//! FastCGI servers for tests: php-fpm with a generated configuration, and one in this process with scripted behavior.
+//! FastCGI servers for tests: php-fpm with a generated configuration, and an in-process server with scripted behavior.
 
 #![allow(dead_code, reason = "each test program uses its part")]
 
@@ -16,7 +16,7 @@ use lowroad_engine::helper_pool::HelperPool;
 use lowroad_testkit::TempFolder;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-/// A worker with an epoll loop for connections, which runs as long as the tests.
+/// The handle of a worker whose epoll loop runs as long as the tests.
 pub fn local() -> WorkerHandle {
     static LOCAL: OnceLock<WorkerHandle> = OnceLock::new();
     LOCAL.get_or_init(start_local).clone()
@@ -26,14 +26,14 @@ pub fn local() -> WorkerHandle {
 pub fn start_local() -> WorkerHandle {
     let helpers = HelperPool::start(1).expect("a thread");
     let mut driver = EpollDriver::new(helpers).expect("an epoll");
-    let local = driver.local().clone();
+    let local = driver.worker_handle().clone();
     let own = local.clone();
     std::thread::spawn(move || {
         let mut events = Vec::new();
         loop {
             driver.wait(None, &mut events);
             for event in events.drain(..) {
-                if let DriverEvent::Outgoing(news) = event {
+                if let DriverEvent::UpstreamReady(news) = event {
                     own.sources.handle_event(news);
                 }
             }
@@ -43,10 +43,10 @@ pub fn start_local() -> WorkerHandle {
     local
 }
 
-/// A php-fpm, which ends when it is dropped.
+/// A php-fpm process, which is ended when this is dropped.
 pub struct Fpm {
     child: Child,
-    /// Its address.
+    /// The address of the server.
     pub address: UpstreamAddress,
 }
 
@@ -62,7 +62,7 @@ fn program() -> Option<PathBuf> {
 }
 
 impl Fpm {
-    /// Starts one with this number of processes, or records that `test` is skipped.
+    /// Starts php-fpm with this number of processes; if it is not installed, records that `test` is skipped.
     pub fn start(test: &str, folder: &TempFolder, tcp: bool, processes: usize) -> Option<Fpm> {
         let Some(program) = program() else {
             lowroad_testkit::skip(test, "no php-fpm");
@@ -99,7 +99,7 @@ impl Fpm {
     }
 
     fn wait_until_it_listens(&self) {
-        let end = std::time::Instant::now() + lowroad_testkit::PATIENCE;
+        let end = std::time::Instant::now() + lowroad_testkit::TEST_TIMEOUT;
         loop {
             let there = match &self.address {
                 UpstreamAddress::Unix(path) => {
@@ -119,24 +119,24 @@ impl Fpm {
 
 impl Drop for Fpm {
     fn drop(&mut self) {
-        // On SIGTERM it also ends its worker processes.
+        // On SIGTERM, php-fpm also ends its worker processes.
         let pid = self.child.id().to_string();
         let _ = Command::new("kill").args(["-TERM", &pid]).status();
         let _ = self.child.wait();
     }
 }
 
-/// A record received by a server.
+/// A record that the server has received.
 pub struct Record {
-    /// Its type.
+    /// The record type.
     pub kind: u8,
-    /// Its request.
+    /// The request ID.
     pub id: u16,
-    /// Its content.
+    /// The content.
     pub content: Vec<u8>,
 }
 
-/// A server's end of a connection.
+/// The server's end of a connection.
 pub struct Peer {
     socket: tokio::net::TcpStream,
     /// The number of the connection, from 0.
@@ -144,7 +144,7 @@ pub struct Peer {
 }
 
 impl Peer {
-    /// The next record; `None` at the end.
+    /// Reads the next record; `None` at the end of the connection.
     pub async fn record(&mut self) -> Option<Record> {
         let mut header = [0; 8];
         self.socket.read_exact(&mut header).await.ok()?;
@@ -159,7 +159,7 @@ impl Peer {
         })
     }
 
-    /// Reads records up to the end of a request's body; returns the body.
+    /// Reads records up to the end of a request body; returns the request ID and the body.
     pub async fn request(&mut self) -> Option<(u16, Vec<u8>)> {
         let mut body = Vec::new();
         loop {
@@ -172,12 +172,12 @@ impl Peer {
         }
     }
 
-    /// Sends raw bytes. Returns whether the peer is still connected.
+    /// Sends raw bytes; returns whether the connection is still open.
     pub async fn send(&mut self, bytes: &[u8]) -> bool {
         self.socket.write_all(bytes).await.is_ok()
     }
 
-    /// Sends a whole response.
+    /// Sends a complete response.
     pub async fn respond(&mut self, id: u16, body: &str) -> bool {
         let text = format!("Content-Type: text/plain\r\n\r\n{body}");
         let all = [record(STDOUT, id, text.as_bytes()), end(id, 0)].concat();
@@ -185,15 +185,15 @@ impl Peer {
     }
 }
 
-/// A server that runs a given function for each connection.
+/// A server that runs a function for each connection.
 pub struct Responder {
-    /// Its address.
+    /// The address of the server.
     pub address: SocketAddr,
     connections: Arc<AtomicUsize>,
 }
 
 impl Responder {
-    /// Starts one on the current runtime.
+    /// Starts a server on the current runtime.
     pub async fn start<F, A>(act: F) -> Responder
     where
         F: Fn(Peer) -> A + Send + Sync + 'static,
@@ -217,7 +217,7 @@ impl Responder {
         }
     }
 
-    /// The number of connections so far.
+    /// The number of connections accepted so far.
     pub fn connections(&self) -> usize {
         self.connections.load(SeqCst)
     }
@@ -236,7 +236,7 @@ pub const GET_VALUES: u8 = 9;
 /// FCGI_GET_VALUES_RESULT
 pub const VALUES: u8 = 10;
 
-/// A record.
+/// Encodes a record.
 pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     let mut out = vec![1, kind];
     let len = u16::try_from(content.len()).expect("short");
@@ -247,7 +247,7 @@ pub fn record(kind: u8, id: u16, content: &[u8]) -> Vec<u8> {
     out
 }
 
-/// The record that ends a request.
+/// Encodes FCGI_END_REQUEST.
 pub fn end(id: u16, protocol_status: u8) -> Vec<u8> {
     record(3, id, &[0, 0, 0, 0, protocol_status, 0, 0, 0])
 }

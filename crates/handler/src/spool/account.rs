@@ -1,4 +1,4 @@
-//! Resources in use and counters of all spools. The account outlives configurations.
+//! The account of all spools: resources in use and counters. It is preserved when the configuration is reloaded.
 
 use std::io;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,36 +7,37 @@ use std::sync::{Arc, Mutex, PoisonError};
 use lowroad_engine::helper_pool::{HelperPool, QUEUE_LEN_MAX};
 use lowroad_limits::ConcurrencyLimit;
 
-/// Threads for file access: separate, so that a slow disk does not block the threads of files and programs.
+/// The number of threads for access to spool files. They are separate, so that a slow disk does not block the threads
+/// for static files and applications.
 const DISK_THREADS: usize = 4;
-/// Concurrent jobs of these threads; further ones wait for a permit.
+/// The maximum number of queued jobs of these threads; further jobs wait for a permit.
 const DISK_JOBS_MAX: usize = 1024;
 const _: () = assert!(DISK_JOBS_MAX <= QUEUE_LEN_MAX);
 
-/// The account.
+/// Resources in use and counters of all spools.
 pub struct SpoolAccount {
-    /// Bytes in files now.
+    /// The current number of bytes in files.
     bytes: AtomicU64,
-    /// Files now.
+    /// The limit on files, which counts the current ones.
     pub(super) files: Arc<ConcurrencyLimit>,
-    /// Request bodies that went through a file.
+    /// Request bodies that were spooled to a file.
     pub(super) requests: AtomicU64,
     /// Responses that were buffered for a slow client.
     pub(super) responses: AtomicU64,
-    /// Requests that were refused because of the limits on files or bytes.
+    /// Requests that were rejected because of the limits on files or bytes.
     pub(super) refused: AtomicU64,
-    /// How often a program had to wait for a slow client despite spools.
+    /// How often an application had to wait for a slow client because a spool was full.
     pub(super) program_waits: AtomicU64,
     /// Failures of the file system.
     pub(super) failed: AtomicU64,
-    /// Permits for jobs of the threads.
+    /// The permits for jobs of the threads.
     pub(super) job_permits: Arc<ConcurrencyLimit>,
-    /// The threads, started with the first file.
+    /// The threads, started when the first file is needed.
     threads: Mutex<Option<HelperPool>>,
 }
 
 impl SpoolAccount {
-    /// An empty account with a maximum of files.
+    /// An empty account with a maximum number of files.
     pub fn new(files_max: u64) -> SpoolAccount {
         SpoolAccount {
             bytes: AtomicU64::new(0),
@@ -67,7 +68,7 @@ impl SpoolAccount {
 
     /// The threads for file access.
     pub(super) fn threads(&self) -> io::Result<HelperPool> {
-        // Under the lock, so that concurrent spools start the threads once.
+        // Under the lock, so that concurrent spools start the threads only once.
         let mut threads = self.threads.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(threads) = &*threads {
             return Ok(threads.clone());
@@ -78,7 +79,7 @@ impl SpoolAccount {
 
     /// Reserves bytes, if they fit into the limit.
     pub(super) fn reserve_bytes(&self, len: u64, len_max: u64) -> bool {
-        // An atomic update: two spools must not pass the check with the same remaining bytes.
+        // An atomic update, so that two spools can't reserve the same remaining bytes.
         let add_within_limit = |used: u64| used.checked_add(len).filter(|sum| *sum <= len_max);
         self.bytes
             .fetch_update(Relaxed, Relaxed, add_within_limit)
@@ -91,7 +92,7 @@ impl SpoolAccount {
     }
 }
 
-/// Adds one.
+/// Increments a counter.
 pub(super) fn increment(count: &AtomicU64) {
     count.fetch_add(1, Relaxed);
 }
@@ -101,7 +102,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_used_stays_within_its_limits() {
+    fn reserved_bytes_and_files_are_limited() {
         let account = SpoolAccount::new(1);
         let file = account.files.try_acquire();
         assert!(file.is_some() && account.files.try_acquire().is_none());

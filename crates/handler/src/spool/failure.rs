@@ -1,4 +1,4 @@
-//! Failures of spools, for clients and operators.
+//! Spool failures: the status for the client, and the text for the operator.
 
 use std::io;
 
@@ -8,14 +8,14 @@ use rustix::io::Errno;
 use super::SpoolLimits;
 use crate::HandlerFailure;
 
-/// The reason why a body cannot be spooled.
+/// Why a body can't be spooled.
 #[derive(Debug)]
 pub enum SpoolFailure {
     /// All files together have reached their limit of bytes.
     Bytes,
-    /// The maximum of files is reached.
+    /// The maximum number of files is reached.
     Files,
-    /// The file system's error.
+    /// The file system returned an error.
     Failed(io::Error),
 }
 
@@ -25,7 +25,7 @@ impl SpoolFailure {
         let status = match self {
             SpoolFailure::Bytes | SpoolFailure::Files => StatusCode::SERVICE_UNAVAILABLE,
             SpoolFailure::Failed(error) => match Errno::from_io_error(error) {
-                // Full disk, quota or file size limit: the client's body does not fit.
+                // Full disk, quota or file size limit: there is no room for the client's body.
                 Some(Errno::NOSPC | Errno::DQUOT | Errno::FBIG) => StatusCode::INSUFFICIENT_STORAGE,
                 Some(Errno::MFILE | Errno::NFILE | Errno::NOMEM) => StatusCode::SERVICE_UNAVAILABLE,
                 _ => StatusCode::INTERNAL_ERROR,

@@ -1,4 +1,5 @@
-//! A spool file: a temporary file without a name. All operations that may wait for the disk run on separate threads.
+//! A spool file: a temporary file without a name (O_TMPFILE). All operations that may wait for the disk run on separate
+//! threads.
 
 use std::fs::{File, Permissions};
 use std::future::pending;
@@ -16,17 +17,17 @@ use tokio::sync::oneshot;
 use super::account::increment;
 use super::{SpoolFailure, SpoolLimits};
 
-/// Bytes of one read.
+/// The maximum length of one read.
 const PIECE_LEN: u64 = 64 << 10;
 
 /// A temporary file; only its owner may open it, and it is deleted when it is closed.
 pub struct TempFile {
     spools: Arc<SpoolLimits>,
     _permit: Permit,
-    /// `None` only during the drop.
+    /// `None` only while the value is dropped.
     file: Option<Arc<File>>,
     threads: HelperPool,
-    /// Bytes written, all of which are reserved in the account.
+    /// The number of bytes written, which are reserved in the account.
     len: u64,
 }
 
@@ -57,12 +58,12 @@ impl TempFile {
         })
     }
 
-    /// How many bytes it has.
+    /// The length in bytes.
     pub fn len(&self) -> u64 {
         self.len
     }
 
-    /// Appends all of `bytes`, and empties them. On an error they are kept.
+    /// Appends `bytes` to the file, and clears them. They are not cleared on an error.
     ///
     /// # Errors
     /// [`SpoolFailure`]
@@ -78,7 +79,7 @@ impl TempFile {
         }
         let at = self.len;
         self.len += added_len;
-        // The buffer travels to the thread and back, so that an error loses no bytes.
+        // The buffer is moved to the thread and back, so that no bytes are lost on an error.
         let (file, data) = (self.file(), std::mem::take(bytes));
         let pending_write = on_disk(spools, &self.threads, move || {
             let result = file.write_all_at(&data, at);
@@ -97,7 +98,7 @@ impl TempFile {
         Err(SpoolFailure::Failed(error))
     }
 
-    /// Reads bytes from an offset on, at most one piece.
+    /// Reads bytes from an offset on, at most `PIECE_LEN`.
     ///
     /// # Errors
     /// The file system's error.
@@ -105,7 +106,7 @@ impl TempFile {
         let spools = &self.spools;
         let len = (self.len - at).min(PIECE_LEN) as usize;
         let file = self.file();
-        // Allocated on this thread: the disk's threads would keep freed memory in their heaps for a while.
+        // Allocated on this thread, since the disk threads would keep freed memory in their heaps for a while.
         let mut piece = vec![0; len];
         let read = on_disk(spools, &self.threads, move || {
             file.read_exact_at(&mut piece, at).map(|()| piece)
@@ -126,9 +127,10 @@ impl Drop for TempFile {
     fn drop(&mut self) {
         let spools = &self.spools;
         spools.account.release_bytes(self.len);
-        // A file is free again, so the next lack of files is reported.
+        // A file becomes available, so the next shortage is reported again.
         spools.is_notice_sent.store(false, Relaxed);
-        // Freeing the blocks of a long file takes time, so the close runs on a disk thread too, if one is available.
+        // Closing a long file takes time, since its blocks are freed, so it happens on a disk thread if a permit is
+        // free.
         if let Some(turn) = spools.account.job_permits.try_acquire() {
             let file = self.file.take();
             let closed = self.threads.submit(move || {
@@ -143,26 +145,26 @@ impl Drop for TempFile {
 /// Creates a file without a name that only its owner may open.
 pub fn create_unnamed(folder: &Path) -> io::Result<File> {
     let file = tempfile::tempfile_in(folder)?;
-    // Whatever the umask: bodies may contain passwords.
+    // Regardless of the umask, since bodies may contain passwords.
     file.set_permissions(Permissions::from_mode(0o600))?;
     Ok(file)
 }
 
-/// Runs a job on a thread for file access.
+/// Runs a job on a disk thread.
 async fn on_disk<T: Send + 'static>(
     spools: &SpoolLimits,
     threads: &HelperPool,
     job: impl FnOnce() -> T + Send + 'static,
 ) -> T {
-    // Bounds the queue of the disk's threads; waiters are served in order.
+    // Limits the queue of the disk threads; waiting jobs are served in order.
     let turn = spools.account.job_permits.acquire(0, 0).await;
     let (sender, done) = oneshot::channel();
     let submitted = threads.submit(move || {
-        // The receiver is gone if the request was cancelled.
+        // Sending fails if the request was cancelled.
         let _ = sender.send(job());
         drop(turn);
     });
-    // The permits are fewer than the queue's slots, so the queue is never full.
+    // There are no more permits than slots in the queue, so the queue is never full.
     debug_assert!(submitted.is_ok());
     match done.await {
         Ok(done) => done,

@@ -1,5 +1,5 @@
-//! Request buffering: collects a request's body before its program starts, so that a slow client does not occupy the
-//! program. The minimum rate of clients is enforced by the worker.
+//! Request buffering: collects a request's body before the application is called, so that a slow client does not occupy
+//! the application. The worker enforces the minimum rate of clients.
 
 use std::future::poll_fn;
 use std::ops::RangeInclusive;
@@ -16,12 +16,12 @@ use super::file::TempFile;
 use crate::request_body::truncation_failure;
 use crate::{Handler, HandlerFailure, HandlerRequest, HandlerResponse, HandlerResult, RequestBody};
 
-/// The most bytes of quickly arriving data in one write.
+/// The maximum number of bytes that are written to a file in one batch.
 pub(super) const BATCH_LEN_MAX: usize = 64 << 10;
-/// Bytes that are buffered for the program while a file is read.
+/// The maximum number of bytes that are buffered for the application while a file is read.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-/// A handler that starts once the whole body of a request has arrived.
+/// Calls a handler only when the whole body of a request has arrived.
 pub struct BufferingHandler {
     inner: Arc<dyn Handler>,
     spools: Arc<SpoolLimits>,
@@ -39,8 +39,8 @@ impl BufferingHandler {
         }
     }
 
-    /// A buffering handler for a program that can read a body as it arrives, but needs its length: bodies of unknown
-    /// length are collected.
+    /// A buffering handler for an application that can read a body while it arrives, but needs the length: only bodies
+    /// of unknown length are collected.
     pub fn without_length(inner: Arc<dyn Handler>, spools: Arc<SpoolLimits>) -> BufferingHandler {
         BufferingHandler {
             only_without_length: true,
@@ -54,7 +54,7 @@ impl BufferingHandler {
         mut request: HandlerRequest,
         stream: BodyReceiver,
     ) -> Result<HandlerResponse, HandlerFailure> {
-        request.body = self.spools.gather(stream).await?;
+        request.body = self.spools.collect_body(stream).await?;
         self.inner.clone().begin(worker, request).answer().await
     }
 }
@@ -65,15 +65,15 @@ impl Handler for BufferingHandler {
     }
 
     fn begin(self: Arc<Self>, worker: usize, mut request: HandlerRequest) -> HandlerResult {
-        // The program can take a body with a known length as it arrives.
+        // The application can read a body of known length while it arrives.
         if self.only_without_length && request.body.len.is_some() {
             return self.inner.clone().begin(worker, request);
         }
         let Some(stream) = request.body.stream.take() else {
             return self.inner.clone().begin(worker, request);
         };
-        // Fast path: most bodies arrive together with their heads.
-        // The stream contains the whole body already, so its length is known too.
+        // Fast path: most bodies arrive together with their heads. The stream contains the whole body already, so the
+        // length is known.
         if let Some(len) = stream.remaining_len() {
             request.body = RequestBody {
                 len: Some(len as u64),
@@ -86,28 +86,32 @@ impl Handler for BufferingHandler {
 }
 
 impl SpoolLimits {
-    /// Waits for the whole body.
-    async fn gather(self: &Arc<Self>, from: BodyReceiver) -> Result<RequestBody, HandlerFailure> {
+    /// Collects the whole body.
+    async fn collect_body(
+        self: &Arc<Self>,
+        from: BodyReceiver,
+    ) -> Result<RequestBody, HandlerFailure> {
         let (mut buffered, mut file) = (Vec::new(), None);
         let len_max = self.request_len();
         loop {
-            // At least the memory's share, so that small bodies need no file; more if it is there, for fewer writes.
+            // At least what may be buffered in memory, so that small bodies need no file; more if it is available
+            // immediately, so that fewer writes are needed.
             let len = len_max..=BATCH_LEN_MAX;
             match poll_fn(|context| poll_take(&from, &mut buffered, len.clone(), context)).await {
                 StreamChunk::Enough => self.spill_to_file(&mut file, &mut buffered).await?,
                 StreamChunk::End => break,
                 StreamChunk::Cut => return Err(truncation_failure()),
             }
-            // Otherwise a client that pauses would occupy the memory of the largest batch.
+            // Otherwise a pausing client would occupy the memory of a whole batch.
             buffered.shrink_to(len_max);
         }
         let len = file.as_ref().map_or(0, TempFile::len) + buffered.len() as u64;
         let trailers = from.take_trailers();
         let (to, stream) = stream(WAITING_LEN_MAX);
-        // Announced before the body: a handler that forwards it must choose a framing with room for trailers.
+        // Announced before the body: a handler that forwards the body must choose a framing that supports trailers.
         to.announce(trailers);
         match file {
-            // A file is read while the program runs, so that its content is never in memory as a whole.
+            // The file is read while the application runs, so that the body is never completely in memory.
             Some(file) => drop(tokio::spawn(send_spooled(file, buffered.into(), to))),
             None => {
                 to.push(buffered.into()).expect("the receiver is here");
@@ -146,7 +150,7 @@ impl SpoolLimits {
     }
 }
 
-/// Passes the file's content and then the bytes held in memory to a program, as fast as it accepts them.
+/// Sends the content of the file, and then the bytes in memory, to an application, as fast as it accepts them.
 async fn send_spooled(file: TempFile, buffered: Bytes, to: BodySender) {
     let mut at = 0;
     while at < file.len() {
@@ -159,16 +163,16 @@ async fn send_spooled(file: TempFile, buffered: Bytes, to: BodySender) {
             return;
         }
     }
-    // The file is closed before the last bytes: its space is free while the program still reads them.
+    // The file is closed before the last bytes are sent, so that its space is freed early.
     drop(file);
     if to.send(buffered).await.is_ok() {
         to.end();
     }
 }
 
-/// The result of reading from a stream.
+/// The result of [`poll_take`].
 pub(super) enum StreamChunk {
-    /// Enough bytes for a write to the file.
+    /// There are enough bytes for a write to the file.
     Enough,
     /// The end of the body.
     End,
@@ -176,8 +180,8 @@ pub(super) enum StreamChunk {
     Cut,
 }
 
-/// Reads available bytes into `buffered`, up to `len`. Ready with at least the range's start, with more if it is available
-/// immediately, and at the end.
+/// Reads available bytes into `buffered`. Ready when it has at least the start of the range `len`, with more up to the
+/// end of the range if that is available immediately; or at the end of the body.
 pub(super) fn poll_take(
     from: &BodyReceiver,
     buffered: &mut Vec<u8>,
@@ -190,7 +194,7 @@ pub(super) fn poll_take(
             Poll::Ready(StreamItem::Bytes(bytes)) => buffered.extend_from_slice(&bytes),
             Poll::Ready(StreamItem::End) => return Poll::Ready(StreamChunk::End),
             Poll::Ready(StreamItem::Cut) => return Poll::Ready(StreamChunk::Cut),
-            // Enough is held, and waiting for a full batch could take as long as the client likes.
+            // There are enough bytes, and waiting for a full batch could take as long as the client likes.
             Poll::Pending if buffered.len() >= len_min => break,
             Poll::Pending => return Poll::Pending,
         }

@@ -1,5 +1,5 @@
 //! Response buffering for slow clients: data that a client has not accepted is buffered in memory and then in a file,
-//! so that the response's maker can go on.
+//! so that the application need not wait.
 
 use std::future::poll_fn;
 use std::io;
@@ -15,14 +15,14 @@ use super::request::{BATCH_LEN_MAX, StreamChunk, poll_take};
 use super::{SpoolFailure, SpoolLimits};
 use crate::executor::ResponseExecutor;
 
-/// The stall of a client after which its response is spooled. A fast client never stalls that long, and gets its
-/// response directly.
+/// If a client accepts no bytes for this time, its response is spooled. A fast client never stalls that long, and gets
+/// its response directly.
 pub const STALL: Duration = Duration::from_millis(10);
-/// Bytes that are buffered on the way into a spool.
+/// The maximum number of bytes that are buffered between the application and a spool.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
 impl SpoolLimits {
-    /// Puts a spool in front of a slow client: returns the sink for the rest of the response.
+    /// Puts a spool in front of a slow client: returns the sender for the rest of the response.
     #[must_use]
     pub fn spool_for(
         self: &Arc<Self>,
@@ -51,27 +51,27 @@ struct ResponseSpool {
     spools: Arc<SpoolLimits>,
     from: BodyReceiver,
     client: BodySender,
-    /// The newest bytes.
+    /// The latest bytes.
     buffered: Vec<u8>,
-    /// The bytes before them, from `read_len` on.
+    /// The bytes before `buffered`, from the offset `read_len` on.
     file: Option<TempFile>,
     read_len: u64,
-    /// Whether the file is full: no more bytes go into it until the client has accepted everything.
+    /// Whether the file is full: no more bytes are written until the client has accepted everything.
     full: bool,
-    /// Set at the end of the response: whether it was complete.
+    /// `None` until the response has ended; then whether it was complete.
     is_complete: Option<bool>,
 }
 
 /// The next step of a spool.
 enum SpoolStep {
-    /// The client accepts more.
-    Give,
-    /// Enough bytes for a write to the file.
-    PutAway,
+    /// The client accepts more: send the next piece.
+    SendNext,
+    /// There are enough bytes: write them to the file.
+    SpillToFile,
     /// The client has received everything.
-    Over,
-    /// The client is gone.
-    Gone,
+    Done,
+    /// The client has disconnected.
+    ClientClosed,
 }
 
 impl ResponseSpool {
@@ -79,48 +79,51 @@ impl ResponseSpool {
         loop {
             match poll_fn(|context| self.poll_step(context)).await {
                 // A read error truncates the response.
-                SpoolStep::Give if self.send_next().await.is_err() => return,
-                SpoolStep::Give => {}
-                SpoolStep::PutAway => self.spill_to_file().await,
-                SpoolStep::Over => break,
-                SpoolStep::Gone => return,
+                SpoolStep::SendNext if self.send_next().await.is_err() => return,
+                SpoolStep::SendNext => {}
+                SpoolStep::SpillToFile => self.spill_to_file().await,
+                SpoolStep::Done => break,
+                SpoolStep::ClientClosed => return,
             }
         }
-        // Not ended for a truncated response: dropping the sink truncates it for the client too.
+        // If the response was truncated, the sender is dropped without an end, which truncates it for the client, too.
         if self.is_complete == Some(true) {
             self.client.end_with(self.from.take_trailers());
         }
     }
 
     fn poll_step(&mut self, context: &mut Context<'_>) -> Poll<SpoolStep> {
-        // The client is tried before and after reading: bytes that it can take at once must not go through the file.
+        // The client is polled before and after reading: bytes that it accepts immediately must not be spooled.
         if let Poll::Ready(step) = self.poll_client(context) {
             return Poll::Ready(step);
         }
         let is_at_limit = self.poll_more(context);
-        // Once more, since the new bytes may be sent directly.
+        // Polled again, since the new bytes may be sent directly.
         match self.poll_client(context) {
-            Poll::Pending if is_at_limit && !self.full => Poll::Ready(SpoolStep::PutAway),
+            Poll::Pending if is_at_limit && !self.full => Poll::Ready(SpoolStep::SpillToFile),
             step => step,
         }
     }
 
     fn poll_client(&self, context: &mut Context<'_>) -> Poll<SpoolStep> {
         match (self.is_empty(), self.is_complete) {
-            // Nothing to send and more to come: only the client's departure is awaited here.
-            (true, Some(_)) => Poll::Ready(SpoolStep::Over),
-            (true, None) => self.client.poll_closed(context).map(|()| SpoolStep::Gone),
+            // Nothing is buffered: either the response has ended, or only a disconnect of the client matters now.
+            (true, Some(_)) => Poll::Ready(SpoolStep::Done),
+            (true, None) => self
+                .client
+                .poll_closed(context)
+                .map(|()| SpoolStep::ClientClosed),
             (false, _) => self.client.poll_room(context).map(|room| match room {
-                Ok(()) => SpoolStep::Give,
-                Err(_) => SpoolStep::Gone,
+                Ok(()) => SpoolStep::SendNext,
+                Err(_) => SpoolStep::ClientClosed,
             }),
         }
     }
 
-    /// Reads available bytes, up to the limit of memory. Returns whether the limit is reached.
+    /// Reads available bytes, up to the limit for memory. Returns whether the limit is reached.
     fn poll_more(&mut self, context: &mut Context<'_>) -> bool {
         let len_min = self.spools.response_len();
-        // A full file takes no batch, so memory is the only room.
+        // If the file is full, only what fits into memory is read.
         let len_max = if self.full { len_min } else { BATCH_LEN_MAX };
         if self.is_complete.is_none() && self.buffered.len() < len_min {
             match poll_take(&self.from, &mut self.buffered, len_min..=len_max, context) {
@@ -142,7 +145,7 @@ impl ResponseSpool {
             Some(file) => {
                 let piece = file.read(self.read_len).await?;
                 self.read_len += piece.len() as u64;
-                // All was read: a new file begins at 0, and the old one's bytes return to the account.
+                // The file was read completely: it is closed, which releases its bytes in the account.
                 if self.read_len == file.len() {
                     (self.file, self.read_len) = (None, 0);
                 }
@@ -153,16 +156,16 @@ impl ResponseSpool {
         if self.is_empty() {
             self.full = false;
         }
-        // An error is noticed at the next poll of the client.
+        // An error is detected at the next poll of the client.
         let _ = self.client.push(piece);
         Ok(())
     }
 
-    /// Writes the held bytes to the file. If that is impossible, the program must wait until the client has
-    /// accepted everything.
+    /// Writes the buffered bytes to the file. If that fails, the application must wait until the client has accepted
+    /// everything.
     async fn spill_to_file(&mut self) {
         if let Err(failure) = self.try_spill().await {
-            // Until the client has taken everything: retrying the file for each piece would fail each time.
+            // Until the client has accepted everything, since retrying for each piece would fail each time.
             self.full = true;
             increment(&self.spools.account.program_waits);
             if let Some(failure) = failure {
@@ -171,7 +174,7 @@ impl ResponseSpool {
         }
     }
 
-    /// The error is `None` if only this file has reached its limit.
+    /// Writes the buffered bytes. The error is `None` if only this file has reached its limit.
     async fn try_spill(&mut self) -> Result<(), Option<SpoolFailure>> {
         let file_len = self.file.as_ref().map_or(0, TempFile::len);
         let len = file_len + self.buffered.len() as u64;
@@ -183,9 +186,9 @@ impl ResponseSpool {
             None => TempFile::open(&self.spools).await.map_err(Some)?,
         };
         let result = file.append(&mut self.buffered).await;
-        // Frees the batch's capacity: a waiting response holds no more memory than configured.
+        // Frees the capacity of the batch, so that a waiting response uses no more memory than configured.
         self.buffered.shrink_to(self.spools.response_len());
-        // After a failed first write the file has no content.
+        // After a failed first write, the file is empty and not needed.
         self.file = Some(file).filter(|file| file.len() > 0);
         result.map_err(Some)
     }

@@ -1,4 +1,5 @@
-//! Runs the decoder through [`BodyReader`], each case both in one piece and byte by byte; the results must be equal.
+//! Tests the decoder through [`BodyReader`]. Each case is decoded in one piece, and in pieces of several lengths; the
+//! results must be equal.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -8,7 +9,7 @@ use crate::body::BodyReader;
 use crate::limits::RequestLimits;
 use crate::refusal::RequestRefusal;
 
-/// The decoded body and the bytes left over, or the refusal. `None`: incomplete.
+/// The decoded body and the bytes left over, or the refusal. `None`: the body is incomplete.
 type Outcome = Result<Option<(Vec<u8>, Vec<u8>)>, RequestRefusal>;
 
 fn decode_in(input: &[u8], piece: usize, limits: &RequestLimits) -> Outcome {
@@ -36,7 +37,7 @@ fn decode_in(input: &[u8], piece: usize, limits: &RequestLimits) -> Outcome {
 
 fn decode_with(input: &[u8], limits: &RequestLimits) -> Outcome {
     let whole = decode_in(input, input.len().max(1), limits);
-    // The state must survive a cut at any byte.
+    // The decoder's state must survive a split at any byte.
     for piece in [1, 2, 3, 7] {
         assert_eq!(decode_in(input, piece, limits), whole, "pieces of {piece}");
     }
@@ -62,7 +63,7 @@ fn assert_refused(input: &str, refusal: RequestRefusal) {
 }
 
 #[test]
-fn bodies_and_what_follows_them() {
+fn chunked_body_ends_after_the_last_chunk() {
     // Bytes after the last chunk belong to the next request.
     assert_body("0\r\n\r\n", "", "");
     assert_body("0\r\n\r\nGET / HTTP/1.1\r\n", "", "GET / HTTP/1.1\r\n");
@@ -82,7 +83,7 @@ fn bodies_and_what_follows_them() {
 }
 
 #[test]
-fn extensions_are_skipped() {
+fn chunk_extensions_are_ignored() {
     // RFC 9112 §7.1.1: a recipient must ignore unknown extensions.
     assert_body("1;a\r\nx\r\n0;b=c;d\r\n\r\n", "x", "");
     assert_body("1 ; a = \"q\"\r\nx\r\n0\r\n\r\n", "x", "");
@@ -91,8 +92,8 @@ fn extensions_are_skipped() {
 }
 
 #[test]
-fn trailers_are_checked_and_dropped() {
-    // A lenient reading could find a field, or the end, elsewhere.
+fn trailers_are_validated() {
+    // A lenient decoder could find a field, or the end of the section, elsewhere.
     assert_body("0\r\nA: b\r\nContent-Length:\r\n\r\nX", "", "X");
     assert_refused("0\r\nA b\r\n\r\n", RequestRefusal::TrailerInvalid);
     assert_refused("0\r\nA : b\r\n\r\n", RequestRefusal::TrailerInvalid);
@@ -107,8 +108,8 @@ fn trailers_are_checked_and_dropped() {
 }
 
 #[test]
-fn bad_sizes() {
-    // Signs, prefixes and separators are accepted by common number parsers; overflows would wrap to small sizes.
+fn invalid_chunk_sizes_are_refused() {
+    // Common number parsers accept signs, prefixes and separators; overflows would wrap to small sizes.
     for size in [
         "",
         " 1",
@@ -137,14 +138,14 @@ fn bad_sizes() {
 }
 
 #[test]
-fn bad_extensions() {
+fn invalid_chunk_extensions_are_refused() {
     assert_refused("1;a\nx\r\n0\r\n\r\n", RequestRefusal::ChunkExtension);
     assert_refused("1;a\rx\r\n0\r\n\r\n", RequestRefusal::ChunkSize);
     assert_refused("1;a=\"\r\nx\r\n0\r\n\r\n", RequestRefusal::ChunkExtension);
     assert_refused("1;a=\"\\\r\n", RequestRefusal::ChunkExtension);
     assert_refused("1;\x01\r\n", RequestRefusal::ChunkExtension);
     assert_refused("1;\0\r\n", RequestRefusal::ChunkExtension);
-    // Another decoder may read syntax outside the grammar differently.
+    // Another decoder may interpret syntax outside the grammar differently.
     for extension in [
         ";",
         "; ",
@@ -177,7 +178,7 @@ fn bad_extensions() {
 }
 
 #[test]
-fn bad_chunk_ends() {
+fn chunk_data_must_end_with_crlf() {
     // A decoder that skips to the next line would see other chunks.
     assert_refused("1\r\nxy\r\n0\r\n\r\n", RequestRefusal::ChunkEnd);
     assert_refused("1\r\nx\n0\r\n\r\n", RequestRefusal::ChunkEnd);
@@ -186,7 +187,7 @@ fn bad_chunk_ends() {
 }
 
 #[test]
-fn what_is_cut_off_is_not_complete() {
+fn truncated_body_is_incomplete() {
     // RFC 9112 §8: a body without its last chunk is incomplete.
     let whole = "5;a=\"b\"\r\nhello\r\n0\r\nA: b\r\n\r\n";
     for end in 0..whole.len() {
@@ -195,7 +196,7 @@ fn what_is_cut_off_is_not_complete() {
 }
 
 #[test]
-fn the_body_may_reach_the_limit_but_not_exceed_it() {
+fn body_limit_is_inclusive() {
     let limits = RequestLimits {
         body_len_max: 6,
         ..RequestLimits::default()
@@ -209,8 +210,8 @@ fn the_body_may_reach_the_limit_but_not_exceed_it() {
 }
 
 #[test]
-fn the_extensions_of_each_chunk_are_bounded() {
-    // Otherwise a client could send extensions for ever without ever reaching the body limit.
+fn extension_length_of_each_chunk_is_limited() {
+    // Otherwise a client could send extensions forever without reaching the limit of the body.
     let limits = RequestLimits {
         chunk_extension_len_max: 3,
         ..RequestLimits::default()
@@ -228,8 +229,8 @@ fn the_extensions_of_each_chunk_are_bounded() {
 }
 
 #[test]
-fn the_trailer_section_is_bounded() {
-    // Trailers are buffered until they are complete.
+fn trailer_section_length_is_limited() {
+    // Trailers are buffered until the section is complete.
     let limits = RequestLimits {
         trailers_len_max: 6,
         ..RequestLimits::default()

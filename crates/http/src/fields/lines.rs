@@ -25,7 +25,7 @@ impl<'b> FieldLines<'b> {
         self.0
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.0.first().is_none_or(|first| *first == b'\r')
@@ -36,7 +36,7 @@ impl<'b> FieldLines<'b> {
         self.filter_map(|(name, value)| {
             let name = match StandardHeader::find(name) {
                 Some(header) => FieldName::Known(header),
-                // Names are tokens, hence ASCII: no field is skipped.
+                // Names are tokens, hence ASCII: the conversion never fails.
                 None => FieldName::Other(str::from_utf8(name).ok()?),
             };
             Some((name, value))

@@ -1,4 +1,4 @@
-//! A set of field names, compared without case (RFC 9110 §5.1).
+//! A set of field names, compared case-insensitively (RFC 9110 §5.1).
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -15,7 +15,7 @@ impl<N> FieldNames<N> {
     /// No names.
     pub const NONE: FieldNames<N> = FieldNames { sorted: Vec::new() };
 
-    /// Whether there are none.
+    /// Whether the set is empty.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.sorted.is_empty()
@@ -58,7 +58,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_found_in_any_case() {
+    fn field_names_match_case_insensitively() {
         let names: FieldNames<&[u8]> = [&b"X-B"[..], b"set-cookie", b"a", b"A"]
             .into_iter()
             .collect();

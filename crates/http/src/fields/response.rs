@@ -1,8 +1,8 @@
-//! The fields of a response in their order. It knows the fields that the sender of the message sets itself and those
-//! that are not for clients; it does not interpret the others.
+//! The fields of a response in their order. Fields that the sender of the message sets itself are dropped, and fields
+//! that are not for clients are marked; all others are not interpreted.
 //!
-//! The fields are stored in one buffer in HTTP/1 format, so that HTTP/1 sends them with one copy. Beside it, the
-//! standard names are noted, so that other encodings need not look names up:
+//! The fields are stored in one buffer in HTTP/1 format, so that HTTP/1 sends them with one copy. The standard names of
+//! the first 16 fields are stored as numbers next to the buffer, so that HTTP/2 need not look them up:
 //!
 //! ```text
 //! text   Content-Type: text/html\r\nX-Own: 1\r\nVary: Cookie\r\n
@@ -16,8 +16,8 @@ use crate::byte_scan::{self, TOKEN, VALUE};
 
 /// The initial capacity: enough for an ordinary response.
 const TEXT_LEN: usize = 256;
-/// The number of fields with noted names; names of later fields are looked up on demand.
-const NOTED_MAX: usize = 16;
+/// The number of fields whose standard name is stored; names of later fields are looked up on demand.
+const STORED_NAMES_MAX: usize = 16;
 /// Marks a name that is not a standard one.
 const OTHER: u8 = u8::MAX;
 
@@ -29,7 +29,7 @@ pub struct ResponseFields {
     len: u32,
     has_lifetime_field: bool,
     has_tags: bool,
-    names: [u8; NOTED_MAX],
+    names: [u8; STORED_NAMES_MAX],
     date: Option<[u8; 29]>,
 }
 
@@ -56,16 +56,16 @@ impl<'a> FieldName<'a> {
 /// How a field is treated.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum FieldAction {
-    Usual,
-    /// Set by the sender of the message, or hop-by-hop (RFC 9110 §7.6.1); dropped when a handler gives it.
-    Own,
+    Plain,
+    /// Set by the sender of the message, or hop-by-hop (RFC 9110 §7.6.1); dropped if a handler sets it.
+    SetBySender,
     /// Can define the freshness lifetime of the response.
     Lifetime,
     /// Names tags for purging; not sent to clients.
     Tag,
 }
 
-const fn kind(header: StandardHeader) -> FieldAction {
+const fn field_action(header: StandardHeader) -> FieldAction {
     match header {
         StandardHeader::Connection
         | StandardHeader::ContentLength
@@ -74,10 +74,10 @@ const fn kind(header: StandardHeader) -> FieldAction {
         | StandardHeader::ProxyConnection
         | StandardHeader::Te
         | StandardHeader::TransferEncoding
-        | StandardHeader::Upgrade => FieldAction::Own,
+        | StandardHeader::Upgrade => FieldAction::SetBySender,
         StandardHeader::CacheControl | StandardHeader::Expires => FieldAction::Lifetime,
         StandardHeader::CacheTag => FieldAction::Tag,
-        _ => FieldAction::Usual,
+        _ => FieldAction::Plain,
     }
 }
 
@@ -94,32 +94,32 @@ impl ResponseFields {
         self.len as usize
     }
 
-    /// Whether there are none.
+    /// Whether there are no fields.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.len == 0
     }
 
-    /// Whether Cache-Control or Expires is among them.
+    /// Whether there is a Cache-Control or Expires field.
     #[must_use]
     pub fn has_lifetime(&self) -> bool {
         self.has_lifetime_field
     }
 
-    /// When the message was generated, if not by the sender of the response: Date in the form of
+    /// The time at which the message was generated, if another server generated it: the value of Date, in the format of
     /// [`crate::date::format`] (RFC 9110 §6.6.1).
     #[must_use]
     pub fn date(&self) -> Option<&[u8; 29]> {
         self.date.as_ref()
     }
 
-    /// Sets the date of the message's generation.
+    /// Sets the value of Date.
     pub fn set_date(&mut self, date: [u8; 29]) {
         self.date = Some(date);
     }
 
-    /// Adds a field, unless the sender sets it itself. `name` must be a token; bytes that a value cannot have, such as
-    /// those of a line end, become spaces.
+    /// Adds a field, unless the sender of the message sets it itself. `name` must be a token; bytes that a value cannot
+    /// have, such as those of a line end, become spaces.
     pub fn push(&mut self, name: &str, value: &[u8]) {
         let end = self.text.len();
         self.append(
@@ -127,7 +127,8 @@ impl ResponseFields {
             StandardHeader::find(name.as_bytes()),
             value,
         );
-        // Nothing was written if `append` dropped the field. Otherwise skip "name: " in front and CRLF behind.
+        // Nothing was written if `append` dropped the field. Otherwise skip "name: " before the value and CRLF after
+        // it.
         let written = self.text.get_mut(end..).unwrap_or_default();
         let len = written.len().saturating_sub(2);
         let written = written.iter_mut().take(len).skip(name.len() + 2);
@@ -136,7 +137,7 @@ impl ResponseFields {
         written.filter(refused).for_each(|byte| *byte = b' ');
     }
 
-    /// Like `push`, but returns false and adds nothing if name or value are not those of a field (RFC 9110 §5).
+    /// Like `push`, but returns false and adds nothing if the name or the value is invalid (RFC 9110 §5).
     pub fn try_push(&mut self, name: &[u8], value: &[u8]) -> bool {
         self.try_push_resolved(name, StandardHeader::find(name), value)
     }
@@ -195,14 +196,16 @@ impl ResponseFields {
         matching.map(|(_, value)| value)
     }
 
-    /// Replaces the values of the fields with a standard name for which `replacement` returns one.
+    /// Replaces the values of the fields with a standard name: `replacement` returns the new value, or `None` to keep
+    /// the old one.
     pub fn replace(
         &mut self,
         name: StandardHeader,
         replacement: impl Fn(&[u8]) -> Option<Vec<u8>>,
     ) {
         let codes = self.names.iter().take(self.len());
-        let may_contain = self.len() > NOTED_MAX || codes.into_iter().any(|it| *it == name as u8);
+        let may_contain =
+            self.len() > STORED_NAMES_MAX || codes.into_iter().any(|it| *it == name as u8);
         // Most responses need no replacement: return before the fields are copied.
         if !may_contain
             || !self
@@ -211,7 +214,7 @@ impl ResponseFields {
         {
             return;
         }
-        // Rebuilt, since a value of another length moves all lines after it.
+        // Rebuilt, since a value of another length moves all lines after its own.
         let mut replaced = ResponseFields {
             date: self.date,
             ..ResponseFields::default()
@@ -230,7 +233,7 @@ impl ResponseFields {
         self.entries().filter(move |(name, _)| !is_tag(*name))
     }
 
-    /// All fields in HTTP/1 format; `None` if some of them are not for clients.
+    /// All fields in HTTP/1 format; `None` if one of them is not for clients.
     pub(crate) fn text(&self) -> Option<&[u8]> {
         (!self.has_tags).then_some(&self.text)
     }
@@ -242,17 +245,17 @@ impl ResponseFields {
     }
 
     fn append(&mut self, name: &[u8], header: Option<StandardHeader>, value: &[u8]) {
-        match header.map_or(FieldAction::Usual, kind) {
-            FieldAction::Usual => {}
-            FieldAction::Own => return,
+        match header.map_or(FieldAction::Plain, field_action) {
+            FieldAction::Plain => {}
+            FieldAction::SetBySender => return,
             FieldAction::Lifetime => self.has_lifetime_field = true,
             FieldAction::Tag => self.has_tags = true,
         }
-        // Beyond `NOTED_MAX`, `standard_at` looks the name up.
+        // Beyond `STORED_NAMES_MAX`, `standard_at` looks the name up.
         if let Some(code) = self.names.get_mut(self.len as usize) {
             *code = header.map_or(OTHER, |header| header as u8);
         }
-        // One allocation for most responses, none for a response without fields.
+        // At most one allocation for most responses; none for a response without fields.
         if self.text.capacity() == 0 {
             // ": " and CRLF.
             let len = name.len() + value.len() + 4;
@@ -300,7 +303,7 @@ impl<'a> FromIterator<(&'a str, &'a [u8])> for ResponseFields {
     }
 }
 
-/// Whether this is a token (RFC 9110 §5.6.2).
+/// Whether the name is a token (RFC 9110 §5.6.2).
 #[must_use]
 pub fn is_token(name: &[u8]) -> bool {
     let and_token = |is_valid, byte: &u8| is_valid & byte_scan::is_in_class(*byte, TOKEN);
@@ -322,7 +325,7 @@ mod tests {
     }
 
     #[test]
-    fn fields_are_kept_in_their_order() {
+    fn response_fields_keep_their_order() {
         let mut fields = ResponseFields::new();
         fields.push("Content-Type", b"text/plain");
         assert!(fields.try_push(b"X-A", b"b\tc: d"));
@@ -348,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_known_however_many_there_are() {
+    fn standard_names_are_found_beyond_the_stored_ones() {
         let mut fields = ResponseFields::new();
         for at in 0..40 {
             fields.push(if at % 2 == 0 { "link" } else { "X-Link" }, b"a");
@@ -358,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn a_known_field_gets_another_value_in_its_place() {
+    fn replace_keeps_field_position_and_spelling() {
         let mut fields = ResponseFields::new();
         fields.set_date(*b"Sun, 06 Nov 1994 08:49:37 GMT");
         for at in 0..20 {
@@ -380,7 +383,7 @@ mod tests {
     }
 
     #[test]
-    fn no_value_is_two_lines() {
+    fn line_ends_in_field_values_are_neutralized() {
         let mut fields = ResponseFields::new();
         fields.push("X", b"b\r\nSet-Cookie: c\0");
         assert_eq!(text(&fields), Some("X: b  Set-Cookie: c \r\n"));
@@ -397,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_the_senders_is_dropped_and_what_counts_is_known() {
+    fn framing_fields_are_dropped_and_cache_tag_is_hidden_from_clients() {
         let mut fields = ResponseFields::new();
         for name in [
             "Date",

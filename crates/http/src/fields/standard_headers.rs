@@ -1,5 +1,5 @@
 //! The field names used by this server or listed in the static tables of HPACK and QPACK (RFC 7541 appendix A, RFC 9204
-//! appendix A), each as a number. The meaning of fields is not known here.
+//! appendix A), each as a number. The semantics of the fields are implemented elsewhere.
 //!
 //! The table is sorted by the length of the names, so that a name is compared only with names of equal length; within
 //! one length, names that clients send with most requests come first.
@@ -199,7 +199,7 @@ const fn pack_short(name: &[u8]) -> u64 {
 }
 
 impl StandardHeader {
-    /// Looks a name up, ignoring case. Every byte of a name that is found has been compared, so it is a token.
+    /// Looks a name up, ignoring case. A name that is found is a token, since all its bytes were compared.
     #[must_use]
     #[inline]
     pub fn find(name: &[u8]) -> Option<StandardHeader> {
@@ -210,7 +210,7 @@ impl StandardHeader {
         let has_ends =
             |it: &NameEnds| (first | it.case.0) == it.lower.0 && (last | it.case.1) == it.lower.1;
         let at = start + ENDS.get(start..end)?.iter().position(has_ends)?;
-        // The two ends cover at most 16 bytes; the middle of a longer name is compared here.
+        // The two ends cover at most 16 bytes; the middle of a longer name is compared separately.
         let is_same = name.len() <= 16 || NAMES[at].as_bytes().eq_ignore_ascii_case(name);
         match is_same {
             true => StandardHeader::ALL.get(at).copied(),
@@ -225,7 +225,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn names_are_found_in_any_case() {
+    fn standard_names_are_found_case_insensitively() {
         for (at, known) in StandardHeader::ALL.iter().enumerate() {
             let name = known.as_str();
             assert_eq!(*known as usize, at);
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn one_other_byte_anywhere_makes_another_name() {
+    fn name_with_one_changed_byte_is_not_found() {
         // Setting the case bit must not make other bytes equal to letters.
         for known in StandardHeader::ALL {
             for at in 0..known.as_str().len() {

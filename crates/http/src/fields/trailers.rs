@@ -1,5 +1,6 @@
-//! Trailer fields (RFC 9110 §6.5). Fields for framing, routing, authentication or content format have to be known
-//! before the content, and must not take effect because a recipient merges them into the header section.
+//! Trailer fields (RFC 9110 §6.5). Fields for framing, routing, authentication or content format must be known before
+//! the content, so they are dropped from trailers: a recipient that merges trailers into the header section must not
+//! act on them.
 
 use super::{FieldLines, ResponseFields};
 
@@ -32,8 +33,7 @@ const HEAD_ONLY: [&[u8]; 23] = [
 ];
 
 impl ResponseFields {
-    /// The permitted fields of a trailer section; the others are dropped. They are forwarded as trailers, never in a
-    /// header section.
+    /// The permitted fields of a trailer section. They are forwarded as trailers, never in a header section.
     #[must_use]
     pub fn from_trailers(lines: FieldLines<'_>) -> ResponseFields {
         let mut fields = ResponseFields::new();
@@ -56,7 +56,7 @@ mod tests {
     use alloc::vec::Vec;
 
     #[test]
-    fn what_belongs_into_the_head_is_left_out() {
+    fn header_only_fields_are_dropped_from_trailers() {
         let lines = b"X-Sum: 1\r\nhost: evil\r\nContent-Length: 5\r\nSet-Cookie: a=b\r\nserver-timing: t\r\n\
             Transfer-Encoding: chunked\r\nConnection: close\r\n";
         let fields = ResponseFields::from_trailers(FieldLines::new(lines));

@@ -1,4 +1,4 @@
-//! The client's side of a connection. The module's diagram shows the order of calls and events. No pipelining: a
+//! The client's side of an HTTP/1 connection. The diagram in `h1` shows the order of calls and events. No pipelining: a
 //! request is sent only after the previous response is complete.
 
 use alloc::boxed::Box;
@@ -16,21 +16,21 @@ use crate::method::Method;
 use crate::refusal::RequestRefusal;
 use crate::status::StatusCode;
 
-/// The number of interim responses accepted for one request; more are an error or an attack.
+/// The number of interim responses accepted for one request; a server that sends more is broken or malicious.
 const INTERIM_MAX: u8 = 16;
 
 /// An event from the server.
 #[derive(Debug)]
 pub enum H1ClientEvent<'b> {
-    /// The head is complete but irregular: call again with the output of [`repair_head`](super::mend_head) in place of
-    /// the input. No bytes were consumed.
-    Irregular,
-    /// The trailers are complete but irregular: call again with the output of [`repair_trailers`](super::mend_trailers)
-    /// in place of the input after the consumed bytes.
-    IrregularTrailers,
+    /// The head is complete, but has a fault that [`repair_head`](super::repair_head) can remove: call again with its
+    /// output in place of the input. No bytes were consumed.
+    RepairableHead,
+    /// The trailer section is complete, but has a fault that [`repair_trailers`](super::repair_trailers) can remove:
+    /// call again with its output in place of the input after the consumed bytes.
+    RepairableTrailers,
     /// An interim response (1xx except 101).
     Interim(H1ResponseHead<'b>),
-    /// The head of a 101 response: the requested protocol is in use. The bytes after it are returned as
+    /// The head of a 101 response: the requested protocol is in use. The bytes after the head are returned as
     /// `H1ClientEvent::Data` unchanged, without an end event, and sent bytes get no framing.
     Upgraded(H1ResponseHead<'b>),
     /// The head of the final response. Its body follows as `H1ClientEvent::Data`, and always an `H1ClientEvent::End`.
@@ -59,7 +59,7 @@ pub struct H1Client {
 
 #[derive(Debug)]
 enum ResponseInput {
-    /// No request was sent: any input is an error.
+    /// No response is expected: any input is an error.
     Idle,
     /// A response head, of which the first `parsed_len` bytes were parsed.
     Head { parsed_len: usize },
@@ -67,9 +67,9 @@ enum ResponseInput {
     Length(u64),
     /// A body with chunked framing.
     Body(Box<BodyReader>),
-    /// The body ends with the connection.
+    /// The body ends when the server closes the connection.
     UntilClose,
-    /// The protocol was changed.
+    /// The connection was upgraded to another protocol.
     Tunnel,
     /// The body is complete; its end event is still to be returned.
     NoBody,
@@ -92,8 +92,8 @@ impl Default for H1Client {
 }
 
 impl H1Client {
-    /// Writes the head of a request. `lines` are its field lines with Host, but without those of the connection:
-    /// Content-Length, Transfer-Encoding, Connection. Returns whether a body is to follow.
+    /// Writes the head of a request. `lines` are its field lines, including Host, but without Content-Length,
+    /// Transfer-Encoding and Connection. Returns whether a body is to follow.
     ///
     /// # Errors
     /// The previous response is incomplete, or the connection cannot be used any more.
@@ -114,7 +114,7 @@ impl H1Client {
         out.extend_from_slice(b" HTTP/1.1\r\n");
         out.extend_from_slice(lines);
         self.output = match len {
-            // RFC 9110 §8.6: no Content-Length without content.
+            // RFC 9110 §8.6: no Content-Length if there is no content.
             BodyLen::None => OutgoingMessage::Omitted,
             BodyLen::Known(len) => {
                 out.extend_from_slice(b"Content-Length: ");
@@ -141,8 +141,8 @@ impl H1Client {
         Ok(has_body)
     }
 
-    /// Like `H1Client::request`, for a GET that requests another protocol. The server may also answer it as an
-    /// ordinary GET.
+    /// Like `H1Client::request`, for a GET that requests an upgrade to another protocol. The server may also answer it
+    /// as an ordinary GET.
     ///
     /// # Errors
     /// As for `H1Client::request`.
@@ -172,13 +172,13 @@ impl H1Client {
         self.output.data(&mut self.remaining, len, out).map(drop)
     }
 
-    /// The framing after those bytes.
+    /// The framing after the bytes that [`H1Client::data`] announced.
     #[must_use]
     pub fn data_end(&self) -> &'static [u8] {
         self.output.data_end()
     }
 
-    /// Ends the request's body. `trailers` are field lines, sent with chunks only.
+    /// Ends the request's body. `trailers` are field lines; they are sent only if the body is chunked.
     ///
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
@@ -202,8 +202,8 @@ impl H1Client {
         step
     }
 
-    /// The rest of the response's body, if its length is known and all of it is in `input`. Then no data or end event
-    /// is returned for it.
+    /// The rest of the response's body, if its length is known and all of it is in `input`. No data or end event is
+    /// returned for these bytes.
     pub fn take_remaining_body<'b>(&mut self, input: &'b [u8]) -> Option<&'b [u8]> {
         let len = match self.input {
             ResponseInput::Length(remaining) => usize::try_from(remaining).ok()?,
@@ -223,7 +223,7 @@ impl H1Client {
         match &mut self.input {
             ResponseInput::Idle | ResponseInput::Closed if input.is_empty() => Ok(InputStep::WAIT),
             // Response splitting or a broken server: the bytes cannot be assigned to a request.
-            ResponseInput::Idle | ResponseInput::Closed => Err(ResponseFault::Unasked),
+            ResponseInput::Idle | ResponseInput::Closed => Err(ResponseFault::Unsolicited),
             ResponseInput::Head { parsed_len } => {
                 let parsed_len = *parsed_len;
                 if parsed_len > 0
@@ -242,7 +242,7 @@ impl H1Client {
                         // `repair_trailers` needs the whole section.
                         let is_complete =
                             is_complete_section(input.get(used..).unwrap_or_default(), limits)?;
-                        let event = is_complete.then_some(H1ClientEvent::IrregularTrailers);
+                        let event = is_complete.then_some(H1ClientEvent::RepairableTrailers);
                         return Ok(InputStep { used, event });
                     }
                     Err(broken) => return Err(broken.refusal.into()),
@@ -300,12 +300,12 @@ impl H1Client {
         let head = match response::parse(input, limits) {
             Ok(Some(head)) => head,
             Ok(None) => return Ok(self.wait_for_head(input)),
-            // The mended head is parsed from its start.
+            // The repaired head is parsed from its start.
             Err(fault) if fault.is_repairable() && response::has_end(limited, parsed_len) => {
                 self.input = ResponseInput::Head { parsed_len: 0 };
-                return Ok(InputStep::event(0, H1ClientEvent::Irregular));
+                return Ok(InputStep::event(0, H1ClientEvent::RepairableHead));
             }
-            // The head can be mended only when it is complete.
+            // A head can be repaired only when it is complete.
             Err(fault) if fault.is_repairable() && input.len() < limits.head_len_max => {
                 return Ok(self.wait_for_head(input));
             }
@@ -316,7 +316,7 @@ impl H1Client {
         }
         if head.status.code() < 200 {
             self.interim_count += 1;
-            // A server could send interim responses for ever.
+            // A server could send interim responses without end.
             if self.interim_count > INTERIM_MAX {
                 return Err(ResponseFault::TooManyInterim);
             }
@@ -363,7 +363,7 @@ impl H1Client {
         matches!(self.input, ResponseInput::UntilClose)
     }
 
-    /// Handles the server's end of stream. Returns whether it ended a body; the completeness of such a body cannot be
+    /// Handles EOF from the server. Returns whether the EOF ended a body; the completeness of such a body cannot be
     /// verified.
     ///
     /// # Errors
@@ -375,7 +375,7 @@ impl H1Client {
             ResponseInput::UntilClose | ResponseInput::Tunnel => Ok(true),
             ResponseInput::Idle | ResponseInput::Closed | ResponseInput::NoBody => Ok(false),
             ResponseInput::Head { .. } | ResponseInput::Length(_) | ResponseInput::Body(_) => {
-                Err(ResponseFault::Cut)
+                Err(ResponseFault::Truncated)
             }
         }
     }
@@ -394,14 +394,14 @@ impl H1Client {
             && matches!(self.input, ResponseInput::Idle)
     }
 
-    /// Whether no byte of a response was received: a request that may be repeated can be sent on another connection.
+    /// Whether no byte of the response was received. A retryable request can then be sent on another connection.
     #[must_use]
     pub fn is_unanswered(&self) -> bool {
         matches!(self.input, ResponseInput::Head { parsed_len: 0 }) && self.interim_count == 0
     }
 }
 
-/// Whether an irregular trailer section is complete.
+/// Whether a trailer section that needs repair is complete.
 ///
 /// # Errors
 /// The section exceeds the limit.

@@ -14,7 +14,7 @@ pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
     }
 }
 
-/// Writes the fields of a stored head, which has them as lines.
+/// Writes the fields of a stored head, which stores them as lines.
 #[inline]
 pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
     out.extend_from_slice(section.h1());
@@ -34,7 +34,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_for_clients_is_left_out() {
+    fn cache_tag_is_not_sent_to_clients() {
         let mut fields = ResponseFields::new();
         fields.push("Content-Type", b"text/html");
         let mut out = Vec::new();

@@ -1,6 +1,6 @@
-//! HTTP/1.1 as two state machines without a socket: `H1Server` receives requests and sends responses, `H1Client` the
-//! reverse. Received bytes are turned into events that borrow from them; heads and body framing are appended to a
-//! buffer. Clocks, sites and the meaning of bodies belong to the caller.
+//! HTTP/1.1 as two state machines without I/O: `H1Server` receives requests and sends responses, `H1Client` sends
+//! requests and receives responses. Received bytes are turned into events that borrow from them; heads and body framing
+//! are appended to a buffer. Clocks, sites and the meaning of bodies belong to the caller.
 //!
 //! Input that is not consumed stays with the caller, and is passed again together with the bytes that follow.
 //!
@@ -41,8 +41,8 @@ pub use upgrade::requested_upgrade;
 pub struct InputStep<E> {
     /// Bytes consumed from the start of the input.
     pub used: usize,
-    /// The event they make up. Without an event and without consumed bytes, more input is needed, or the other
-    /// direction has to advance first.
+    /// The event encoded in the consumed bytes. If there is neither an event nor a consumed byte, more input is needed,
+    /// or the output has to advance first.
     pub event: Option<E>,
 }
 
@@ -65,8 +65,8 @@ impl<E> InputStep<E> {
     }
 }
 
-/// Whether a partial head should be parsed again after its first `parsed_len` bytes: when its end may
-/// have arrived, when it reached its limit, and every 256 bytes, so that malformed heads are detected early.
+/// Whether a partial head, of which the first `parsed_len` bytes were parsed, should be parsed again: when its end may
+/// have arrived, when it has reached its limit, and every 256 bytes, so that malformed heads are detected early.
 fn is_due(input: &[u8], parsed_len: usize, limits: &RequestLimits) -> bool {
     input.len() >= limits.head_len_max
         // A malformed head is found after at most 256 further bytes.

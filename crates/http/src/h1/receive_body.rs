@@ -1,4 +1,4 @@
-//! Receives a body part by part, for both sides.
+//! Receives the body of a request or response part by part.
 
 use super::InputStep;
 use crate::body::BodyReader;
@@ -15,7 +15,7 @@ pub(super) enum IncomingPart<'b> {
 
 /// A framing fault in a body.
 pub(super) struct BrokenBody {
-    /// The bytes before the fault, which is in the bytes after them.
+    /// The valid bytes; the fault is in the bytes after them.
     pub(super) used: usize,
     pub(super) refusal: RequestRefusal,
 }

@@ -1,9 +1,9 @@
 //! The head of an HTTP/1 request: [`parse`] checks it and returns the version-neutral [`Request`], plus the parts that
 //! are specific to HTTP/1: version, framing, persistence.
 //!
-//! The rule behind every check: a request that two programs could read in two ways is refused, since a proxy in front
-//! of this server or an operator's log may be the other program (request smuggling, RFC 9112 §11.2). So there is no
-//! leniency for line ends, whitespace, repeated framing fields or odd targets.
+//! The rule behind every check: a request that two programs could interpret differently is refused, since a proxy in
+//! front of this server or an operator's log may be the other program (request smuggling, RFC 9112 §11.2). So there is
+//! no leniency for line ends, whitespace, repeated framing fields or unusual targets.
 //!
 //! `line` parses the request line and the forms of the target, `fields` the field lines. Read RFC 9112 §2 to §6 and
 //! §9.3, RFC 9110 §5 and §7.
@@ -36,21 +36,21 @@ pub struct H1RequestHead<'b> {
     pub keep_alive: bool,
     /// The client waits for 100 (Continue) before it sends the body. False if there is no body.
     pub expect_continue: bool,
-    /// Bytes consumed, from the start of the buffer to the end of the empty line, including a skipped empty line before
-    /// the request.
+    /// Bytes consumed, from the start of the buffer to the end of the empty line after the fields. Includes an empty
+    /// line before the request, which is skipped.
     pub len: usize,
     /// The request line without its CRLF.
     line: &'b [u8],
 }
 
-/// Parses the head at the start of `buf`, which may continue with a body or further requests. `None`: no fault has been
-/// found, but the empty line that ends the head has not arrived.
+/// Parses the head at the start of `buf`, which may continue with a body or further requests. `None`: the empty line
+/// that ends the head has not arrived, and no fault was found so far.
 ///
-/// No state is kept between calls: a buffer that held only a part is parsed again from its start when it has grown.
-/// [`head_complete`] decides whether that is worthwhile.
+/// No state is kept between calls: if `buf` held only a part of the head, it is parsed again from its start when it has
+/// grown. [`head_complete`] decides whether that is worthwhile.
 ///
 /// # Errors
-/// The first fault found. A partial buffer is refused as soon as it is certainly malformed or over a limit, but a fault
+/// The first fault found. A partial head is refused as soon as it is certainly malformed or over a limit, but a fault
 /// in an incomplete line may be found only when the line is complete.
 pub fn parse<'b>(
     buf: &'b [u8],
@@ -81,7 +81,7 @@ pub(super) fn parse_into<'b>(
     // The caller must not see a head that was filled in part.
     *head_slot = None;
     match stop {
-        // It cannot become complete within the limit.
+        // The head cannot become complete within the limit.
         LineParseStop::Partial if head.len() >= limits.head_len_max => {
             Err(RequestRefusal::HeadTooLarge)
         }
@@ -105,10 +105,10 @@ fn fill_head<'b>(
     )
 }
 
-/// Whether [`parse`] should be called (again) now that `buf` has more than its first `scanned_len` bytes: the new bytes hold
-/// an empty line, or a sequence that a lenient parser might take for one. Only the new bytes and the three before them
-/// are examined, so that a client that sends single bytes costs no more than one that sends all at once. `parse` is
-/// also due when `buf` has reached `head_len_max`.
+/// Whether [`parse`] should be called (again) now that `buf` has more than its first `scanned_len` bytes: the new bytes
+/// contain an empty line, or a sequence that a lenient parser might take for one. Only the new bytes and the three
+/// before them are examined, so that a client that sends single bytes costs no more than one that sends the whole head.
+/// `parse` must also be called when `buf` has reached `head_len_max`.
 pub fn head_complete(buf: &[u8], scanned_len: usize) -> bool {
     // The end of the head may begin in the old bytes.
     let new_bytes = buf.get(scanned_len.saturating_sub(3)..).unwrap_or_default();
@@ -116,7 +116,7 @@ pub fn head_complete(buf: &[u8], scanned_len: usize) -> bool {
 }
 
 /// The first line of `buf` as far as it has arrived, without its line end and without an empty line before it: the
-/// log's request line of a refused request.
+/// request line that is logged for a refused request.
 pub fn first_line(buf: &[u8]) -> &[u8] {
     let buf = buf.strip_prefix(b"\r\n").unwrap_or(buf);
     let end = buf.iter().position(|b| matches!(b, b'\r' | b'\n'));

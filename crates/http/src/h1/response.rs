@@ -1,6 +1,6 @@
-//! The head of a response. Framing that two readers could understand differently is refused. Irregular heads with one
-//! possible meaning are accepted where RFC 9112 allows it, and are never forwarded in that form. Independent of the
-//! request and the connection. Read RFC 9112 §4 and §6.3.
+//! Parses the head of a response. Framing that two recipients could interpret differently is refused. Heads with a
+//! fault that has only one interpretation are repaired where RFC 9112 allows it, and are never forwarded unrepaired.
+//! The parser does not depend on the request or the connection. Read RFC 9112 §4 and §6.3.
 
 use alloc::vec::Vec;
 
@@ -13,28 +13,28 @@ use crate::refusal::RequestRefusal;
 use crate::status::StatusCode;
 use crate::version::HttpVersion;
 
-/// Why input is not a valid response. The connection cannot be used any more.
+/// Why input is not a valid response. The connection cannot be used afterwards.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum ResponseFault {
     /// The line is not `HTTP/d.d SP three digits [SP reason]`.
     StatusLine,
     /// Not HTTP/1.x.
     Version,
-    /// The head or a chunk is malformed like a request's can be, or exceeds a limit.
+    /// The head or a chunk is malformed as in a request, or exceeds a limit.
     Malformed(RequestRefusal),
     /// More interim responses than the limit.
     TooManyInterim,
-    /// 101 to a request that did not ask for an upgrade.
+    /// 101 in response to a request that did not ask for an upgrade.
     Upgrade,
-    /// Bytes without a request.
-    Unasked,
-    /// The connection ended before the response did.
-    Cut,
+    /// Bytes that belong to no request.
+    Unsolicited,
+    /// The connection ended before the response was complete.
+    Truncated,
 }
 
 impl ResponseFault {
-    /// Whether a head with this fault has one meaning only, so that [`repair_head`] can remove the fault: a space before
-    /// a colon, a folded line, a line that ends with LF.
+    /// Whether a head with this fault has one interpretation only, so that [`repair_head`] can remove the fault: a
+    /// space before a colon, a folded line, a line that ends with LF.
     #[must_use]
     pub(super) const fn is_repairable(self) -> bool {
         matches!(self, ResponseFault::Malformed(refusal) if refusal.is_mendable())
@@ -47,7 +47,7 @@ impl ResponseFault {
             ResponseFault::StatusLine => "the status line is malformed",
             ResponseFault::Version => "the HTTP version is not 1.x",
             ResponseFault::Malformed(RequestRefusal::Nul) => "a NUL byte in the response head",
-            ResponseFault::Malformed(RequestRefusal::CodingIn10) => {
+            ResponseFault::Malformed(RequestRefusal::TransferCodingInHttp10) => {
                 "Transfer-Encoding in an HTTP/1.0 response"
             }
             ResponseFault::Malformed(RequestRefusal::HeadTooLarge) => {
@@ -62,8 +62,8 @@ impl ResponseFault {
             ResponseFault::Malformed(refusal) => refusal.as_str(),
             ResponseFault::TooManyInterim => "too many interim responses",
             ResponseFault::Upgrade => "an upgrade that was not requested",
-            ResponseFault::Unasked => "bytes that were not requested",
-            ResponseFault::Cut => "the connection ended before the response was complete",
+            ResponseFault::Unsolicited => "bytes that were not requested",
+            ResponseFault::Truncated => "the connection ended before the response was complete",
         }
     }
 }
@@ -85,7 +85,7 @@ pub struct H1ResponseHead<'b> {
     pub fields: FieldLines<'b>,
     /// The version that the server speaks.
     pub version: HttpVersion,
-    /// The framing by the fields alone; whether there is a body depends on the request, too.
+    /// The framing according to the fields; whether there is a body also depends on the request.
     pub(super) framing: ResponseFraming,
     /// Whether the server accepts another request on the connection.
     pub(super) keep_alive: bool,
@@ -94,7 +94,7 @@ pub struct H1ResponseHead<'b> {
 }
 
 impl H1ResponseHead<'_> {
-    /// The announced length of the body; for HEAD, that of the response to a GET.
+    /// The announced length of the body; in a response to HEAD, the length of the response to GET.
     #[must_use]
     pub fn content_len(&self) -> Option<u64> {
         match self.framing {
@@ -109,7 +109,7 @@ impl H1ResponseHead<'_> {
 pub(super) enum ResponseFraming {
     Length(u64),
     Chunked,
-    /// It ends with the connection.
+    /// The body ends when the server closes the connection.
     UntilClose,
 }
 
@@ -169,7 +169,7 @@ fn head<'b>(
     let mut count = 0_u16;
     while rest.first() != Some(&b'\r') {
         let field = field_lines::line(rest)?;
-        // The scan is the fast path; only a name that fails it is examined for its fault.
+        // The scan is the fast path; only a name that is not a token is examined for its fault.
         if !byte_scan::starts_with_token(rest, field.name.len())
             && let Some(refusal) = field_lines::name_fault(rest, field.name.len())
         {
@@ -194,7 +194,7 @@ fn head<'b>(
         fields: FieldLines::new(fields),
         version: line.version,
         framing: state.framing(line.version)?,
-        // A server that sends both may not know where its body ends: its connection is not reused (RFC 9112 §6.3).
+        // A server that sends both may not know where the body ends, so the connection is not reused (RFC 9112 §6.3).
         keep_alive: !(state.is_chunked && state.length.is_some())
             && line.version.persists(state.close, state.keep_alive),
         len: bytes.len() - after.len(),
@@ -256,7 +256,7 @@ fn status_line(bytes: &[u8]) -> Result<StatusLine<'_>, ResponseHeadError> {
 
 /// Whether an empty line, perhaps without CR, ends after the first `parsed_len` bytes.
 pub(super) fn has_end(bytes: &[u8], parsed_len: usize) -> bool {
-    // The new bytes may begin inside the LF CR LF of the empty line, so two older bytes are included.
+    // The empty line's LF CR LF may begin in the two bytes before the new ones.
     let new_bytes = bytes
         .get(parsed_len.saturating_sub(2)..)
         .unwrap_or_default();
@@ -270,8 +270,8 @@ pub(super) fn has_end(bytes: &[u8], parsed_len: usize) -> bool {
     })
 }
 
-/// Rewrites the bytes so that their head is regular: no whitespace before colons (RFC 9112 §5.1), one line for each
-/// field (§5.2), CRLF at each line's end (§2.2). Lines that begin with whitespace between the status line and the
+/// Rewrites a response whose head has repairable faults: no whitespace before colons (RFC 9112 §5.1), one line for each
+/// field (§5.2), CRLF at the end of each line (§2.2). Lines that begin with whitespace between the status line and the
 /// first field are dropped (§2.2). `None` if the head is incomplete.
 #[must_use]
 pub fn repair_head(bytes: &[u8]) -> Option<Vec<u8>> {
@@ -293,7 +293,7 @@ pub fn repair_trailers(bytes: &[u8]) -> Option<Vec<u8>> {
     Some(out)
 }
 
-/// Appends field lines in regular form and the empty line after them. Returns the bytes that follow.
+/// Appends the repaired field lines and the empty line after them. Returns the bytes that follow.
 fn repair_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
     let mut field: Option<Vec<u8>> = None;
     loop {
@@ -303,7 +303,7 @@ fn repair_lines<'b>(mut rest: &'b [u8], out: &mut Vec<u8>) -> Option<&'b [u8]> {
             // RFC 9112 §2.2: whitespace before the first field line is dropped.
             ([b' ' | b'\t', ..], None) => {}
             ([b' ' | b'\t', ..], Some(field)) => {
-                // RFC 9112 §5.2: a fold becomes spaces.
+                // RFC 9112 §5.2: an obs-fold becomes spaces.
                 field.push(b' ');
                 field.extend_from_slice(list_values::trim_start(line));
             }
@@ -333,13 +333,13 @@ fn split_line(bytes: &[u8]) -> Option<(&[u8], &[u8])> {
 fn put_field(field: &[u8], out: &mut Vec<u8>) {
     let colon = field.iter().position(|byte| *byte == b':').unwrap_or(0);
     let (name, rest) = field.split_at(colon);
-    // Removes whitespace before the colon (RFC 9112 §5.1).
+    // Drops whitespace before the colon (RFC 9112 §5.1).
     out.extend_from_slice(list_values::trim_end(name));
     out.extend_from_slice(rest);
     out.extend_from_slice(b"\r\n");
 }
 
-/// Decides whether fewer bytes than the start of a status line are incomplete or already malformed.
+/// Decides whether an input that is shorter than the start of a status line is incomplete or already malformed.
 fn check_short(bytes: &[u8]) -> ResponseHeadError {
     // A server of another protocol is detected before twelve bytes have arrived.
     let common_len = bytes.len().min(5);
@@ -381,7 +381,7 @@ impl ResponseFieldState {
             17 if name.eq_ignore_ascii_case(b"transfer-encoding") => {
                 // Empty members are ignored (RFC 9110 §5.6.1), but a field of only empty members names no coding.
                 let mut codings = list_values::members(value).filter(|coding| !coding.is_empty());
-                // `chunked` by itself is the only supported coding.
+                // `chunked` alone is the only supported coding.
                 let (Some(coding), None) = (codings.next(), codings.next()) else {
                     return Err(RequestRefusal::CodingUnknown);
                 };
@@ -401,7 +401,7 @@ impl ResponseFieldState {
 
     fn framing(&self, version: HttpVersion) -> Result<ResponseFraming, RequestRefusal> {
         match (self.is_chunked, self.length) {
-            (true, _) if version.is_10() => Err(RequestRefusal::CodingIn10),
+            (true, _) if version.is_10() => Err(RequestRefusal::TransferCodingInHttp10),
             // Transfer-Encoding overrides Content-Length (RFC 9112 §6.3).
             (true, _) => Ok(ResponseFraming::Chunked),
             (false, Some(len)) => Ok(ResponseFraming::Length(len)),

@@ -1,4 +1,4 @@
-//! Sends a body, for both sides: its framing, and the check of its announced length.
+//! Sends the body of a request or response: writes its framing, and checks its announced length.
 
 use alloc::vec::Vec;
 
@@ -13,30 +13,29 @@ pub enum BodyLen {
     Unknown,
 }
 
-/// The source of a body gave more or fewer bytes than announced. The connection has to close.
+/// The source of a body produced more or fewer bytes than announced. The connection has to close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BodyLengthMismatch;
 
-/// The part of a message that is sent next. The count of outstanding bytes is stored by the caller, to keep the state
-/// small.
+/// The part of a message that is sent next. The caller stores the number of outstanding bytes, to keep the state small.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum OutgoingMessage {
     /// No message; the next one may begin.
     Idle,
     /// The head.
     Head,
-    /// A body with a length; the caller's `left` is outstanding.
+    /// A body with a length; the caller's `remaining` bytes are outstanding.
     Length,
     /// Chunks, with the last chunk at the end.
     Chunked,
-    /// A body that ends with the connection.
+    /// The body ends when the connection is closed.
     UntilClose,
-    /// A body that the receiver does not expect is dropped (HEAD, 204, 304).
+    /// The message has no body (HEAD, 204, 304): given bytes are dropped.
     Omitted,
 }
 
 impl OutgoingMessage {
-    /// Writes the framing before `len` bytes of the body, which must not be 0. Returns whether to send them.
+    /// Writes the framing before `len` bytes of the body; `len` must not be 0. Returns whether to send the bytes.
     pub(super) fn data(
         self,
         remaining: &mut u64,
@@ -59,7 +58,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// The framing after those bytes.
+    /// The framing after those `len` bytes.
     pub(super) fn data_end(self) -> &'static [u8] {
         match self {
             OutgoingMessage::Chunked => b"\r\n",
@@ -67,7 +66,7 @@ impl OutgoingMessage {
         }
     }
 
-    /// Writes the end of the body; `trailers` are field lines, sent with chunks only.
+    /// Writes the end of the body. `trailers` are field lines; they are sent only if the body is chunked.
     pub(super) fn end(
         &mut self,
         remaining: u64,
@@ -114,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_length_is_kept_exactly() {
+    fn body_longer_or_shorter_than_announced_is_an_error() {
         let (mut out, mut left) = (Vec::new(), 5);
         let mut body = OutgoingMessage::Length;
         assert_eq!(body.data(&mut left, 3, &mut out), Ok(true));

@@ -1,4 +1,4 @@
-//! The server's side of a connection. The module's diagram shows the order of calls and events.
+//! The server's side of an HTTP/1 connection. The diagram in `h1` shows the order of calls and events.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -32,17 +32,18 @@ pub enum H1ServerEvent<'h, 'b> {
     },
 }
 
-/// After an early response the connection stays open if at most this much of the request's body is outstanding.
+/// If the response ends before the request's body, the connection stays open only if at most this many bytes of the
+/// body are outstanding.
 const DRAINED_LEN_MAX: u64 = 64 << 10;
 
-/// The state of one connection. Small, since tens of thousands of idle ones are kept.
+/// The state of one connection. Small, since there may be tens of thousands of idle connections.
 #[derive(Debug)]
 pub struct H1Server {
     /// The body of the current request: `Some` in `RequestInput::Body` only.
     reader: Option<Box<BodyReader>>,
     /// Bytes of the response's announced body still to be sent.
     remaining: u64,
-    /// Bytes of a partial head that were parsed; 0 except in `RequestInput::H1RequestHead`.
+    /// Bytes of a partial head that were parsed; 0 except in `RequestInput::Head`.
     parsed_len: u32,
     input: RequestInput,
     output: OutgoingMessage,
@@ -61,7 +62,7 @@ enum RequestInput {
     NoBody,
     /// The request is complete; its response is not.
     Done,
-    /// The protocol was changed: raw bytes until the client's end of stream.
+    /// The connection is a tunnel: input is passed on unchanged until the client's EOF.
     Tunnel,
     /// Input is discarded.
     Closed,
@@ -74,13 +75,13 @@ struct ConnectionFlags(u8);
 impl ConnectionFlags {
     /// The client speaks HTTP/1.0.
     const HTTP_10: u8 = 1;
-    /// The request under way is a HEAD.
+    /// The request in progress is a HEAD.
     const HEAD: u8 = 2;
     /// The client waits for 100 (Continue) before it sends the body.
-    const EXPECTS: u8 = 4;
+    const EXPECTS_CONTINUE: u8 = 4;
     /// The connection closes after the current response.
     const CLOSES: u8 = 8;
-    /// The protocol was changed.
+    /// The connection is a tunnel.
     const TUNNEL: u8 = 16;
 
     fn has(self, flag: u8) -> bool {
@@ -106,7 +107,7 @@ impl Default for H1Server {
 }
 
 impl H1Server {
-    /// Examines the unconsumed input. A head is parsed into `head_slot`, so that it need not be moved.
+    /// Examines the unconsumed input. A head is parsed into `head_slot`, so that it is not moved afterwards.
     ///
     /// # Errors
     /// The input is not HTTP or exceeds a limit: one response may still be sent, then the connection closes.
@@ -143,7 +144,8 @@ impl H1Server {
         step
     }
 
-    /// Ends the input after an invalid request. A refused HEAD gets no content either (RFC 9110 §9.3.2).
+    /// Ends the input after an invalid request. The response to a refused HEAD has no content, either (RFC 9110
+    /// §9.3.2).
     #[cold]
     fn refuse(&mut self, input: &[u8]) {
         let line = request::first_line(input);
@@ -169,9 +171,9 @@ impl H1Server {
             }
             (RequestInput::Body, Some(reader)) => {
                 let step = feed(reader, input)?;
-                // RFC 9110 §10.1.1: 100 (Continue) may be omitted once content was received.
+                // RFC 9110 §10.1.1: 100 (Continue) may be omitted after content was received.
                 if step.used > 0 {
-                    self.flags.set(ConnectionFlags::EXPECTS, false);
+                    self.flags.set(ConnectionFlags::EXPECTS_CONTINUE, false);
                 }
                 if let Some(H1ServerEvent::End { .. }) = step.event {
                     self.enter_input(RequestInput::Done);
@@ -192,7 +194,7 @@ impl H1Server {
 
     /// Stops reading. One response may still be sent: to the current request, or to malformed input.
     pub fn stop_reading(&mut self) {
-        // No request was read, yet a refusal (400, 408) has to be answered.
+        // Even if no request was read, a refusal (400, 408) has to be sent.
         if self.output == OutgoingMessage::Idle && self.input == RequestInput::Head {
             self.output = OutgoingMessage::Head;
             self.flags = ConnectionFlags(0);
@@ -221,7 +223,7 @@ impl H1Server {
         self.flags = ConnectionFlags(
             flag(head.version.is_10(), ConnectionFlags::HTTP_10)
                 | flag(head.request.method == Method::Head, ConnectionFlags::HEAD)
-                | flag(head.expect_continue, ConnectionFlags::EXPECTS)
+                | flag(head.expect_continue, ConnectionFlags::EXPECTS_CONTINUE)
                 | flag(closes, ConnectionFlags::CLOSES),
         );
         self.input = RequestInput::NoBody;
@@ -234,23 +236,23 @@ impl H1Server {
     fn expect_body(&mut self, framing: BodyFraming, limits: &RequestLimits) {
         self.input = match BodyReader::new(framing, limits) {
             Ok(reader) => {
-                // Boxed, so that connections without a body in progress stay small.
+                // Boxed, so that a connection without a body in progress stays small.
                 self.reader = Some(Box::new(reader));
                 RequestInput::Body
             }
-            // Not an error yet: a handler may answer without reading the body.
+            // Not an error yet: a handler may respond without reading the body.
             Err(refusal) => RequestInput::Refused(refusal),
         };
     }
 
-    /// Closes the connection after the current response, or after the next one if there is none.
+    /// Closes the connection after the current response; without a current one, after the next response.
     pub fn close(&mut self) {
         self.flags.set(ConnectionFlags::CLOSES, true);
     }
 
     /// Chooses the framing of a response's body.
-    fn delimit(&mut self, status: StatusCode, len: BodyLen) {
-        self.flags.set(ConnectionFlags::EXPECTS, false);
+    fn choose_framing(&mut self, status: StatusCode, len: BodyLen) {
+        self.flags.set(ConnectionFlags::EXPECTS_CONTINUE, false);
         self.remaining = match len {
             BodyLen::Known(len) => len,
             BodyLen::None | BodyLen::Unknown => 0,
@@ -264,18 +266,18 @@ impl H1Server {
             BodyLen::None | BodyLen::Known(_) => OutgoingMessage::Length,
             BodyLen::Unknown if !self.version().is_10() => OutgoingMessage::Chunked,
             BodyLen::Unknown => {
-                // HTTP/1.0 has no chunks: the end of the connection ends the body.
+                // HTTP/1.0 has no chunked coding: the end of the connection ends the body.
                 self.close();
                 OutgoingMessage::UntilClose
             }
         };
     }
 
-    /// Completes a head that [`HeadWriter::start`] began at the end of `out`: adds the fields of the connection
-    /// (Content-Length, Transfer-Encoding, Connection) and the empty line. Returns whether a body is to be sent; if
-    /// not, body data given later is dropped.
+    /// Completes a head that [`HeadWriter::start`] began at the end of `out`: adds the fields that depend on the
+    /// connection (Content-Length, Transfer-Encoding, Connection) and the empty line. Returns whether a body is to be
+    /// sent; if not, body data given later is dropped.
     pub fn finish_head(&mut self, status: StatusCode, len: BodyLen, out: &mut Vec<u8>) -> bool {
-        self.delimit(status, len);
+        self.choose_framing(status, len);
         let mut head = HeadWriter::resume(out);
         match (self.output, len) {
             // 1xx and 204 must not have Content-Length or Transfer-Encoding (RFC 9110 §8.6, RFC 9112 §6.1).
@@ -311,7 +313,7 @@ impl H1Server {
 
     /// Like `H1Server::finish_head`, for a prebuilt head that includes Content-Length.
     pub fn finish_prebuilt(&mut self, status: StatusCode, len: u64, out: &mut Vec<u8>) -> bool {
-        self.delimit(status, BodyLen::Known(len));
+        self.choose_framing(status, BodyLen::Known(len));
         out.extend_from_slice(self.head_end());
         self.has_body()
     }
@@ -342,8 +344,8 @@ impl H1Server {
         }
     }
 
-    /// Writes the framing before `len` bytes of the body (not 0), which the caller sends next. Returns whether to send
-    /// them.
+    /// Writes the framing before `len` bytes of the body; `len` must not be 0. The caller sends the bytes next, if the
+    /// returned value is true.
     ///
     /// # Errors
     /// The body is longer than announced.
@@ -357,8 +359,8 @@ impl H1Server {
         self.output.data_end()
     }
 
-    /// Ends the response. `trailers` are field lines, sent with chunks only. The rest of the request's body is
-    /// returned as events before the next request, unless this was the last response.
+    /// Ends the response. `trailers` are field lines; they are sent only if the body is chunked. The rest of the
+    /// request's body is returned as events before the next request, unless this was the last response.
     ///
     /// # Errors
     /// The body is shorter than announced: the connection has to be closed.
@@ -368,7 +370,7 @@ impl H1Server {
         Ok(())
     }
 
-    /// Ends a response after its body, of the announced length, was sent without calls of `H1Server::data`.
+    /// Ends a response whose body was sent, with its announced length, without calls of `H1Server::data`.
     pub fn end_sent_body(&mut self) {
         self.output = OutgoingMessage::Idle;
         self.start_next_request();
@@ -391,20 +393,20 @@ impl H1Server {
         }
     }
 
-    /// Whether the current request may be answered by switching protocols, if it requested that ([`requested_upgrade`]).
+    /// Whether the current request may be answered with 101, if it asked for an upgrade ([`requested_upgrade`]).
     ///
-    /// [`requested_upgrade`]: super::upgrade_asked
+    /// [`requested_upgrade`]: super::requested_upgrade
     #[must_use]
     pub fn can_upgrade(&self) -> bool {
         self.output == OutgoingMessage::Head
-            // Otherwise bytes of the request's body would be taken for those of the new protocol.
+            // Otherwise the rest of the request's body would be taken for bytes of the new protocol.
             && self.is_request_whole()
             && !self.flags.has(ConnectionFlags::HTTP_10 | ConnectionFlags::HEAD)
     }
 
     /// Completes a head with status 101 at the end of `out`. From now on the connection is a tunnel: received bytes are
-    /// returned as `H1ServerEvent::Data`, and `H1Server::data` adds no framing. Each direction ends separately: with
-    /// `H1Server::handle_client_eof` and with `H1Server::end`. Requires `H1Server::can_upgrade`.
+    /// returned as `H1ServerEvent::Data`, and `H1Server::data` adds no framing. The two directions end independently:
+    /// with `H1Server::handle_client_eof` and with `H1Server::end`. Requires `H1Server::can_upgrade`.
     pub fn finish_upgrade(&mut self, protocol: &[u8], out: &mut Vec<u8>) {
         HeadWriter::resume(out)
             .field("Upgrade", protocol)
@@ -417,7 +419,7 @@ impl H1Server {
     }
 
     /// Turns the connection into a tunnel: bytes pass unchanged in both directions, beginning with those of the current
-    /// request or of input that is not a request. Must be called before any response to it.
+    /// request or of input that is not HTTP. Must be called before any part of a response is written.
     pub fn pass_through(&mut self) {
         self.flags = ConnectionFlags(ConnectionFlags::TUNNEL | ConnectionFlags::CLOSES);
         self.enter_input(RequestInput::Tunnel);
@@ -425,19 +427,19 @@ impl H1Server {
         self.output = OutgoingMessage::UntilClose;
     }
 
-    /// Whether the end of the connection marks the end of the current body. A connection that closes earlier must be
-    /// reset (RFC 9112 §8).
+    /// Whether the current body ends when the connection closes. If the body is incomplete, the connection must be
+    /// reset, so that the client notices (RFC 9112 §8).
     #[must_use]
     pub fn ends_by_close(&self) -> bool {
         matches!(self.output, OutgoingMessage::UntilClose)
     }
 
-    /// The client has sent the last byte of a tunnel.
+    /// Handles the client's EOF in a tunnel.
     pub fn handle_client_eof(&mut self) {
         self.enter_input(RequestInput::Closed);
     }
 
-    /// Whether `input`, the next bytes, holds the whole rest of the request.
+    /// Whether `input`, the next bytes, contains the whole rest of the request.
     #[must_use]
     pub fn contains_request_end(&self, input: &[u8]) -> bool {
         // A trial run on a copy: the reader's state must not change.
@@ -461,12 +463,12 @@ impl H1Server {
         matches!(self.input, RequestInput::NoBody | RequestInput::Done)
     }
 
-    /// Whether the rest of the request's body is short and certain to arrive: then it is read, and the connection
-    /// stays open after an early response. A client that waits for 100 may omit its body (RFC 9110 §10.1.1).
+    /// Whether the rest of the request's body is short and certain to arrive. It is then read after an early response,
+    /// and the connection stays open. A client that waits for 100 (Continue) may omit its body (RFC 9110 §10.1.1).
     #[must_use]
     pub fn drains_body(&self) -> bool {
         let remaining = self.reader.as_ref().and_then(|reader| reader.remaining());
-        !self.flags.has(ConnectionFlags::EXPECTS)
+        !self.flags.has(ConnectionFlags::EXPECTS_CONTINUE)
             && remaining.is_some_and(|remaining| remaining <= DRAINED_LEN_MAX)
     }
 
@@ -491,7 +493,7 @@ impl ServerProtocol for H1Server {
         }
     }
 
-    /// True also while a request head is partial, or while the body of an answered request is outstanding.
+    /// Also true while a request head is partial, or while the body of an answered request is outstanding.
     fn is_idle(&self) -> bool {
         self.output == OutgoingMessage::Idle
     }
@@ -514,7 +516,7 @@ impl ServerProtocol for H1Server {
 
     /// False once a part of the body was received or the response has begun.
     fn expects_continue(&mut self, _: StreamId) -> bool {
-        self.flags.has(ConnectionFlags::EXPECTS)
+        self.flags.has(ConnectionFlags::EXPECTS_CONTINUE)
             && self.output == OutgoingMessage::Head
             && self.input == RequestInput::Body
     }
@@ -531,7 +533,7 @@ impl ServerProtocol for H1Server {
             return;
         }
         if status == StatusCode::CONTINUE {
-            self.flags.set(ConnectionFlags::EXPECTS, false);
+            self.flags.set(ConnectionFlags::EXPECTS_CONTINUE, false);
         }
         HeadWriter::interim(out, status).lines(lines.as_bytes());
         out.extend_from_slice(b"\r\n");
@@ -539,7 +541,7 @@ impl ServerProtocol for H1Server {
 
     fn discard_body(&mut self, _: StreamId, _: &mut Vec<u8>) {
         if !matches!(self.input, RequestInput::NoBody | RequestInput::Done) {
-            // Without reading the body, the start of the next request is unknown (RFC 9112 §9.3).
+            // The start of the next request is unknown until the body is read (RFC 9112 §9.3).
             self.enter_input(RequestInput::Closed);
             self.close();
         }
@@ -550,7 +552,7 @@ impl ServerProtocol for H1Server {
     }
 }
 
-/// The length of the examined input. Saturates: a longer head is examined more often than necessary.
+/// The length of the examined input, saturated: a longer head is only examined more often than necessary.
 fn saturated_len(input: &[u8]) -> u32 {
     u32::try_from(input.len()).unwrap_or(u32::MAX)
 }

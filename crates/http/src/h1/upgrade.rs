@@ -1,10 +1,10 @@
-//! Detects requests for another protocol (RFC 9110 §7.8).
+//! Detects requests for an upgrade to another protocol (RFC 9110 §7.8).
 
 use crate::fields::FieldLines;
 use crate::list_values;
 
-/// The value of Upgrade, if the field lines of an HTTP/1.1 request ask for another protocol: Connection names Upgrade,
-/// and there is exactly one Upgrade line.
+/// The value of Upgrade, if the field lines of an HTTP/1.1 request ask for an upgrade: Connection has the option
+/// `upgrade`, and there is exactly one Upgrade line.
 #[must_use]
 pub fn requested_upgrade<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
     let mut protocols = (None, 0);
@@ -28,22 +28,25 @@ pub fn requested_upgrade<'b>(lines: FieldLines<'b>) -> Option<&'b [u8]> {
 mod tests {
     use super::*;
 
-    fn asked(lines: &str) -> Option<&[u8]> {
+    fn requested(lines: &str) -> Option<&[u8]> {
         requested_upgrade(FieldLines::new(lines.as_bytes()))
     }
 
     #[test]
     fn both_fields_are_needed() {
         let both = "Connection: keep-alive, Upgrade\r\nUpgrade: websocket\r\n";
-        assert_eq!(asked(both), Some(&b"websocket"[..]));
+        assert_eq!(requested(both), Some(&b"websocket"[..]));
         assert_eq!(
-            asked("upgrade: a\r\nconnection: x\r\nConnection: upgrade\r\n"),
+            requested("upgrade: a\r\nconnection: x\r\nConnection: upgrade\r\n"),
             Some(&b"a"[..])
         );
-        assert_eq!(asked("Upgrade: websocket\r\nConnection: close\r\n"), None);
-        assert_eq!(asked("Connection: upgrade\r\n"), None);
-        assert_eq!(asked("Connection: upgrade\r\nUpgrade:\r\n"), None);
+        assert_eq!(
+            requested("Upgrade: websocket\r\nConnection: close\r\n"),
+            None
+        );
+        assert_eq!(requested("Connection: upgrade\r\n"), None);
+        assert_eq!(requested("Connection: upgrade\r\nUpgrade:\r\n"), None);
         let two = "Connection: upgrade\r\nUpgrade: a\r\nUpgrade: b\r\n";
-        assert_eq!(asked(two), None, "which one?");
+        assert_eq!(requested(two), None, "which one?");
     }
 }

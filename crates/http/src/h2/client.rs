@@ -1,5 +1,5 @@
-//! The client's side of a connection: for load generators, tests, and origins that speak HTTP/2. Concurrent requests
-//! are limited by the server's settings. The module's diagram shows the order of calls and events.
+//! The client's side of an HTTP/2 connection: for load generators, tests, and origins that speak HTTP/2. The number of
+//! concurrent requests is limited by the server's settings. The diagram in `h2` shows the order of calls and events.
 
 use alloc::vec::Vec;
 
@@ -43,7 +43,7 @@ pub enum H2ClientEvent<'b> {
     Interim(H2ResponseHead<'b>),
     /// The head of the final response. If it has a body, `H2ClientEvent::Data` and then `H2ClientEvent::End` follow.
     Response(H2ResponseHead<'b>),
-    /// A part of a body, not empty. `H2Client::release_capacity` returns the window for it.
+    /// A part of a body, not empty. Call `H2Client::release_capacity` once it is consumed.
     Data {
         /// The stream of the body.
         stream: StreamId,
@@ -57,8 +57,8 @@ pub enum H2ClientEvent<'b> {
         /// Validated.
         trailers: FieldLines<'b>,
     },
-    /// A stream ended early: by the server's RST_STREAM or after an error of the server. `ErrorCode::NO_ERROR` after a
-    /// complete response: the server does not need the rest of the request.
+    /// A stream ended early: by the server's RST_STREAM, or after a stream error of the server. With
+    /// `ErrorCode::NO_ERROR` after a complete response, the server does not need the rest of the request.
     Reset {
         /// The stream that ended.
         stream: StreamId,
@@ -121,7 +121,7 @@ pub struct H2Client {
 }
 
 impl H2Client {
-    /// A new connection. Writes the preface and the client's settings; requests may follow at once (RFC 9113 §3.4).
+    /// A new connection. Writes the preface and the client's settings; requests may follow immediately (RFC 9113 §3.4).
     #[must_use]
     pub fn new(turn: &mut ConnectionTurn<'_>) -> H2Client {
         let mut http = H2Connection::new(false);
@@ -142,8 +142,8 @@ impl H2Client {
             && http.streams.len() < http.peer.streams_max.min(32_767) as usize
     }
 
-    /// Writes the head of a request. `lines` are its field lines, without Host. Returns its stream. If `len` is not 0,
-    /// the body is announced with `H2Client::body` and `H2Client::end`.
+    /// Writes the head of a request and returns its stream. `lines` are its field lines, without Host. If `len` is not
+    /// 0, the body is announced with `H2Client::body` and `H2Client::end`.
     ///
     /// # Errors
     /// No request may be sent, see `H2Client::can_request`.
@@ -204,8 +204,8 @@ impl H2Client {
         Ok(StreamId(id))
     }
 
-    /// Examines the unconsumed input. Fields are decoded into `text`. Call it again as long as it returns an event or
-    /// consumes bytes.
+    /// Examines the unconsumed input. Fields are decoded into `text`. Call `next` again as long as it returns an event
+    /// or consumes bytes.
     ///
     /// # Errors
     /// A connection error: the connection cannot be used any more.
@@ -256,7 +256,7 @@ impl H2Client {
                 trailers,
             },
             ConnectionEvent::Reset { stream, code } => {
-                // The client does no work for a stream, so it need not wait for its end.
+                // The client does no work for a stream, so the stream is removed immediately.
                 self.http.remove_stream(stream, turn.out);
                 H2ClientEvent::Reset {
                     stream: StreamId(stream),
@@ -313,7 +313,7 @@ impl H2Client {
                     return Ok(Some(H2ClientEvent::Interim(head)));
                 }
                 stream.recv_remaining = match content_len {
-                    // RFC 9113 §8.1.1: these have no content, even with a Content-Length.
+                    // RFC 9113 §8.1.1: these responses have no content, even if they have a Content-Length.
                     _ if stream.is_head || status.is_bodiless() => 0,
                     len => len.unwrap_or(UNKNOWN),
                 };
@@ -339,7 +339,7 @@ impl H2Client {
         Ok(self.convert_event(event, FieldLines::new(text), turn))
     }
 
-    /// The caller consumed `len` bytes of a response's body: returns their window to the server.
+    /// Returns the flow-control window of `len` consumed bytes of a response's body to the server.
     pub fn release_capacity(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.http.release_window(stream.0, len, out);
@@ -376,7 +376,7 @@ impl H2Client {
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
         if self.http.streams.find(stream.0).is_some() {
             frame::put_reset(stream.0, code, out);
-            // Frames of the server may still be on their way.
+            // Frames that the server sent before it receives RST_STREAM may still arrive.
             self.http.reset_streams.add(stream.0);
             self.http.remove_stream(stream.0, out);
         }
@@ -406,8 +406,8 @@ impl H2Client {
     }
 }
 
-/// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does
-/// not end the stream (§8.1).
+/// Whether HTTP/2 allows a response with this status: 101 is not used (RFC 9113 §8.6), and an interim response does not
+/// end the stream (§8.1).
 fn is_allowed(status: StatusCode, is_end: bool) -> bool {
     // RFC 9113 §8.6: there is no 101; an interim response does not end the stream.
     status != StatusCode::SWITCHING_PROTOCOLS && (status.code() >= 200 || !is_end)

@@ -1,6 +1,6 @@
-//! The part of a connection that both sides share: frame input, streams, windows, settings, shutdown. Field blocks are
-//! passed on undecoded to `super::H2Server` or `super::H2Client`. Output is in `data_send`, control frames are in
-//! `control`. Read RFC 9113 §3.4, §5 and §6.
+//! The part of an HTTP/2 connection that client and server share: frame input, streams, windows, settings, shutdown.
+//! Field blocks are passed undecoded to `super::H2Server` or `super::H2Client`. Sending is in `data_send`, control
+//! frames are in `control`. Read RFC 9113 §3.4, §5 and §6.
 
 use alloc::vec::Vec;
 
@@ -22,7 +22,7 @@ use crate::refusal::RequestRefusal;
 /// The client connection preface (RFC 9113 §3.4).
 pub const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
-/// How long an unwanted body is read and dropped after its response.
+/// How long the rest of an unwanted body is read and dropped after the response.
 const LINGER_MS: u64 = 5000;
 
 /// One side of a connection.
@@ -36,7 +36,7 @@ pub(super) struct H2Connection {
     /// The field block in progress, which CONTINUATION frames extend.
     block: Option<ContinuedBlock>,
     pub(super) streams: H2StreamTable,
-    /// A stream with output that has just ended, to be settled after its last bytes are written; 0 if there is none.
+    /// A stream whose output has just ended; it is removed after its last bytes are written. 0: none.
     pub(super) last_ended: u32,
     pub(super) queue: PriorityQueue,
     pub(super) peer: PeerSettings,
@@ -52,16 +52,16 @@ pub(super) struct H2Connection {
     pub(super) peer_last_id: Option<u32>,
     /// The number of sent SETTINGS frames that are not acknowledged.
     pub(super) unacknowledged: u8,
-    /// The peer reduced the size of its decoding table; the next field block has to confirm that (RFC 7541 §4.2).
+    /// The peer reduced the size of its decoding table; the next field block has to acknowledge that (RFC 7541 §4.2).
     pub(super) must_confirm_table_len: bool,
     pub(super) resets: BucketState,
     pub(super) glitches: BucketState,
-    /// Glitches that sent data compensates, subtracted at the next glitch.
+    /// Glitches compensated by sent data; subtracted at the next glitch.
     pub(super) glitch_credit: u32,
     pub(super) reset_streams: ResetStreams,
     /// Priorities of streams that have not begun.
     pub(super) early_priorities: Vec<(u32, Priority)>,
-    /// Some streams may be answered while their clients still send bodies.
+    /// Some answered streams may still receive the rest of their requests' bodies.
     pub(super) may_have_lingering: bool,
 }
 
@@ -81,7 +81,7 @@ pub(super) enum ConnectionPhase {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum GoawayState {
     No,
-    /// GOAWAY was sent as an announcement; streams on their way are accepted.
+    /// GOAWAY was sent as an announcement; streams that the client opens before it receives GOAWAY are accepted.
     Announced,
     /// The final GOAWAY was sent; new streams are ignored.
     Gone,
@@ -100,7 +100,7 @@ struct ContinuedBlock {
 #[derive(Debug)]
 pub(super) enum ConnectionEvent<'b> {
     Nothing,
-    /// A field block. It has to be decoded in any case, to keep the dynamic table in step.
+    /// A field block. It has to be decoded in any case, to keep the dynamic table synchronized.
     Block {
         stream: u32,
         is_end: bool,
@@ -216,7 +216,7 @@ impl H2Connection {
         input: &'b [u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
-        // Not done in `send`, because the bytes of a body have to follow their frame header there.
+        // Not removed in `send`: there the bytes of a body have to follow their frame header.
         self.remove_last_ended(turn.out);
         let mut used = 0;
         loop {
@@ -240,7 +240,7 @@ impl H2Connection {
     /// Writes GOAWAY and stops reading.
     pub(super) fn end(&mut self, code: ErrorCode, debug_data: &str, out: &mut Vec<u8>) {
         if self.phase != ConnectionPhase::Ended {
-            // GOAWAY names the peer's streams: a server begins none.
+            // GOAWAY names a stream of the peer: to a server it is 0, since servers open no streams.
             let last_id = if self.is_server { self.last_id } else { 0 };
             frame::put_goaway(last_id, code, debug_data, out);
             self.phase = ConnectionPhase::Ended;
@@ -254,7 +254,7 @@ impl H2Connection {
         rest: &'b [u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
-        // A DATA frame may extend over many inputs.
+        // A DATA frame may be larger than one input buffer.
         if self.data.is_some() {
             return self.continue_data(rest, turn);
         }
@@ -268,7 +268,7 @@ impl H2Connection {
         };
         head.check()?;
         self.check_order(head)?;
-        // DATA is passed on in parts: a frame need not fit into the input buffer.
+        // DATA is passed on in parts, since a frame need not fit into the input buffer.
         if head.kind == kind::DATA {
             return self.begin_data(head, rest, turn);
         }
@@ -284,7 +284,7 @@ impl H2Connection {
         rest: &[u8],
     ) -> Result<(usize, ConnectionEvent<'b>), ConnectionError> {
         let common_len = rest.len().min(PREFACE.len());
-        // A request of HTTP/1 is detected at its first bytes.
+        // A request in HTTP/1 is detected at its first bytes.
         if rest.get(..common_len) != PREFACE.get(..common_len) {
             return Err(ConnectionError::protocol(
                 "the connection preface is not valid",
@@ -384,7 +384,7 @@ impl H2Connection {
         block.continuations += 1;
         block.bytes.extend_from_slice(payload);
         let settings = turn.settings;
-        // The CONTINUATION flood: an endless field block, never complete and never counted as a request.
+        // CONTINUATION flood: a field block that never ends, and is therefore never counted as a request.
         if block.continuations > settings.continuations_max
             || block.bytes.len() > settings.section_len_max
         {
@@ -416,7 +416,7 @@ impl H2Connection {
             is_dead: false,
             is_head: false,
             is_tunnel: false,
-            expects: false,
+            expects_continue: false,
             is_complete: false,
             is_queued: false,
             priority,
@@ -436,14 +436,14 @@ impl H2Connection {
     }
 
     /// Removes a stream if it is complete. An answered stream with an unwanted body lingers, so that its client reads
-    /// the response before the reset; some clients take a reset for a failure of the request (RFC 9113 §8.1).
+    /// the response before RST_STREAM; some clients take a reset for a failure of the request (RFC 9113 §8.1).
     pub(super) fn remove_if_complete(&mut self, id: u32, out: &mut Vec<u8>) {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
         if stream.is_lingering() {
             self.may_have_lingering = true;
-            // A tunnel's input has no end to wait for.
+            // The input of a tunnel may never end, so its stream does not linger.
             if stream.is_tunnel {
                 self.end_lingering(id, out);
             }
@@ -464,7 +464,7 @@ impl H2Connection {
             if !stream.is_lingering() {
                 continue;
             }
-            // The time starts at the first check after the response.
+            // The time starts at the first check after the response is complete.
             let until_ms = stream.linger_until_ms.get_or_insert(now_ms + LINGER_MS);
             if now_ms >= *until_ms {
                 let id = stream.id;
@@ -487,13 +487,14 @@ impl H2Connection {
             return;
         };
         self.queue.remove(&mut self.streams, slot);
-        // Bytes that were not consumed would otherwise reduce the connection's window for ever.
+        // Bytes that were not consumed would otherwise reduce the connection's window permanently.
         let unconsumed = self.streams.get(slot).unconsumed;
         self.streams.remove(id);
         self.release_connection_window(unconsumed, out);
     }
 
-    /// Marks a reset stream as dead: it has no more input or output, but keeps its slot until its work has ended.
+    /// Marks a reset stream as dead: it has no more input or output, but keeps its slot until the work for it has
+    /// ended.
     pub(super) fn mark_dead(&mut self, id: u32) {
         if let Some(slot) = self.streams.find(id) {
             self.queue.remove(&mut self.streams, slot);
@@ -501,7 +502,7 @@ impl H2Connection {
             stream.is_dead = true;
             stream.input = StreamInput::Ended;
             stream.output = StreamOutput::Ended;
-            stream.expects = false;
+            stream.expects_continue = false;
             stream.trailers = None;
         }
     }

@@ -1,5 +1,5 @@
-//! Frames that change the connection or a stream without carrying a message. Read RFC 9113 §5.4, §6.4 to §6.9, RFC 9218
-//! §7.1.
+//! Frames that change the state of the connection or a stream, without carrying a message. Read RFC 9113 §5.4, §6.4 to
+//! §6.9, RFC 9218 §7.1.
 
 use alloc::vec::Vec;
 
@@ -10,16 +10,16 @@ use super::frame::{self, FrameHead, flag};
 use super::priority::Priority;
 use super::settings::TABLE_LEN;
 
-/// The payloads of the two kinds of PING that are sent, to distinguish their acknowledgements.
+/// The two kinds of PING that are sent differ in their payloads, so that their acknowledgements can be distinguished.
 pub(super) const PING_ESTIMATE: [u8; 8] = *b"estimate";
-const PING_LEAVING: [u8; 8] = *b"leaving.";
+const PING_GOAWAY: [u8; 8] = *b"leaving.";
 /// The last stream of a GOAWAY that only announces the shutdown (RFC 9113 §6.8).
 const ANY_STREAM: u32 = 0x7fff_ffff;
 /// The number of priorities that are kept for streams that have not begun.
-const EARLY_MAX: usize = 16;
+const EARLY_PRIORITIES_MAX: usize = 16;
 
 impl H2Connection {
-    /// Counts frames of little use, and ends the connection if they are too many.
+    /// Counts glitches (legal but useless frames), and ends the connection if there are too many.
     pub(super) fn glitch(
         &mut self,
         count: u32,
@@ -41,8 +41,7 @@ impl H2Connection {
         &mut self,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<(), ConnectionError> {
-        // Rapid reset: a client that opens and resets streams keeps within the stream limit, but
-        // causes unlimited work.
+        // Rapid reset: a client that opens and resets streams keeps within the stream limit, but causes unlimited work.
         match self.resets.charge(1, turn.settings.resets, turn.now_ms) {
             true => Ok(()),
             false => Err(ConnectionError::calm("too many streams were reset")),
@@ -61,7 +60,8 @@ impl H2Connection {
             _ => turn.counters.faults += 1,
         }
         self.count_reset(turn)?;
-        // Counted like the client's own resets: it can provoke resets from here, for example by a window overflow.
+        // Counted like the client's own resets: the client can provoke resets by this side, for example by a window
+        // overflow.
         frame::put_reset(id, code, turn.out);
         self.reset_streams.add(id);
         Ok(match self.streams.by_id(id).is_some() {
@@ -73,18 +73,18 @@ impl H2Connection {
         })
     }
 
-    /// Whether a stream is idle. After the final GOAWAY, ignored streams may have begun, so none counts as idle.
+    /// Whether a stream is idle. After the final GOAWAY no stream counts as idle, since ignored streams may have begun.
     fn is_idle_id(&self, id: u32) -> bool {
         let has_begun = id <= self.last_id || self.is_server && self.goaway == GoawayState::Gone;
         !has_begun || id.is_multiple_of(2)
     }
 
-    /// Checks that an absent stream existed before, so that a frame for it may be ignored.
+    /// Checks that a stream that is not in the table existed before, so that a frame for it may be ignored.
     pub(super) fn check_closed(&self, id: u32) -> Result<(), ConnectionError> {
         if self.is_idle_id(id) {
             return Err(ConnectionError::protocol("a frame for an idle stream"));
         }
-        // After a reset sent from here, frames of the peer may be on their way (RFC 9113 §5.1).
+        // Frames that the peer sent before it received RST_STREAM are ignored (RFC 9113 §5.1).
         match self.reset_streams.contains(id) || self.goaway == GoawayState::Gone {
             true => Ok(()),
             false => {
@@ -94,7 +94,7 @@ impl H2Connection {
         }
     }
 
-    /// Like `H2Connection::check_closed`, for frames that are allowed on a stream at any time after its end.
+    /// Like `H2Connection::check_closed`, for frames that are allowed at any time after the end of a stream.
     fn check_begun(&self, id: u32) -> Result<(), ConnectionError> {
         match self.is_idle_id(id) {
             true => Err(ConnectionError::protocol("a frame for an idle stream")),
@@ -129,7 +129,7 @@ impl H2Connection {
         payload: &[u8],
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<ConnectionEvent<'b>, ConnectionError> {
-        // DATA that is sent compensates for window updates, see `data_send`.
+        // Sent DATA compensates for window updates, see `data_send`.
         self.glitch(1, turn)?;
         // The upper bit is reserved (RFC 9113 §6.9).
         let increment = (frame::word(payload) & 0x7fff_ffff) as i32;
@@ -175,11 +175,11 @@ impl H2Connection {
             self.glitch(1, turn)?;
             return Ok(ConnectionEvent::Nothing);
         }
-        // The cost grows with the streams: the window of each is adjusted.
+        // The cost grows with the number of streams, since the window of each is adjusted.
         self.glitch(1 + self.streams.len() as u32 / 8, turn)?;
         let previous = self.peer;
         self.peer.take(payload, !self.is_server)?;
-        // The table is never used, but its reduction has to be confirmed (RFC 7541 §4.2).
+        // This side's encoder uses no dynamic table, but must acknowledge its reduction (RFC 7541 §4.2).
         self.must_confirm_table_len |=
             self.peer.table_len < TABLE_LEN.min(previous.table_len as usize) as u32;
         let change = i64::from(self.peer.window_len) - i64::from(previous.window_len);
@@ -200,7 +200,7 @@ impl H2Connection {
             stream.send_window = i32::try_from(window).map_err(|_| WINDOW_TOO_LARGE)?;
             match stream.can_send() {
                 true => self.enqueue(slot),
-                // A smaller window may stop a stream that is queued.
+                // A smaller window may block a stream that is queued.
                 false => self.queue.remove(&mut self.streams, slot),
             }
         }
@@ -216,14 +216,14 @@ impl H2Connection {
         let data: [u8; 8] = payload.first_chunk().copied().unwrap_or_default();
         self.glitch(1, turn)?;
         match (head.has(flag::ACK), data) {
-            // PING and SETTINGS floods: each causes output, so they are counted as glitches above.
+            // PING and SETTINGS floods: each frame causes output, so each is counted as a glitch (see above).
             (false, _) => frame::put_ping(true, data, turn.out),
             (true, PING_ESTIMATE) => {
                 if self.estimate.handle_ping_ack(turn.settings.window_len_max) {
                     self.window.grow(self.estimate.size.saturating_mul(2));
                 }
             }
-            (true, PING_LEAVING) => self.send_final_goaway(turn.out),
+            (true, PING_GOAWAY) => self.send_final_goaway(turn.out),
             (true, _) => {}
         }
         Ok(ConnectionEvent::Nothing)
@@ -257,7 +257,7 @@ impl H2Connection {
         let priority = Priority::parse(payload.get(4..).unwrap_or_default());
         if let Some(slot) = self.streams.find(id) {
             self.prioritise(slot, priority);
-        } else if id > self.last_id && self.early_priorities.len() < EARLY_MAX {
+        } else if id > self.last_id && self.early_priorities.len() < EARLY_PRIORITIES_MAX {
             // The peer may send any number of them for idle streams (RFC 9218 §7.1), hence the bound.
             self.early_priorities
                 .retain(|(early_id, _)| *early_id != id);
@@ -276,14 +276,14 @@ impl H2Connection {
         }
     }
 
-    /// Announces the shutdown (RFC 9113 §6.8): streams on their way are still accepted. After a round trip, or after
-    /// `H2Connection::send_final_goaway`, new streams are ignored.
+    /// Announces the shutdown (RFC 9113 §6.8): streams that the client opens before it receives GOAWAY are still
+    /// accepted. After a round trip, or after `H2Connection::send_final_goaway`, new streams are ignored.
     pub(super) fn drain(&mut self, out: &mut Vec<u8>) {
         if self.goaway == GoawayState::No {
             self.goaway = GoawayState::Announced;
             frame::put_goaway(ANY_STREAM, ErrorCode::NO_ERROR, "", out);
-            // Its acknowledgement shows that the client has received the GOAWAY.
-            frame::put_ping(false, PING_LEAVING, out);
+            // The acknowledgement of the PING shows that the client has received the GOAWAY.
+            frame::put_ping(false, PING_GOAWAY, out);
         }
     }
 

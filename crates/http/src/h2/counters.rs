@@ -1,4 +1,4 @@
-//! Counters of peers' errors.
+//! Counters of errors and excesses of peers.
 
 /// Counts of rare events; one value for all connections of a worker.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -11,10 +11,10 @@ pub struct GlitchCounters {
     pub refused: u64,
     /// Malformed messages.
     pub malformed: u64,
-    /// Glitches: frames that are legal but of little use.
+    /// Glitches: legal but useless frames.
     pub glitches: u64,
     /// Connections ended by a connection error of the peer.
     pub ended: u64,
-    /// Of these, connections that exceeded a limit (ENHANCE_YOUR_CALM).
+    /// Connections among these that exceeded a limit (ENHANCE_YOUR_CALM).
     pub floods: u64,
 }

@@ -1,5 +1,4 @@
-//! Receives bodies: DATA frames, in pieces of any size, for the streams that accept them. Read RFC 9113 §6.1 and
-//! §8.1.1.
+//! Receives bodies: DATA frames, in pieces of any size. Read RFC 9113 §6.1 and §8.1.1.
 
 use alloc::vec::Vec;
 
@@ -11,7 +10,7 @@ use super::frame::{self, FrameHead, HEAD_LEN, flag};
 use super::streams::{H2Stream, StreamInput, StreamOutput, UNKNOWN};
 use crate::refusal::RequestRefusal;
 
-/// The rest of a DATA frame.
+/// The rest of a DATA frame of which only a part has arrived.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct DataPayload {
     stream: u32,
@@ -23,7 +22,7 @@ pub(super) struct DataPayload {
 }
 
 impl H2Connection {
-    /// Begins a DATA frame. Waits for the length of the padding, if there is any.
+    /// Begins a DATA frame. If it is padded, waits for the length of the padding.
     pub(super) fn begin_data<'b>(
         &mut self,
         head: FrameHead,
@@ -47,7 +46,7 @@ impl H2Connection {
             return Err(ConnectionError::new(ErrorCode::FLOW_CONTROL_ERROR, reason));
         }
         let is_end = head.has(flag::END_STREAM);
-        // Frames without content use little or no window, so only this bounds them.
+        // Frames without content use little or no window, so they are bounded as glitches.
         if remaining == 0 && !is_end {
             self.glitch(1, turn)?;
         }
@@ -60,7 +59,7 @@ impl H2Connection {
         };
         let event = match self.accept_data(head, remaining as u64, turn)? {
             None => {
-                // The caller will consume only content: return the window of the padding here.
+                // The caller returns the window of the content only: return the window of the padding here.
                 let padding = (head.len - remaining) as u32;
                 self.release_window(head.stream, padding, turn.out);
                 if self
@@ -72,7 +71,7 @@ impl H2Connection {
                 ConnectionEvent::Nothing
             }
             Some(event) => {
-                // No caller will return the window of dropped data.
+                // Dropped data does not reach the caller: return its window here.
                 data.is_dropped = true;
                 self.release_connection_window(head.len as u32, turn.out);
                 event
@@ -82,7 +81,7 @@ impl H2Connection {
         Ok((used, event))
     }
 
-    /// Checks whether a stream accepts data: `None`, or the result if it does not.
+    /// Checks whether a stream accepts data. `None` if it does, else the resulting event.
     fn accept_data(
         &mut self,
         head: FrameHead,
@@ -92,7 +91,7 @@ impl H2Connection {
         let id = head.stream;
         let Some(stream) = self.streams.by_id(id) else {
             self.check_closed(id)?;
-            // A few frames are expected after a reset; small ones could be a flood.
+            // A few frames are expected after a reset; many small ones are a flood.
             if len < u64::from(WORTHWHILE_LEN) {
                 self.glitch(1, turn)?;
             }
@@ -111,8 +110,8 @@ impl H2Connection {
                 turn.counters.malformed += 1;
                 ErrorCode::PROTOCOL_ERROR
             }
-            // The handler of the tunnel is not chosen yet, and WebSocket clients send no data before the response (RFC
-            // 8441 §5).
+            // Data before the response to a CONNECT is refused: no handler is chosen yet, and WebSocket clients send no
+            // data before the response (RFC 8441 §5).
             StreamInput::Open
                 if stream.is_tunnel && stream.output == StreamOutput::Head && len > 0 =>
             {
@@ -132,7 +131,7 @@ impl H2Connection {
                 let is_too_large =
                     is_limited && stream.received > turn.settings.limits.body_len_max;
                 if !is_too_large {
-                    // With its padding, which `begin_data` returns at once.
+                    // Includes the padding, whose window `begin_data` returns immediately.
                     stream.unconsumed += head.len as u32;
                     return Ok(None);
                 }
@@ -181,7 +180,7 @@ impl H2Connection {
             false => ConnectionEvent::Nothing,
         };
         match (used, &event) {
-            // The frame has ended without consuming bytes; the caller would wait for input, so process the next frame
+            // The frame has ended without consuming bytes. The caller would wait for input, so process the next frame
             // now.
             (0, ConnectionEvent::Nothing) => self.process_next(rest, turn),
             _ => Ok((used, event)),
@@ -207,7 +206,7 @@ impl H2Connection {
         }
         let was_open = stream.input == StreamInput::Open;
         stream.input = StreamInput::Ended;
-        stream.expects = false;
+        stream.expects_continue = false;
         self.remove_if_complete(id, turn.out);
         Ok(match was_open {
             true => ConnectionEvent::End { stream: id },
@@ -217,8 +216,8 @@ impl H2Connection {
 }
 
 impl H2Stream {
-    /// Returns the window of a dropped frame, and of `unconsumed` bytes before it, so that a client that sends its whole
-    /// body before it reads the response can finish.
+    /// Returns the window of a dropped frame, and of `unconsumed` bytes before it, so that a client that sends its
+    /// whole body before it reads the response can finish.
     fn release_dropped(&mut self, head: FrameHead, unconsumed: u32, out: &mut Vec<u8>) {
         let len = head.len as u32 + unconsumed;
         if !head.has(flag::END_STREAM)
@@ -228,7 +227,7 @@ impl H2Stream {
         }
     }
 
-    /// Subtracts received bytes from those announced.
+    /// Subtracts received bytes from the announced ones.
     fn subtract(&mut self, len: u64) {
         if self.recv_remaining != UNKNOWN {
             self.recv_remaining -= len;

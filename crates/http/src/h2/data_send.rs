@@ -1,5 +1,5 @@
-//! Sends bodies in the order of priorities, as far as the windows allow, and returns windows to the peer. Read RFC
-//! 9113 §5.2 and §6.1.
+//! Sends bodies in the order of their priorities, as far as the flow-control windows allow, and returns windows to the
+//! peer. Read RFC 9113 §5.2 and §6.1.
 
 use alloc::vec::Vec;
 
@@ -9,10 +9,10 @@ use super::frame::{self, HEAD_LEN, flag, kind};
 use super::streams::{StreamOutput, UNKNOWN};
 use crate::h1::BodyLengthMismatch;
 
-/// The size in bytes from which on a DATA frame is worth its cost, and compensates for window updates.
+/// A DATA frame of at least this many bytes is worth its cost, and compensates for window updates.
 pub(super) const WORTHWHILE_LEN: u32 = 256;
-/// The number of window updates that such a frame compensates.
-const UPDATES_OF_DATA: u32 = 4;
+/// The number of window updates for which such a frame compensates.
+const UPDATES_PER_DATA_FRAME: u32 = 4;
 
 /// The next bytes to send: `len` bytes of a stream's body, after the frame header just written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -21,7 +21,7 @@ pub struct NextData {
     pub stream: StreamId,
     /// The number of bytes; 0 if only the end of the stream was written.
     pub len: u32,
-    /// The response, or request, is complete with these bytes.
+    /// The message is complete with these bytes.
     pub is_last: bool,
 }
 
@@ -33,7 +33,7 @@ impl H2Connection {
         }
     }
 
-    /// Announces more of a body. Returns whether it is to be sent.
+    /// Announces more of a body. Returns whether the body is to be sent.
     pub(super) fn announce_data(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
         let Some(slot) = self.streams.find(id) else {
             return Ok(false);
@@ -55,7 +55,7 @@ impl H2Connection {
         Ok(true)
     }
 
-    /// Announces a whole body. Returns whether it is to be sent.
+    /// Announces a whole body. Returns whether the body is to be sent.
     #[inline]
     pub(super) fn announce_body(&mut self, id: u32, len: u64) -> Result<bool, BodyLengthMismatch> {
         let Some(slot) = self.streams.find(id) else {
@@ -102,8 +102,8 @@ impl H2Connection {
         Ok(())
     }
 
-    /// Writes the header of the next DATA frame, or the end of a stream. `None`: no data is ready, or no window is
-    /// open.
+    /// Writes the header of the next DATA frame, or the end of a stream. `None` if no data is ready, or all ready data
+    /// is blocked by windows.
     #[inline]
     pub(super) fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
         self.remove_last_ended(out);
@@ -143,14 +143,16 @@ impl H2Connection {
         stream.ready -= u64::from(len);
         stream.send_window -= len as i32;
         self.send_window -= len as i32;
-        // Small frames give no credit: a client that opens its window byte by byte must not pay for a flood with them.
+        // Small frames give no credit, so that a client that opens its window byte by byte cannot collect credit for a
+        // flood.
         if len >= WORTHWHILE_LEN {
-            self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_OF_DATA);
+            self.glitch_credit = self.glitch_credit.saturating_add(UPDATES_PER_DATA_FRAME);
         }
         Some(self.record_sent(slot, len, is_last))
     }
 
-    /// Updates the queue after a frame. Must not write output: the caller appends the frame's body bytes to its header.
+    /// Updates the queue after a frame. Must not write output: the caller appends the frame's body bytes directly after
+    /// its header.
     #[inline]
     fn record_sent(&mut self, slot: u16, len: u32, is_last: bool) -> NextData {
         let stream = self.streams.get(slot);
@@ -158,7 +160,7 @@ impl H2Connection {
         self.queue.record_served(stream.priority);
         if is_last {
             stream.output = StreamOutput::Ended;
-            // With untaken bytes, removing the stream writes a window update, which is not possible here.
+            // If some input is unconsumed, removing the stream writes a window update, which is not possible here.
             let is_closed = stream.is_closed() && stream.unconsumed == 0;
             self.queue.remove(&mut self.streams, slot);
             match is_closed {
@@ -186,7 +188,7 @@ impl H2Connection {
         }
     }
 
-    /// Settles the stream in `last_ended`.
+    /// Removes the stream in `last_ended`, if it is complete.
     #[inline]
     pub(super) fn remove_last_ended(&mut self, out: &mut Vec<u8>) {
         if self.last_ended != 0 {
@@ -201,7 +203,7 @@ impl H2Connection {
         let frame_start = out.len();
         out.extend_from_slice(&[0; HEAD_LEN]);
         if core::mem::replace(&mut self.must_confirm_table_len, false) {
-            // A size update to 0: the dynamic table is never used (RFC 7541 §4.2, §6.3).
+            // A table size update to 0: this encoder uses no dynamic table (RFC 7541 §4.2, §6.3).
             out.push(0x20);
         }
         frame_start
@@ -213,13 +215,13 @@ impl H2Connection {
         let Some(stream) = self.streams.by_id(id) else {
             return;
         };
-        // A caller that returns more than it received must not enlarge the window.
+        // A caller that returns more than was received must not enlarge the window.
         let len = len.min(stream.unconsumed);
         if len == 0 {
             return;
         }
         stream.unconsumed -= len;
-        // The estimate may have grown since the last update.
+        // The estimated bandwidth-delay product may have grown since the last update.
         stream.window.grow(size);
         if let Some(increment) = stream.window.release(len)
             // After its last frame a stream needs no window.

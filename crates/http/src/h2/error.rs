@@ -44,12 +44,12 @@ impl core::fmt::Debug for ErrorCode {
     }
 }
 
-/// A connection error. GOAWAY is written to the output when it is returned to the caller.
+/// A connection error. When it is returned to the caller, GOAWAY has been written to the output.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ConnectionError {
     /// The error code.
     pub code: ErrorCode,
-    /// The reason for people: plain ASCII, no full stop.
+    /// The reason for logs and debug data: plain ASCII, no full stop.
     pub reason: &'static str,
 }
 

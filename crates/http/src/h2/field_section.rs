@@ -3,7 +3,7 @@
 
 use alloc::vec::Vec;
 
-use super::hpack::{DecodedField, ENTRY_LEN, FieldSink, IndexingMode};
+use super::hpack::{DecodedField, ENTRY_LEN, FieldClass, FieldSink};
 use crate::list_values;
 
 /// Receives the fields of a response head or of trailers.
@@ -33,7 +33,7 @@ impl FieldSink for ResponseFieldSink<'_> {
         if let Some(reason) = self.fault(field) {
             self.first_fault.get_or_insert(reason);
         }
-        // Only regular fields stay in the text; the status is stored as a number.
+        // Only regular fields are kept in the text; the status is stored as a number.
         if self.first_fault.is_some() || field.kind.is_pseudo() {
             self.text.truncate(field.line_start);
         } else {
@@ -71,18 +71,16 @@ impl<'t> ResponseFieldSink<'t> {
         let value = value.unwrap_or_default();
         match field.kind {
             _ if !field.is_value_valid => Some("an invalid field value"),
-            // RFC 9113 §8.3: once, and before all fields.
-            IndexingMode::Status
-                if !self.is_trailers && !self.has_lines && self.status.is_none() =>
-            {
+            // RFC 9113 §8.3: `:status` occurs once, before all other fields.
+            FieldClass::Status if !self.is_trailers && !self.has_lines && self.status.is_none() => {
                 let code = list_values::decimal(value).filter(|_| value.len() == 3);
                 self.status = code.and_then(|code| u16::try_from(code).ok());
                 self.status.is_none().then_some("an invalid status")
             }
             kind if kind.is_pseudo() => Some("a misplaced pseudo-header"),
-            IndexingMode::Bad => Some("an invalid field name"),
-            IndexingMode::OfConnection => Some("a connection-specific field"),
-            IndexingMode::ContentLength if !self.is_trailers => {
+            FieldClass::InvalidName => Some("an invalid field name"),
+            FieldClass::ConnectionSpecific => Some("a connection-specific field"),
+            FieldClass::ContentLength if !self.is_trailers => {
                 let len = list_values::decimal(value);
                 // Equal repetitions count as one (RFC 9110 §8.6).
                 let is_valid = len.is_some()
@@ -96,7 +94,7 @@ impl<'t> ResponseFieldSink<'t> {
         }
     }
 
-    /// The fault of the section, if there is one.
+    /// The first fault of the section, if any.
     pub(super) fn section_fault(&self) -> Option<&'static str> {
         match self.first_fault {
             None if !self.is_trailers && self.status.is_none() => Some("the status is missing"),

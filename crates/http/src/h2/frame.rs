@@ -1,5 +1,4 @@
-//! Frames: their headers, the rules that each has to meet by itself, and their encoding. Read RFC 9113 §4 and §6, RFC
-//! 9218 §7.
+//! Frames: their headers, the rules for a single frame, and their encoding. Read RFC 9113 §4 and §6, RFC 9218 §7.
 
 use alloc::vec::Vec;
 
@@ -7,7 +6,7 @@ use super::error::{ConnectionError, ErrorCode};
 
 /// The length of a frame header in bytes.
 pub const HEAD_LEN: usize = 9;
-/// The payload length in bytes that every peer accepts, and the most that is accepted here.
+/// The payload length in bytes that every peer must accept; longer payloads are refused here.
 pub const PAYLOAD_LEN_MAX: usize = 16_384;
 
 /// Types of frames.
@@ -82,15 +81,15 @@ impl FrameHead {
     /// Checks a frame by its header alone.
     ///
     /// # Errors
-    /// The size or the stream is not allowed for this type. Where the RFC requires a stream error, the connection ends
-    /// nevertheless, as it permits (§5.4.1): the peer is broken.
+    /// The size or the stream is not allowed for this type. The connection ends even where the RFC requires only a
+    /// stream error, as §5.4.1 permits: such a peer is broken.
     #[inline]
     pub fn check(&self) -> Result<(), ConnectionError> {
         // SETTINGS_MAX_FRAME_SIZE is left at its initial value (RFC 9113 §4.2).
         if self.len > PAYLOAD_LEN_MAX {
             return Err(ConnectionError::size("a frame is larger than allowed"));
         }
-        // The frequent cases; the general check is out of line.
+        // The frequent cases are checked inline, the others out of line.
         match self.kind {
             kind::DATA | kind::HEADERS | kind::CONTINUATION if self.stream != 0 => Ok(()),
             kind::WINDOW_UPDATE if self.len == 4 => Ok(()),
@@ -115,7 +114,7 @@ impl FrameHead {
                 "a frame for a stream with stream 0",
             ));
         }
-        // WINDOW_UPDATE belongs to streams and the connection (RFC 9113 §6.9).
+        // WINDOW_UPDATE is valid for streams and for the connection (RFC 9113 §6.9).
         if !is_stream_frame && self.kind != kind::WINDOW_UPDATE && self.stream != 0 {
             return Err(ConnectionError::protocol(
                 "a frame for the connection with a stream",
@@ -155,7 +154,7 @@ pub(super) const NO_PAD_LEN: ConnectionError =
     ConnectionError::size("a padded frame without a padding length");
 pub(super) const PADDING: ConnectionError = ConnectionError::protocol("more padding than payload");
 
-/// The field block fragment in the payload of a HEADERS frame. Its priority is deprecated and ignored (RFC 9113
+/// The field block fragment in the payload of a HEADERS frame. A priority in it is deprecated and ignored (RFC 9113
 /// §5.3.2).
 ///
 /// # Errors
@@ -245,8 +244,8 @@ pub fn put_priority_update(stream: u32, value: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(value);
 }
 
-/// Completes a field block at the end of `out`, which has room for a frame header at `frame_start`: writes that header
-/// (HEADERS), and splits the block into CONTINUATION frames as required by the peer's frame size.
+/// Completes a field block at the end of `out`, which has room for a frame header at `frame_start`: writes the header
+/// of the HEADERS frame, and splits the block into CONTINUATION frames as required by the peer's frame size.
 pub(super) fn close_block(
     stream: u32,
     is_end: bool,
@@ -257,7 +256,7 @@ pub(super) fn close_block(
     let block_at = frame_start + HEAD_LEN;
     let len = out.len().saturating_sub(block_at);
     let end_stream = if is_end { flag::END_STREAM } else { 0 };
-    // END_STREAM belongs to HEADERS even if CONTINUATION frames follow (RFC 9113 §6.2).
+    // END_STREAM is a flag of HEADERS even if CONTINUATION frames follow (RFC 9113 §6.2).
     let (first, flags) = match len <= len_max {
         true => (len, end_stream | flag::END_HEADERS),
         false => (len_max, end_stream),
@@ -287,7 +286,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn heads_are_read_as_they_were_written() {
+    fn frame_header_encoding_round_trips() {
         let head = FrameHead {
             len: 0x01_2345,
             kind: kind::HEADERS,
@@ -301,7 +300,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_and_streams_of_every_frame() {
+    fn frame_type_determines_allowed_length_and_stream() {
         // RFC 9113 §4.2 and §6.
         use kind::*;
         let code = |kind, flags, stream, len| {
@@ -360,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_and_priority_are_taken_away() {
+    fn fragment_excludes_padding_and_priority() {
         let head = |flags, len| FrameHead {
             len,
             kind: kind::HEADERS,
@@ -385,7 +384,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_cut_where_the_peer_says() {
+    fn field_block_is_split_at_peer_frame_size() {
         // SETTINGS_MAX_FRAME_SIZE bounds each part (RFC 9113 §4.3).
         let mut out = alloc::vec![0; HEAD_LEN];
         out.extend_from_slice(b"abcdefgh");

@@ -1,18 +1,18 @@
-//! The head of a request, built from a field block: the version-neutral [`Request`], over lines of text in HTTP/1
+//! The head of an HTTP/2 request, built from a field block: the version-neutral [`Request`], over field lines in HTTP/1
 //! format, and the parts that are specific to HTTP/2. Read RFC 9113 §8.2 and §8.3, RFC 8441 §4.
 //!
 //! ```text
 //! text   :method: GET\r\n:path: /a\r\n:authority: h\r\n  accept: */*\r\ncookie: a; b\r\n  host: h\r\n
-//!        pseudo-headers, of which the values are used    lines, as they came               added
+//!        pseudo-headers; their values are used           field lines as received           added
 //! ```
-//! Host is added, so that readers of the lines (CGI, proxies, rules) need not know the version. For the same reason an
-//! extended CONNECT becomes its HTTP/1.1 equivalent, a GET with Upgrade. A client cannot send that field itself, since
-//! RFC 9113 §8.2.2 forbids it.
+//! Host is added, so that code that reads the lines (CGI, proxies, rules) does not depend on the version. For the same
+//! reason an extended CONNECT becomes its HTTP/1.1 equivalent, a GET with Upgrade. A client cannot send Upgrade itself,
+//! since RFC 9113 §8.2.2 forbids it.
 
 use alloc::vec::Vec;
 
 use super::StreamId;
-use super::hpack::{DecodedField, ENTRY_LEN, FieldSink, IndexingMode};
+use super::hpack::{DecodedField, ENTRY_LEN, FieldClass, FieldSink};
 use super::priority::Priority;
 use super::settings::H2Settings;
 use crate::forwarding::default_port;
@@ -30,9 +30,9 @@ pub struct H2RequestHead<'b> {
     pub stream: StreamId,
     /// The version-neutral request. Its lines always include Host, and at most one Cookie.
     pub request: Request<'b>,
-    /// Whether a body follows, which may turn out to be empty. If not, the stream has no more events.
+    /// Whether a body follows, which may be empty. If not, the stream has no more events.
     pub has_body: bool,
-    /// Content-Length; 0 without a body.
+    /// Content-Length; 0 if there is no body.
     pub body_len: Option<u64>,
     /// The client waits for 100 (Continue) before it sends the body.
     pub expect_continue: bool,
@@ -40,7 +40,7 @@ pub struct H2RequestHead<'b> {
     pub protocol: Option<&'b [u8]>,
     /// Whether the scheme is https.
     pub is_https: bool,
-    /// The response priority that the client requests.
+    /// The priority of the response that the client requested.
     pub priority: Priority,
 }
 
@@ -86,12 +86,12 @@ pub(super) struct FieldSpans {
     host: Option<TextSpan>,
     /// `:authority` or Host is not a valid host.
     is_host_invalid: bool,
-    /// The start of the field lines, once there is one.
+    /// The start of the first field line.
     lines_at: Option<usize>,
     pub(super) content_len: Option<u64>,
-    expects: bool,
+    expects_continue: bool,
     pub(super) priority: Priority,
-    /// The end of the Cookie line, once there is one.
+    /// The end of the last Cookie line.
     cookie_end: usize,
     /// There are several Cookie lines with other lines between them.
     has_scattered_cookies: bool,
@@ -113,7 +113,7 @@ impl Default for FieldSpans {
             is_host_invalid: false,
             lines_at: None,
             content_len: None,
-            expects: false,
+            expects_continue: false,
             priority: Priority::default(),
             cookie_end: 0,
             has_scattered_cookies: false,
@@ -133,7 +133,7 @@ impl FieldSink for RequestFieldSink<'_> {
     #[inline(always)]
     fn on_field(&mut self, field: DecodedField) {
         let len = self.text.len() - field.line_start;
-        // Without the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this count.
+        // Excludes the four bytes of ": " and CRLF. RFC 9113 §6.5.2 defines this size.
         self.spans.section_len += len - 4 + ENTRY_LEN;
         if self.spans.section_len > self.settings.section_len_max {
             self.record_fault(MalformedRequest::Refused(RequestRefusal::HeadTooLarge));
@@ -143,7 +143,7 @@ impl FieldSink for RequestFieldSink<'_> {
             false => Err(MalformedRequest::Malformed("an invalid field value")),
         };
         if let Err(fault) = result {
-            // After the first fault, decoding continues only for the dynamic table: the fields are dropped.
+            // After the first fault, decoding continues only to update the dynamic table: the fields are dropped.
             self.record_fault(fault);
             self.text.truncate(field.line_start);
         }
@@ -186,8 +186,8 @@ impl<'t> RequestFieldSink<'t> {
             return Err(MalformedRequest::Refused(RequestRefusal::TooManyFields));
         }
         match field.kind {
-            IndexingMode::Plain => {}
-            IndexingMode::Indexed(indexed) => {
+            FieldClass::Plain => {}
+            FieldClass::Indexed(indexed) => {
                 let line_offset = |at: usize| (at - lines_at) as u32;
                 let len = value.len as u32;
                 self.spans.index.add_at(
@@ -197,29 +197,29 @@ impl<'t> RequestFieldSink<'t> {
                     len,
                 );
             }
-            IndexingMode::Mark(indexed) => self.spans.index.mark(indexed),
+            FieldClass::Presence(indexed) => self.spans.index.mark(indexed),
             special_kind => self.special(special_kind, field, value)?,
         }
         Ok(())
     }
 
     #[inline(never)]
-    fn pseudo(&mut self, kind: IndexingMode, value: TextSpan) -> Result<(), MalformedRequest> {
+    fn pseudo(&mut self, kind: FieldClass, value: TextSpan) -> Result<(), MalformedRequest> {
         // RFC 9113 §8.3: pseudo-header fields come first.
         if self.spans.lines_at.is_some() {
             return Err(MalformedRequest::Malformed("a pseudo-header after a field"));
         }
         let bytes = value.slice(self.text);
         let slot = match kind {
-            IndexingMode::Method => &mut self.spans.name,
-            IndexingMode::Path => &mut self.spans.path,
-            IndexingMode::OddAuthority => {
+            FieldClass::Method => &mut self.spans.name,
+            FieldClass::Path => &mut self.spans.path,
+            FieldClass::InvalidAuthority => {
                 self.spans.is_host_invalid = true;
                 &mut self.spans.authority
             }
-            IndexingMode::Authority => &mut self.spans.authority,
-            IndexingMode::Protocol => &mut self.spans.protocol,
-            IndexingMode::Scheme if self.spans.scheme == 0 => {
+            FieldClass::Authority => &mut self.spans.authority,
+            FieldClass::Protocol => &mut self.spans.protocol,
+            FieldClass::Scheme if self.spans.scheme == 0 => {
                 self.spans.scheme = match bytes {
                     b"http" => 1,
                     b"https" => 2,
@@ -231,7 +231,7 @@ impl<'t> RequestFieldSink<'t> {
                 };
                 return Ok(());
             }
-            IndexingMode::Scheme => return Err(REPEATED),
+            FieldClass::Scheme => return Err(REPEATED),
             _ => return Err(MalformedRequest::Malformed("a response pseudo-header")),
         };
         match slot.replace(value) {
@@ -243,21 +243,21 @@ impl<'t> RequestFieldSink<'t> {
     #[inline(never)]
     fn special(
         &mut self,
-        kind: IndexingMode,
+        kind: FieldClass,
         field: DecodedField,
         value: TextSpan,
     ) -> Result<(), MalformedRequest> {
         let bytes = value.slice(self.text);
         match kind {
-            IndexingMode::Cookie => self.cookie(field, value),
-            IndexingMode::Host | IndexingMode::OddHost => {
-                self.spans.is_host_invalid |= kind == IndexingMode::OddHost;
+            FieldClass::Cookie => self.cookie(field, value),
+            FieldClass::Host | FieldClass::InvalidHost => {
+                self.spans.is_host_invalid |= kind == FieldClass::InvalidHost;
                 match self.spans.host.replace(value) {
                     None => Ok(()),
                     Some(_) => Err(MalformedRequest::Malformed("Host is repeated")),
                 }
             }
-            IndexingMode::ContentLength => {
+            FieldClass::ContentLength => {
                 let len = list_values::decimal(bytes);
                 match (len, self.spans.content_len) {
                     (Some(_), None) => {
@@ -270,21 +270,21 @@ impl<'t> RequestFieldSink<'t> {
                     _ => Err(MalformedRequest::Malformed("Content-Length is repeated")),
                 }
             }
-            IndexingMode::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
-                self.spans.expects = true;
+            FieldClass::Expect if bytes.eq_ignore_ascii_case(b"100-continue") => {
+                self.spans.expects_continue = true;
                 Ok(())
             }
-            // RFC 9110 §10.1.1: answered with 417.
-            IndexingMode::Expect => Err(MalformedRequest::Refused(
+            // RFC 9110 §10.1.1: the response is 417.
+            FieldClass::Expect => Err(MalformedRequest::Refused(
                 RequestRefusal::ExpectationUnknown,
             )),
-            IndexingMode::Priority => {
+            FieldClass::Priority => {
                 self.spans.priority = Priority::parse(bytes);
                 Ok(())
             }
-            // RFC 9113 §8.2.2: the only permitted value.
-            IndexingMode::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
-            IndexingMode::Te | IndexingMode::OfConnection => {
+            // RFC 9113 §8.2.2: `trailers` is the only permitted value.
+            FieldClass::Te if bytes.eq_ignore_ascii_case(b"trailers") => Ok(()),
+            FieldClass::Te | FieldClass::ConnectionSpecific => {
                 Err(MalformedRequest::Malformed("a connection-specific field"))
             }
             _ => Err(MalformedRequest::Malformed("an invalid field name")),
@@ -294,7 +294,7 @@ impl<'t> RequestFieldSink<'t> {
     /// Joins the cookie crumbs that RFC 9113 §8.2.3 allows into one line.
     fn cookie(&mut self, field: DecodedField, value: TextSpan) -> Result<(), MalformedRequest> {
         if self.spans.cookie_end == field.line_start && field.line_start >= 2 {
-            // Overwrite the CRLF of the line before, and drop the name.
+            // Overwrite the CRLF of the previous line, and drop the name.
             self.text[field.line_start - 2..field.line_start].copy_from_slice(b"; ");
             self.text.copy_within(value.start.., field.line_start);
             self.text.truncate(field.line_start + value.len + 2);
@@ -312,7 +312,7 @@ impl<'t> RequestFieldSink<'t> {
         }
         let lines_at = *self.spans.lines_at.get_or_insert(self.text.len());
         match (self.spans.authority, self.spans.host) {
-            // Readers of the lines expect Host.
+            // Code that reads the lines expects Host.
             (Some(authority), None) => {
                 self.text.extend_from_slice(b"host: ");
                 self.text
@@ -320,7 +320,7 @@ impl<'t> RequestFieldSink<'t> {
                 self.text.extend_from_slice(b"\r\n");
             }
             (Some(authority), Some(host)) => {
-                // RFC 9113 §8.3.1: they must not differ. Two readers could pick different ones.
+                // RFC 9113 §8.3.1: they must not differ, since two recipients could use different ones.
                 let (authority, host) = (authority.slice(self.text), host.slice(self.text));
                 let default_port = default_port(self.spans.scheme == 2);
                 if !host::is_same(authority, host, default_port) {
@@ -335,7 +335,7 @@ impl<'t> RequestFieldSink<'t> {
         }
         let method = self.method()?;
         if let Some(protocol) = self.spans.protocol {
-            // Handlers of WebSocket expect HTTP/1.1's Upgrade.
+            // WebSocket handlers expect the Upgrade field of HTTP/1.1.
             let protocol = protocol.start..protocol.start + protocol.len;
             self.text
                 .extend_from_slice(b"connection: upgrade\r\nupgrade: ");
@@ -343,7 +343,7 @@ impl<'t> RequestFieldSink<'t> {
             self.text.extend_from_slice(b"\r\n");
             return Ok(Method::Get);
         }
-        // RFC 9113 §8.1.1: the DATA frames must add up to Content-Length.
+        // RFC 9113 §8.1.1: the length of all DATA frames must equal Content-Length.
         if is_end && self.spans.content_len.unwrap_or(0) > 0 {
             return Err(MalformedRequest::Malformed(
                 "less content than Content-Length announces",
@@ -352,7 +352,7 @@ impl<'t> RequestFieldSink<'t> {
         Ok(method)
     }
 
-    /// Checks that the pseudo-header fields are those that the method needs (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
+    /// Checks that the pseudo-header fields are those that the method requires (RFC 9113 §8.3.1, §8.5, RFC 8441 §4).
     fn method(&self) -> Result<Method, MalformedRequest> {
         let spans = &*self.spans;
         let name = spans.name.ok_or(MISSING)?.slice(self.text);
@@ -388,8 +388,8 @@ impl<'t> RequestFieldSink<'t> {
         let mut host_at = None;
         self.spans.index = FieldIndex::EMPTY;
         for (name, value) in crate::fields::FieldLines::new(&self.text[lines_at..]) {
-            let kind = IndexingMode::for_name(name);
-            if kind == IndexingMode::Cookie {
+            let kind = FieldClass::for_name(name);
+            if kind == FieldClass::Cookie {
                 cookies.extend_from_slice(if cookies.is_empty() {
                     b"cookie: "
                 } else {
@@ -402,14 +402,14 @@ impl<'t> RequestFieldSink<'t> {
             lines.extend_from_slice(name);
             lines.extend_from_slice(b": ");
             match kind {
-                IndexingMode::Indexed(indexed) => {
+                FieldClass::Indexed(indexed) => {
                     let (at, value_at) = (at as u32, lines.len() as u32);
                     self.spans
                         .index
                         .add_at(indexed, at, value_at, value.len() as u32);
                 }
-                IndexingMode::Mark(indexed) => self.spans.index.mark(indexed),
-                IndexingMode::Host | IndexingMode::OddHost => {
+                FieldClass::Presence(indexed) => self.spans.index.mark(indexed),
+                FieldClass::Host | FieldClass::InvalidHost => {
                     host_at = Some(lines_at + lines.len())
                 }
                 _ => {}
@@ -417,7 +417,7 @@ impl<'t> RequestFieldSink<'t> {
             lines.extend_from_slice(value);
             lines.extend_from_slice(b"\r\n");
         }
-        // Host, if it serves as the authority, may have moved.
+        // Host may have moved; if it serves as the authority, its range is updated.
         self.text.truncate(lines_at);
         self.text.extend_from_slice(&lines);
         self.text.extend_from_slice(&cookies);
@@ -435,7 +435,7 @@ const MISSING: MalformedRequest =
 const REPEATED: MalformedRequest = MalformedRequest::Malformed("a pseudo-header is repeated");
 
 impl FieldSpans {
-    /// The parts of a refused request.
+    /// The known parts of a refused request.
     pub(super) fn partial<'b>(&self, text: &'b [u8]) -> PartialRequest<'b> {
         let span = |span: Option<TextSpan>| span.map(|span| span.slice(text));
         let authority = span(self.authority.or(self.host));
@@ -467,7 +467,7 @@ impl FieldSpans {
         if spans.is_host_invalid {
             return Err(RequestRefusal::HostInvalid);
         }
-        // CONNECT has no path: its target is the authority.
+        // CONNECT has no path: the authority is its target.
         let raw_target = span(spans.path).or(authority).unwrap_or_default();
         if raw_target.len() > settings.limits.target_len_max {
             return Err(RequestRefusal::TargetTooLong);
@@ -493,7 +493,7 @@ impl FieldSpans {
             },
             has_body: !is_end,
             body_len: if is_end { Some(0) } else { spans.content_len },
-            expect_continue: spans.expects && !is_end,
+            expect_continue: spans.expects_continue && !is_end,
             protocol: span(spans.protocol),
             is_https: spans.scheme == 2,
             priority: spans.priority,

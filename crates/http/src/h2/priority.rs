@@ -7,7 +7,7 @@ use crate::structured_fields::{StructuredItem, dictionary};
 pub struct Priority {
     /// The urgency, from 0 (highest) to 7.
     pub urgency: u8,
-    /// The client can process the response in parts, so it can be interleaved with others.
+    /// The client can process the response in parts, so its DATA may be interleaved with that of others.
     pub is_incremental: bool,
 }
 
@@ -21,7 +21,7 @@ impl Default for Priority {
 }
 
 impl Priority {
-    /// Parses a Priority field value; missing and invalid parameters have their defaults.
+    /// Parses a Priority field value; missing and invalid parameters get their default values.
     #[must_use]
     pub fn parse(value: &[u8]) -> Priority {
         let with_urgency = |urgency: u8, is_incremental| Priority {
@@ -29,7 +29,7 @@ impl Priority {
             is_incremental,
         };
         match value {
-            // The forms that browsers send need no structured-field parser.
+            // The values that browsers send need no structured-field parser.
             [b'u', b'=', urgency @ b'0'..=b'7'] => with_urgency(*urgency, false),
             [b'u', b'=', urgency @ b'0'..=b'7', b',', b' ', b'i'] => with_urgency(*urgency, true),
             b"i" => with_urgency(b'3', true),
@@ -67,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_said_and_what_is_not() {
+    fn priority_values_and_defaults() {
         // RFC 9218 §4: unknown and invalid parameters are ignored.
         for (value, urgency, is_incremental) in [
             ("", 3, false),

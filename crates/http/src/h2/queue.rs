@@ -1,11 +1,11 @@
 //! Prioritized scheduling (RFC 9218 §10): the queue of streams that have data to send and a window for it.
 //!
-//! The most urgent streams come first. Within one urgency, incremental streams are served round-robin, and
-//! non-incremental ones one after the other in the order of their identifiers; the two kinds alternate, so neither
-//! starves. A stream of lower urgency may starve: the client that chose the urgencies receives all of the streams.
+//! The most urgent streams are served first. Within one urgency, incremental streams are served round-robin, and
+//! non-incremental streams one after the other in the order of their identifiers; the two kinds alternate, so neither
+//! starves. A stream of lower urgency may starve: the client chose the urgencies, and receives all the streams.
 //!
-//! Linked lists through the stream slots, one for each class: every operation takes constant time, except inserting a
-//! non-incremental stream out of order.
+//! The queue consists of linked lists through the stream slots, one for each class. Every operation takes constant
+//! time, except inserting a non-incremental stream out of order.
 
 use super::priority::Priority;
 use super::streams::{H2StreamTable, NONE};
@@ -90,13 +90,13 @@ impl PriorityQueue {
         }
         let urgency = self.nonempty_classes.trailing_zeros() as usize / 2;
         let kinds = self.nonempty_classes >> (urgency * 2) & 3;
-        // Only incremental streams, or both kinds and their turn.
+        // Only incremental streams are queued; or both kinds, and it is the incremental ones' turn.
         let is_incremental_turn =
             kinds == 2 || kinds == 3 && self.incremental_turns >> urgency & 1 == 1;
         Some(self.first[urgency * 2 + usize::from(is_incremental_turn)])
     }
 
-    /// Records that a stream was served: the other kind of its urgency is next.
+    /// Records that a stream was served: the other kind of its urgency is served next.
     pub(super) fn record_served(&mut self, priority: Priority) {
         let bit = 1 << priority.urgency;
         match priority.is_incremental {

@@ -1,15 +1,16 @@
-//! Streams that were reset here: frames that the peer sent before it received the reset are not errors (RFC 9113 §5.1).
+//! Streams that this side has reset: frames that the peer sent before it received RST_STREAM are not errors (RFC 9113
+//! §5.1).
 
 use alloc::collections::VecDeque;
 
-/// The number of streams that are remembered; any older stream counts as reset.
+/// The number of streams that are remembered; every older stream counts as reset.
 const MAX: usize = 32;
 
-/// The streams that were reset last.
+/// The most recently reset streams.
 #[derive(Debug, Default)]
 pub(super) struct ResetStreams {
     recent: VecDeque<u32>,
-    /// The highest stream that is not remembered any more.
+    /// The highest stream identifier that is no longer in `recent`.
     forgotten_max: u32,
 }
 

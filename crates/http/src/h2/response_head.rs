@@ -1,5 +1,5 @@
-//! Response heads: field blocks built for one response, or prebuilt ones of stored responses. Read RFC 9113 §8.1 and
-//! §8.3.2.
+//! Response heads: field blocks built for one response, and prebuilt field blocks of stored responses. Read RFC 9113
+//! §8.1 and §8.3.2.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -22,19 +22,19 @@ pub struct HeadInProgress {
     status: StatusCode,
     /// The offset of its frame header.
     frame_start: usize,
-    /// It replaces a 2xx response that would have opened a tunnel without a handler.
+    /// The head replaces a 2xx response that would have opened a tunnel without a handler for it.
     is_refused: bool,
 }
 
-/// The head of a stored response as a field block: status, a date to be overwritten, and fields. Valid on all
-/// connections.
+/// The head of a stored response as a field block: status, a date that is overwritten for each response, and fields.
+/// Valid on all connections.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldBlock {
     status: StatusCode,
     bytes: Box<[u8]>,
 }
 
-/// The block of a stored response, built at the first request over HTTP/2; a null pointer until then.
+/// The block of a stored response, built at the first request over HTTP/2.
 #[derive(Debug, Default)]
 pub struct LazyBlock(OnceBox<FieldBlock>);
 
@@ -54,7 +54,8 @@ impl LazyBlock {
 }
 
 impl FieldBlock {
-    /// Builds a block. It is built once, so it is Huffman-coded where that makes it shorter.
+    /// Builds a block. Values are Huffman-coded where that makes them shorter, since a block is built once and sent
+    /// often.
     #[must_use]
     pub fn new<'a>(
         status: StatusCode,
@@ -66,7 +67,7 @@ impl FieldBlock {
         // A placeholder that each response overwrites.
         hpack::put_date(&[b' '; 29], &mut bytes);
         for (name, value) in fields {
-            if is_for_h2(name) {
+            if is_allowed_in_h2(name) {
                 hpack::put_field_short(name, value, &mut bytes);
             }
         }
@@ -79,7 +80,7 @@ impl FieldBlock {
 }
 
 /// Whether HTTP/2 allows the field: connection-specific fields are forbidden (RFC 9113 §8.2.2).
-fn is_for_h2(name: FieldName<'_>) -> bool {
+fn is_allowed_in_h2(name: FieldName<'_>) -> bool {
     !matches!(
         name,
         FieldName::Known(
@@ -94,29 +95,35 @@ fn is_for_h2(name: FieldName<'_>) -> bool {
 
 /// Appends the fields that are sent to clients.
 pub fn put_fields(fields: &ResponseFields, out: &mut Vec<u8>) {
-    for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
+    for (name, value) in fields
+        .for_clients()
+        .filter(|(name, _)| is_allowed_in_h2(*name))
+    {
         hpack::put_field(name, value, out);
     }
 }
 
 /// Appends the fields of a stored head.
 pub fn put_encoded(section: StoredSection<'_>, out: &mut Vec<u8>) {
-    for (name, value) in section.fields().filter(|(name, _)| is_for_h2(*name)) {
+    for (name, value) in section.fields().filter(|(name, _)| is_allowed_in_h2(*name)) {
         hpack::put_field(name, value, out);
     }
 }
 
 /// Appends fields given as lines.
 pub fn put_lines(lines: FieldLines<'_>, out: &mut Vec<u8>) {
-    for (name, value) in lines.resolved_names().filter(|(name, _)| is_for_h2(*name)) {
+    for (name, value) in lines
+        .resolved_names()
+        .filter(|(name, _)| is_allowed_in_h2(*name))
+    {
         hpack::put_field(name, value, out);
     }
 }
 
 impl H2Server {
     /// Begins a response head at the end of `out`: status and date. The caller appends fields with
-    /// [`hpack::put_field`], [`put_fields`] or [`put_encoded`], then calls `H2Server::finish_head`. `None`: the stream
-    /// is gone or answered, and nothing may be written.
+    /// [`hpack::put_field`], [`put_fields`] or [`put_encoded`], then calls `H2Server::finish_head`. `None` if the
+    /// stream has ended or was answered: then nothing may be written.
     pub fn begin_head(
         &mut self,
         stream: StreamId,
@@ -128,7 +135,7 @@ impl H2Server {
         if h2_stream.output != StreamOutput::Head {
             return None;
         }
-        // For CONNECT any 2xx opens the tunnel (RFC 9113 §8.5). A handler that answers with a body does not implement
+        // Any 2xx to CONNECT opens the tunnel (RFC 9113 §8.5). A handler that responds with a body does not implement
         // the protocol.
         let is_refused = h2_stream.is_tunnel && status.code() / 100 == 2;
         let status = match is_refused {
@@ -157,9 +164,9 @@ impl H2Server {
         }
     }
 
-    /// Accepts a tunnel: from now on the stream's body carries its bytes in both directions. Returns false if the
-    /// request was not for a tunnel or the stream is gone. Omits Sec-WebSocket-Accept, which belongs to HTTP/1.1's
-    /// handshake (RFC 8441 §5).
+    /// Accepts a tunnel: from now on the stream's body carries the bytes of the tunnel in both directions. Returns
+    /// false if the request was not for a tunnel or the stream has ended. Omits Sec-WebSocket-Accept, which belongs to
+    /// the handshake of HTTP/1.1 (RFC 8441 §5).
     pub fn open_tunnel(
         &mut self,
         stream: StreamId,
@@ -171,9 +178,12 @@ impl H2Server {
         if !h2_stream.is_some_and(|it| it.is_tunnel && it.output == StreamOutput::Head) {
             return false;
         }
-        // RFC 8441 §5: 200 takes the place of 101.
+        // RFC 8441 §5: 200 replaces 101.
         let head = self.begin(stream, StatusCode::OK, date, out);
-        for (name, value) in fields.for_clients().filter(|(name, _)| is_for_h2(*name)) {
+        for (name, value) in fields
+            .for_clients()
+            .filter(|(name, _)| is_allowed_in_h2(*name))
+        {
             if !name.as_str().eq_ignore_ascii_case("sec-websocket-accept") {
                 hpack::put_field(name, value, out);
             }
@@ -225,7 +235,7 @@ impl H2Server {
         self.finish_head(head, len, out)
     }
 
-    /// Writes a prebuilt head with this date and further field lines, for a response with a body of `len` bytes.
+    /// Writes a prebuilt head with this date and additional field lines, for a response with a body of `len` bytes.
     #[inline]
     pub fn respond_prebuilt(
         &mut self,
@@ -241,7 +251,7 @@ impl H2Server {
         if self.http.streams.get(slot).output != StreamOutput::Head {
             return false;
         }
-        // The refusal of a tunnel needs another status than the block's.
+        // A refused tunnel needs another status than that of the block.
         if self.http.streams.get(slot).is_tunnel && block.status.code() / 100 == 2 {
             let head = self.begin_head(stream, block.status, date, out);
             return head.is_some_and(|head| self.finish_head(head, BodyLen::None, out));
@@ -261,7 +271,7 @@ impl H2Server {
         stream.is_some_and(|stream| stream.is_head)
     }
 
-    /// Selects how the body is sent, and completes the frame.
+    /// Selects how the body is sent, and completes the HEADERS frame.
     #[inline]
     fn close_head(
         &mut self,
@@ -275,7 +285,7 @@ impl H2Server {
         let h2_stream = self.http.streams.get(slot);
         let id = h2_stream.id;
         // After the final response, 100 (Continue) is pointless (RFC 9110 §10.1.1).
-        h2_stream.expects = false;
+        h2_stream.expects_continue = false;
         let has_body = !h2_stream.is_head
             && !status.is_bodiless()
             && !matches!(len, BodyLen::None | BodyLen::Known(0));
@@ -284,7 +294,7 @@ impl H2Server {
         } else {
             StreamOutput::Ended
         };
-        // A refused tunnel: the client may already have sent bytes for it.
+        // After a refused CONNECT, the client may already have sent bytes for the tunnel.
         if h2_stream.is_tunnel && status.code() / 100 != 2 && h2_stream.input == StreamInput::Open {
             h2_stream.input = StreamInput::Unwanted;
         }

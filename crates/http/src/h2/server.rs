@@ -1,5 +1,5 @@
-//! The server's side of a connection: builds requests from field blocks, and accepts streams. Responses are in
-//! `response_head`. The module's diagram shows the order of calls and events.
+//! The server's side of an HTTP/2 connection: builds requests from field blocks, and accepts streams. Responses are in
+//! `response_head`. The diagram in `h2` shows the order of calls and events.
 
 use alloc::vec::Vec;
 
@@ -23,7 +23,7 @@ use crate::request::PartialRequest;
 pub enum H2ServerEvent<'h, 'b> {
     /// A complete head. If there is a body, `H2ServerEvent::Data` and then `H2ServerEvent::End` follow.
     Request(&'h H2RequestHead<'b>),
-    /// A part of a body, not empty. `H2Server::release_capacity` returns the window for it.
+    /// A part of a body, not empty. Call `H2Server::release_capacity` once it is consumed.
     Data {
         /// The stream of the body.
         stream: StreamId,
@@ -37,18 +37,18 @@ pub enum H2ServerEvent<'h, 'b> {
         /// Validated.
         trailers: FieldLines<'b>,
     },
-    /// A refused request, or one with a body that is too long. It can be answered with the refusal's status; the stream
-    /// has no more events.
+    /// A refused request: malformed, over a limit, or with a body that is too long. The caller can respond with the
+    /// refusal's status; the stream has no more events.
     Refused {
         /// The stream of the request.
         stream: StreamId,
         /// The reason.
         refusal: RequestRefusal,
-        /// The parts of the request; `None` if the request was an event before.
+        /// The known parts of the request; `None` if `H2ServerEvent::Request` was returned before.
         request: Option<PartialRequest<'b>>,
     },
-    /// A stream ended early: by the client's RST_STREAM or after a stream error. It occupies its slot until its work
-    /// has ended: `H2Server::release_reset_stream`.
+    /// A stream ended early: by the client's RST_STREAM or after a stream error. Its slot is occupied until the caller
+    /// has ended the work for it and calls `H2Server::release_reset_stream`.
     Reset {
         /// The stream that ended.
         stream: StreamId,
@@ -72,11 +72,11 @@ impl H2Server {
         H2Server { http }
     }
 
-    /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `head_slot`. Call it again as
-    /// long as it returns an event or consumes bytes; the end of a body may be returned without any input.
+    /// Examines the unconsumed input. Fields are decoded into `text`, and a head is built in `head_slot`. Call `next`
+    /// again as long as it returns an event or consumes bytes; the end of a body may be returned without any input.
     ///
     /// # Errors
-    /// A connection error: the connection closes once its output is sent.
+    /// A connection error: the connection closes after its output is sent.
     #[inline]
     pub fn next<'h, 'b>(
         &mut self,
@@ -128,24 +128,25 @@ impl H2Server {
         head_slot: &'h mut Option<H2RequestHead<'b>>,
         turn: &mut ConnectionTurn<'_>,
     ) -> Result<Option<H2ServerEvent<'h, 'b>>, ConnectionError> {
-        // RFC 9113 §5.1.1: even streams are begun by servers.
+        // RFC 9113 §5.1.1: even identifiers belong to streams that servers open.
         if id.is_multiple_of(2) {
             return Err(ConnectionError::protocol(
                 "a stream number that clients can't use",
             ));
         }
-        // RFC 9113 §5.1.1: identifiers increase, so this stream has begun before.
+        // RFC 9113 §5.1.1: identifiers increase, so this stream was opened before.
         if id <= self.http.last_id {
             return self.trailers_block(id, is_end, block, text, turn);
         }
         let http = &mut self.http;
         if http.goaway == GoawayState::Gone {
-            // Streams after GOAWAY are ignored, but decoded: every block changes the dynamic table (RFC 9113 §4.3).
+            // Streams after GOAWAY are ignored, but their blocks are decoded: every block changes the dynamic table
+            // (RFC 9113 §4.3).
             http.decoder.decode(block.bytes(), &mut DiscardSink(text))?;
             return Ok(None);
         }
         http.last_id = id;
-        // A refused stream was not processed, so the client may try again (RFC 9113 §8.7).
+        // A refused stream was not processed, so the client may retry (RFC 9113 §8.7).
         if http.streams.len() >= usize::from(turn.settings.streams_max) {
             http.decoder.decode(block.bytes(), &mut DiscardSink(text))?;
             return http
@@ -192,7 +193,7 @@ impl H2Server {
         let slot = http.begin(id, input, StreamOutput::Head, priority);
         let stream = http.streams.get(slot);
         stream.is_head = method == Method::Head;
-        stream.expects = head.expect_continue;
+        stream.expects_continue = head.expect_continue;
         stream.is_tunnel = method == Method::Connect || head.protocol.is_some();
         // A tunnel has no length (RFC 9110 §9.3.6).
         stream.recv_remaining = match stream.is_tunnel {
@@ -202,7 +203,7 @@ impl H2Server {
         Ok(Some(H2ServerEvent::Request(head)))
     }
 
-    /// Opens a stream for a refused request. The response to HEAD has no content (RFC 9110 §9.3.2).
+    /// Opens a stream for a refused request. The response to a HEAD has no content (RFC 9110 §9.3.2).
     fn refused<'h, 'b>(
         &mut self,
         id: u32,
@@ -257,19 +258,19 @@ impl H2Server {
         Ok(server_event(event, FieldLines::new(text)))
     }
 
-    /// The handler consumed `len` bytes of a request's body: returns their window to the client.
+    /// Returns the flow-control window of `len` consumed bytes of a request's body to the client.
     pub fn release_capacity(&mut self, stream: StreamId, len: usize, out: &mut Vec<u8>) {
         let len = u32::try_from(len).unwrap_or(u32::MAX);
         self.http.release_window(stream.0, len, out);
     }
 
-    /// Resets streams with an unwanted body that still arrives 5 s after the response. To be called about once a
-    /// second while the connection is not idle.
+    /// Resets the streams that still receive an unwanted body 5 s after the response. To be called about once a second
+    /// while the connection is not idle.
     pub fn reset_lingering(&mut self, now_ms: u64, out: &mut Vec<u8>) {
         self.http.reset_lingering(now_ms, out);
     }
 
-    /// The work for a reset stream has ended: frees its slot.
+    /// Frees the slot of a reset stream, after the work for it has ended.
     pub fn release_reset_stream(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let is_dead = |it: &mut super::streams::H2Stream| it.is_dead;
         if self.http.streams.by_id(stream.0).is_some_and(is_dead) {
@@ -277,20 +278,20 @@ impl H2Server {
         }
     }
 
-    /// Resets a stream after its work has ended.
+    /// Resets a stream, after the work for it has ended.
     pub fn reset(&mut self, stream: StreamId, code: ErrorCode, out: &mut Vec<u8>) {
         if let Some(h2_stream) = self.http.streams.by_id(stream.0) {
             if !h2_stream.is_dead {
                 super::frame::put_reset(stream.0, code, out);
-                // Frames of the client may still be on their way.
+                // Frames that the client sent before it receives RST_STREAM may still arrive.
                 self.http.reset_streams.add(stream.0);
             }
             self.http.remove_stream(stream.0, out);
         }
     }
 
-    /// Announces more of a response's body; `H2Server::send` sends it. Returns whether it is to be sent at all: not if
-    /// the client expects no body, or has cancelled the request.
+    /// Announces more of a response's body; `H2Server::send` sends it. Returns false if the body is not to be sent: the
+    /// response has no body, or the client has cancelled the request.
     ///
     /// # Errors
     /// The body is longer than announced: the stream is to be reset.
@@ -307,7 +308,7 @@ impl H2Server {
         self.http.announce_body(stream.0, len)
     }
 
-    /// Announces the end of a response's body. Its trailers are field lines.
+    /// Announces the end of a response's body. `trailers` are field lines.
     ///
     /// # Errors
     /// The body is shorter than announced: the stream is to be reset.
@@ -321,15 +322,16 @@ impl H2Server {
         self.http.complete(stream.0, block)
     }
 
-    /// Writes the header of the next DATA frame, of at most `len_max` bytes, which the caller appends at once; or the
-    /// end of a stream. `None`: no data is ready, or no window is open. To be called when all input is processed, so
-    /// that urgent streams come first, and again when there is room.
+    /// Writes the header of the next DATA frame, of at most `len_max` bytes, which the caller must append before it
+    /// writes anything else; or writes the end of a stream. `None` if no data is ready, or all ready data is blocked by
+    /// windows. To be called when all input is processed, so that urgent streams are sent first, and again when there
+    /// is room in the output.
     #[inline]
     pub fn send(&mut self, len_max: usize, out: &mut Vec<u8>) -> Option<NextData> {
         self.http.send(len_max, out)
     }
 
-    /// Whether bodies are ready, but blocked by windows: a client that reads nothing for long is disconnected.
+    /// Whether ready bodies are blocked by windows. A client that does not open its windows for long is disconnected.
     #[must_use]
     pub fn is_blocked(&self) -> bool {
         self.http.is_blocked()
@@ -360,7 +362,7 @@ impl H2Server {
         )
     }
 
-    /// Whether the server's settings are not acknowledged. After too long the connection is to be ended with
+    /// Whether the server's settings are not acknowledged yet. After a timeout the caller ends the connection with
     /// `ErrorCode::SETTINGS_TIMEOUT`.
     #[must_use]
     pub fn awaits_acknowledgement(&self) -> bool {

@@ -1,4 +1,4 @@
-//! The interface of HTTP/2 connections that is common to all versions of HTTP.
+//! `ServerProtocol` for HTTP/2: the operations that are common to all versions of HTTP.
 
 use alloc::vec::Vec;
 
@@ -37,7 +37,9 @@ impl ServerProtocol for H2Server {
 
     fn expects_continue(&mut self, stream: StreamId) -> bool {
         let stream = self.http.streams.by_id(stream.0);
-        stream.is_some_and(|it| it.expects && it.output == StreamOutput::Head && it.received == 0)
+        stream.is_some_and(|it| {
+            it.expects_continue && it.output == StreamOutput::Head && it.received == 0
+        })
     }
 
     fn interim(
@@ -54,7 +56,7 @@ impl ServerProtocol for H2Server {
             return;
         }
         if status == StatusCode::CONTINUE {
-            h2_stream.expects = false;
+            h2_stream.expects_continue = false;
         }
         let frame_start = self.http.open_block(out);
         hpack::put_status(status, out);
@@ -63,15 +65,15 @@ impl ServerProtocol for H2Server {
         frame::close_block(stream.0, false, frame_start, frame_len_max, out);
     }
 
-    /// Drops the rest of a request's body as it arrives. If it does not end, the stream is reset some time after the
-    /// response (`H2Server::reset_lingering`).
+    /// Drops the rest of a request's body as it arrives. If the body does not end, the stream is reset some time after
+    /// the response (`H2Server::reset_lingering`).
     fn discard_body(&mut self, stream: StreamId, out: &mut Vec<u8>) {
         let Some(h2_stream) = self.http.streams.by_id(stream.0) else {
             return;
         };
         if h2_stream.input == StreamInput::Open {
             h2_stream.input = StreamInput::Unwanted;
-            // The client needs the window back: it may wait until its whole body is sent before it reads the response.
+            // The client needs the window: it may wait until its whole body is sent before it reads the response.
             let unconsumed = core::mem::take(&mut h2_stream.unconsumed);
             if let Some(increment) = h2_stream.window.release(unconsumed) {
                 frame::put_window_update(stream.0, increment, out);
@@ -81,8 +83,8 @@ impl ServerProtocol for H2Server {
         }
     }
 
-    /// Streams that are already on their way are accepted. After a round trip, or after `H2Server::send_final_goaway`, new ones are
-    /// ignored.
+    /// Streams that the client opens before it receives GOAWAY are accepted. After a round trip, or after
+    /// `H2Server::send_final_goaway`, new streams are ignored.
     fn drain(&mut self, out: &mut Vec<u8>) {
         self.http.drain(out);
     }

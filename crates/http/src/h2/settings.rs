@@ -1,5 +1,5 @@
-//! Settings: those of this side, with every limit of a connection, and the peer's. Read RFC 9113 §6.5, RFC 8441 §3 and
-//! RFC 9218 §2.1.
+//! Settings: the local ones, with every limit of a connection, and the peer's. Read RFC 9113 §6.5, RFC 8441 §3 and RFC
+//! 9218 §2.1.
 
 use lowroad_limits::{CellRate, RequestRate};
 
@@ -28,7 +28,7 @@ pub(super) const WINDOW_LEN_MAX: u32 = 0x7fff_ffff;
 /// The settings of a connection, the same for all connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct H2Settings {
-    /// The limits of a request; those of HTTP/1's syntax have no effect.
+    /// The limits of a request; limits that concern only the syntax of HTTP/1 have no effect.
     pub limits: RequestLimits,
     /// Bytes of a field section, counted as in RFC 9113 §6.5.2: 32 for each field in addition to its name and value.
     /// Default 64 KiB.
@@ -37,17 +37,17 @@ pub struct H2Settings {
     pub continuations_max: u32,
     /// Active streams of a connection. Default 128, at most 32,767.
     pub streams_max: u16,
-    /// Bytes of a request's body that a client may send ahead; a connection may have twice as much over all its
-    /// streams. Starts at 64 KiB and grows with the bandwidth-delay product. Cost: as much may wait in memory. Default
-    /// 1 MiB.
+    /// Bytes of a request's body that a client may send before they are consumed; a connection may have twice as many
+    /// over all its streams. Starts at 64 KiB and grows with the bandwidth-delay product, up to this. Cost: as many
+    /// bytes may be buffered in memory. Default 1 MiB.
     pub window_len_max: u32,
-    /// Extended CONNECT (RFC 8441). Default false, because it has to be answered if it is enabled.
+    /// Whether extended CONNECT (RFC 8441) is supported. Default false, since a caller that enables it must handle it.
     pub accepts_connect_protocol: bool,
-    /// Streams that end early, by the client's RST_STREAM or after its stream errors. Default: a burst of 1,000 and 33
-    /// a second.
+    /// Rate limit of streams that end early, by the client's RST_STREAM or after its stream errors. Default: a burst of
+    /// 1,000 and 33 a second.
     pub resets: CellRate,
-    /// Frames of little use: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown types. Default: a
-    /// burst of 10,000 and 330 a second.
+    /// Rate limit of legal but useless frames: PING, SETTINGS, PRIORITY, empty DATA, small WINDOW_UPDATE, unknown
+    /// types. Default: a burst of 10,000 and 330 a second.
     pub glitches: CellRate,
 }
 
@@ -74,7 +74,7 @@ impl Default for H2Settings {
     }
 }
 
-/// The most entries of one SETTINGS frame; more have no legitimate use.
+/// The most entries of one SETTINGS frame; there is no legitimate use for more.
 const ENTRIES_MAX: usize = 32;
 
 /// The settings of the peer.
@@ -127,7 +127,7 @@ impl PeerSettings {
             // RFC 9113 §6.5.2: 2^14 to 2^24-1.
             id::MAX_FRAME_SIZE if !(16_384..1 << 24).contains(&value) => return Err(BAD_VALUE),
             id::MAX_FRAME_SIZE => self.frame_len_max = value,
-            // RFC 8441 §3: it must not be disabled again.
+            // RFC 8441 §3: it must not be disabled after it was enabled.
             id::ENABLE_CONNECT_PROTOCOL if value > 1 || value == 0 && self.connect_protocol => {
                 return Err(BAD_VALUE);
             }
@@ -147,7 +147,10 @@ mod tests {
     use crate::h2::frame::{HEAD_LEN, put_settings};
     use alloc::vec::Vec;
 
-    fn taken(settings: &[(u16, u32)], is_server: bool) -> Result<PeerSettings, ErrorCode> {
+    fn parsed_settings(
+        settings: &[(u16, u32)],
+        is_server: bool,
+    ) -> Result<PeerSettings, ErrorCode> {
         let (mut out, mut peer) = (Vec::new(), PeerSettings::default());
         put_settings(settings, &mut out);
         match peer.take(&out[HEAD_LEN..], is_server) {
@@ -157,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn values_have_ranges() {
+    fn setting_values_out_of_range_are_errors() {
         let (protocol, flow) = (
             Err(ErrorCode::PROTOCOL_ERROR),
             Err(ErrorCode::FLOW_CONTROL_ERROR),
@@ -177,7 +180,7 @@ mod tests {
             (0x0a0a, u32::MAX, false, Ok(())),
         ] {
             assert_eq!(
-                taken(&[(id, value)], is_server).map(drop),
+                parsed_settings(&[(id, value)], is_server).map(drop),
                 wanted,
                 "{id} {value}"
             );
@@ -185,13 +188,13 @@ mod tests {
     }
 
     #[test]
-    fn the_last_of_a_setting_counts_and_many_are_too_many() {
+    fn last_value_of_a_setting_wins_and_entries_are_limited() {
         // RFC 9113 §6.5.3: processed in order.
-        let peer = taken(&[(4, 1), (3, 7), (4, 2)], false);
+        let peer = parsed_settings(&[(4, 1), (3, 7), (4, 2)], false);
         assert_eq!(peer.map(|it| (it.window_len, it.streams_max)), Ok((2, 7)));
         let many = [(4, 1); 33];
         assert_eq!(
-            taken(&many, false).map(drop),
+            parsed_settings(&many, false).map(drop),
             Err(ErrorCode::ENHANCE_YOUR_CALM)
         );
         let both = [
@@ -199,7 +202,7 @@ mod tests {
             (id::ENABLE_CONNECT_PROTOCOL, 0),
         ];
         assert_eq!(
-            taken(&both, false).map(drop),
+            parsed_settings(&both, false).map(drop),
             Err(ErrorCode::PROTOCOL_ERROR)
         );
     }

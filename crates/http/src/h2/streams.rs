@@ -1,11 +1,11 @@
 //! The active streams of a connection, by their identifiers. Read RFC 9113 §5.1.
 //!
 //! ```text
-//!           HEADERS                     last of the body                       a stream is there while
-//! input     ─────────► Open ────────────────────────────► Ended                any of its two ends is open,
-//! output    ─────────► Head ── head ──► Body ── last ───► Ended                or its work goes on (is_dead)
+//!           HEADERS                     last of the body                       a stream exists while
+//! input     ─────────► Open ────────────────────────────► Ended                one of its directions is open,
+//! output    ─────────► Head ── head ──► Body ── last ───► Ended                or work for it continues (is_dead)
 //!
-//!           RST_STREAM either way: is_dead, until the caller reports that the work for it has ended
+//!           RST_STREAM from either side: is_dead, until the caller reports that the work for the stream has ended
 //! ```
 
 use alloc::boxed::Box;
@@ -17,7 +17,7 @@ use super::window::FlowControlWindow;
 
 /// No slot.
 pub(super) const NONE: u16 = u16::MAX;
-/// A length that is not announced.
+/// A length that was not announced.
 pub(super) const UNKNOWN: u64 = u64::MAX;
 
 /// The next input of a stream.
@@ -46,17 +46,17 @@ pub(super) struct H2Stream {
     pub(super) id: u32,
     pub(super) input: StreamInput,
     pub(super) output: StreamOutput,
-    /// It was reset, by either side, and the work for it may continue.
+    /// The stream was reset, by either side; the work for it may continue.
     pub(super) is_dead: bool,
     /// The request is a HEAD.
     pub(super) is_head: bool,
     /// The content is that of a tunnel, of any length.
     pub(super) is_tunnel: bool,
     /// The client waits for 100 (Continue).
-    pub(super) expects: bool,
-    /// `ready` includes the end of the body.
+    pub(super) expects_continue: bool,
+    /// `ready` includes the last bytes of the body.
     pub(super) is_complete: bool,
-    /// It is in the queue of streams that can send.
+    /// The stream is in the queue of streams that can send.
     pub(super) is_queued: bool,
     pub(super) priority: Priority,
     /// Neighbours in the queue.
@@ -68,7 +68,7 @@ pub(super) struct H2Stream {
     pub(super) window: FlowControlWindow,
     /// Bytes that were received, but not returned to the window.
     pub(super) unconsumed: u32,
-    /// When to reset the stream if its body is unwanted; `None` before the first check after its response.
+    /// When to reset a lingering stream; `None` before the first check after its response.
     pub(super) linger_until_ms: Option<u64>,
     /// Announced bytes still to be received, or [`UNKNOWN`].
     pub(super) recv_remaining: u64,
@@ -83,14 +83,14 @@ pub(super) struct H2Stream {
 }
 
 impl H2Stream {
-    /// Whether it could send, if the connection's window allows.
+    /// Whether the stream could send, if the connection's window allows it.
     pub(super) fn can_send(&self) -> bool {
         let has_window = self.ready > 0 && self.send_window > 0;
         // An empty DATA frame with END_STREAM needs no window (RFC 9113 §6.9.1).
         self.output == StreamOutput::Body && (has_window || self.ready == 0 && self.is_complete)
     }
 
-    /// Whether its response has ended, and its client still sends an unwanted body.
+    /// Whether the response has ended while the client still sends an unwanted body.
     pub(super) fn is_lingering(&self) -> bool {
         !self.is_dead && self.input == StreamInput::Unwanted && self.output == StreamOutput::Ended
     }
@@ -106,7 +106,7 @@ impl H2Stream {
 pub(super) struct H2StreamTable {
     slots: Vec<H2Stream>,
     free: Vec<u16>,
-    /// Identifier and slot, ascending. Most streams end in the order in which they began.
+    /// Identifier and slot, in ascending order of identifiers. Most streams end in the order in which they were opened.
     order: VecDeque<(u32, u16)>,
 }
 
@@ -174,7 +174,7 @@ impl H2StreamTable {
         if let Ok(at) = self.order.binary_search_by_key(&id, |(id, _)| *id)
             && let Some((_, slot)) = self.order.remove(at)
         {
-            // The slot keeps the rest of the stream, without heap memory.
+            // The slot keeps the other values of the removed stream, which own no heap memory.
             self.slots[usize::from(slot)].trailers = None;
             self.free.push(slot);
         }

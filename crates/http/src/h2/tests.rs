@@ -1,5 +1,5 @@
-//! Exchanges from the view of a client that writes frames by hand. `tell` returns the server's events, `heard` its
-//! output, both as text.
+//! Tests of `H2Server` with a client that writes frames by hand. `receive` passes bytes to the server and returns its
+//! events, `take_output` returns its output, both as text.
 
 mod bodies;
 mod errors;
@@ -23,7 +23,7 @@ use crate::status::StatusCode;
 const DATE: [u8; 29] = *b"Sun, 06 Nov 1994 08:49:37 GMT";
 
 /// A server and its output.
-struct Talk {
+struct ServerHarness {
     server: H2Server,
     settings: H2Settings,
     counters: GlitchCounters,
@@ -34,9 +34,9 @@ struct Talk {
     rest: Vec<u8>,
 }
 
-impl Talk {
+impl ServerHarness {
     /// A new server.
-    fn new(settings: H2Settings) -> Talk {
+    fn new(settings: H2Settings) -> ServerHarness {
         let (mut out, mut counters) = (Vec::new(), GlitchCounters::default());
         let server = H2Server::new(&mut ConnectionTurn {
             now_ms: 1,
@@ -44,7 +44,7 @@ impl Talk {
             out: &mut out,
             counters: &mut counters,
         });
-        Talk {
+        ServerHarness {
             server,
             settings,
             counters,
@@ -56,20 +56,20 @@ impl Talk {
     }
 
     /// A server after the exchange of settings.
-    fn open(settings: H2Settings) -> Talk {
-        let mut talk = Talk::new(settings);
+    fn open(settings: H2Settings) -> ServerHarness {
+        let mut harness = ServerHarness::new(settings);
         let mut input = PREFACE.to_vec();
         frame::put_settings(&[], &mut input);
         frame::put_settings_ack(&mut input);
-        assert_eq!(talk.tell(&input), "");
-        assert!(!talk.server.is_new() && !talk.server.awaits_acknowledgement());
-        talk.out.clear();
-        talk
+        assert_eq!(harness.receive(&input), "");
+        assert!(!harness.server.is_new() && !harness.server.awaits_acknowledgement());
+        harness.out.clear();
+        harness
     }
 
     /// Passes bytes to the server.
-    fn tell(&mut self, bytes: &[u8]) -> String {
-        let mut words: Vec<String> = Vec::new();
+    fn receive(&mut self, bytes: &[u8]) -> String {
+        let mut parts: Vec<String> = Vec::new();
         self.rest.extend_from_slice(bytes);
         let mut used = 0;
         loop {
@@ -86,7 +86,7 @@ impl Talk {
             let step = match step {
                 Ok(step) => step,
                 Err(fault) => {
-                    words.push(format!("fault {}", fault.code.name()));
+                    parts.push(format!("fault {}", fault.code.name()));
                     used = self.rest.len();
                     break;
                 }
@@ -95,19 +95,19 @@ impl Talk {
             if step.event.is_none() && step.used == 0 {
                 break;
             }
-            words.extend(step.event.map(|event| event_words(&event)));
+            parts.extend(step.event.map(|event| describe_event(&event)));
         }
         self.rest.drain(..used);
-        words.join(", ")
+        parts.join(", ")
     }
 
     /// The output since the last call.
-    fn heard(&mut self) -> String {
+    fn take_output(&mut self) -> String {
         let mut out = core::mem::take(&mut self.out);
-        let words = said(&mut self.probe, &out);
+        let parts = describe_frames(&mut self.probe, &out);
         out.clear();
         self.out = out;
-        words
+        parts
     }
 
     /// Sends data, in frames of at most `len_max` bytes.
@@ -119,7 +119,7 @@ impl Talk {
     }
 
     /// Answers a stream with a body of this length.
-    fn answer(&mut self, stream: u32, len: u64) {
+    fn respond(&mut self, stream: u32, len: u64) {
         let stream = StreamId(stream);
         let known = BodyLen::Known(len);
         let has_body = self.server.respond(
@@ -141,11 +141,11 @@ fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).replace("\r\n", "|")
 }
 
-fn event_words(event: &H2ServerEvent<'_, '_>) -> String {
+fn describe_event(event: &H2ServerEvent<'_, '_>) -> String {
     match event {
         H2ServerEvent::Request(head) => {
             let request = &head.request;
-            let mut words = format!(
+            let mut parts = format!(
                 "{} {:?} {} {} [{}]",
                 head.stream.0,
                 request.method,
@@ -154,9 +154,9 @@ fn event_words(event: &H2ServerEvent<'_, '_>) -> String {
                 text(request.lines())
             );
             if head.has_body {
-                words += &format!(" body {:?}", head.body_len);
+                parts += &format!(" body {:?}", head.body_len);
             }
-            words
+            parts
         }
         H2ServerEvent::Data { stream, data } => match data.len() {
             ..20 => format!("{} data {}", stream.0, text(data)),
@@ -177,8 +177,8 @@ fn event_words(event: &H2ServerEvent<'_, '_>) -> String {
 }
 
 /// Frames as text.
-fn said(probe: &mut DecoderProbe, mut bytes: &[u8]) -> String {
-    let mut words = Vec::new();
+fn describe_frames(probe: &mut DecoderProbe, mut bytes: &[u8]) -> String {
+    let mut parts = Vec::new();
     while let Some(head) = bytes.first_chunk().map(FrameHead::parse) {
         let payload = &bytes[HEAD_LEN..][..head.len];
         bytes = &bytes[HEAD_LEN + head.len..];
@@ -188,7 +188,7 @@ fn said(probe: &mut DecoderProbe, mut bytes: &[u8]) -> String {
         } else {
             ""
         };
-        words.push(match head.kind {
+        parts.push(match head.kind {
             kind::DATA => format!("{id} data {}{end}", head.len),
             kind::HEADERS => {
                 let fields = probe.decode(payload).unwrap_or_default();
@@ -213,7 +213,7 @@ fn said(probe: &mut DecoderProbe, mut bytes: &[u8]) -> String {
         });
     }
     assert!(bytes.is_empty(), "whole frames");
-    words.join(", ")
+    parts.join(", ")
 }
 
 /// A field block of names and values.
@@ -271,7 +271,7 @@ fn reset(stream: u32) -> Vec<u8> {
 }
 
 #[test]
-fn pseudo_headers_have_indexes() {
+fn pseudo_headers_use_the_static_table() {
     let mut block = Vec::new();
     put_pseudo(4, b"/x", &mut block);
     let heard = DecoderProbe::new(0).decode(&block).expect("a field");

@@ -1,18 +1,18 @@
-//! Flow control for receiving: a window that is returned as its bytes are consumed, and grows with the bandwidth-delay
-//! product. Read RFC 9113 §5.2 and §6.9.
+//! Flow control of received data: a window that is returned as its bytes are consumed, and that grows with the
+//! bandwidth-delay product. Read RFC 9113 §5.2 and §6.9.
 //!
 //! The bandwidth-delay product is estimated without a clock (`BdpEstimate`): a PING is sent when data arrives; the
-//! bytes that arrive before its acknowledgement arrived in one round trip. If they nearly fill the window, the window
-//! limited the rate, and it is doubled.
+//! bytes received until its acknowledgement are those of one round trip. If they nearly fill the window, the window
+//! limits the rate, and is doubled.
 
 use super::settings::WINDOW_LEN;
 
-/// The window of a stream or connection for receiving.
+/// The receive window of a stream or connection.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct FlowControlWindow {
     /// Bytes that may still be received.
     available: u32,
-    /// Bytes that were consumed but not returned to the peer yet.
+    /// Bytes that were consumed but not yet returned to the peer.
     unreleased: u32,
     /// The full size.
     size: u32,
@@ -28,31 +28,31 @@ impl FlowControlWindow {
         }
     }
 
-    /// Receives `len` bytes; false if the window does not allow them.
+    /// Receives `len` bytes; false if they exceed the window.
     pub(super) fn take(&mut self, len: u32) -> bool {
         let available = self.available.checked_sub(len);
         self.available = available.unwrap_or_default();
         available.is_some()
     }
 
-    /// Consumes `len` bytes. Returns the increment to send, if it is worth a frame.
+    /// Consumes `len` bytes. Returns the increment to send, if it is large enough to be worth a frame.
     pub(super) fn release(&mut self, len: u32) -> Option<u32> {
         self.unreleased += len;
-        // Few large updates suffice: the peer has the other half to go on with.
+        // A few large updates suffice: the peer can meanwhile use the other half of the window.
         if self.unreleased < self.size / 2 {
             return None;
         }
         self.flush()
     }
 
-    /// The increment to send, however small.
+    /// The increment to send, even if it is small.
     pub(super) fn flush(&mut self) -> Option<u32> {
         let increment = core::mem::take(&mut self.unreleased);
         self.available += increment;
         (increment > 0).then_some(increment)
     }
 
-    /// Enlarges the window; the peer receives the increment with the next update.
+    /// Enlarges the window; the increment is sent with the next update.
     pub(super) fn grow(&mut self, size: u32) {
         self.unreleased += size.saturating_sub(self.size);
         self.size = self.size.max(size);
@@ -79,7 +79,7 @@ impl BdpEstimate {
     /// Counts received bytes. Returns whether to send a PING.
     pub(super) fn record_received(&mut self, len: u32, size_max: u32) -> bool {
         self.received = self.received.saturating_add(len);
-        // No PING for short bodies, and at most one for half a window.
+        // No PING for short bodies, and at most one for half a window of data.
         let should_ping =
             !self.is_ping_sent && self.size < size_max && self.received > self.size / 2;
         if should_ping {
@@ -92,8 +92,8 @@ impl BdpEstimate {
     /// Handles the acknowledgement. Returns whether windows grow.
     pub(super) fn handle_ping_ack(&mut self, size_max: u32) -> bool {
         let was_ping_sent = core::mem::replace(&mut self.is_ping_sent, false);
-        // Updates are sent at half the window, so half a window in a round trip already shows that the window is the
-        // limit.
+        // Window updates are sent at half the window, so half a window in a round trip already shows that the window
+        // limits the rate.
         let grows = was_ping_sent && self.received >= self.size / 2 && self.size < size_max;
         if grows {
             self.size = self.size.saturating_mul(2).min(size_max);
@@ -108,7 +108,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_given_back_by_halves() {
+    fn window_is_returned_in_halves() {
         let mut window = FlowControlWindow::new(WINDOW_LEN);
         assert!(window.take(65_535) && !window.take(1));
         assert_eq!(window.release(30_000), None);
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn it_grows_while_it_limits_the_peer_and_not_beyond() {
+    fn window_grows_while_it_limits_the_peer_up_to_the_maximum() {
         // The window must stay bounded even on an infinitely fast path.
         let (mut estimate, max) = (BdpEstimate::NEW, 200_000);
         assert!(!estimate.record_received(100, max), "a short body");

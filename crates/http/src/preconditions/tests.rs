@@ -1,4 +1,4 @@
-//! Tables: the fields of a request, the validators, and the expected outcome.
+//! Tables of request fields and validators, with the expected outcome.
 
 use alloc::string::String;
 
@@ -36,25 +36,25 @@ fn with_request<T>(method: &str, fields: &str, ask: impl FnOnce(&Request<'_>) ->
 }
 
 #[track_caller]
-fn assert_due(method: &str, fields: &str, own: &Validators<'_>, due: PreconditionOutcome) {
+fn assert_outcome(method: &str, fields: &str, own: &Validators<'_>, due: PreconditionOutcome) {
     let found = with_request(method, fields, |req| evaluate(req, own, NOW));
     assert_eq!(found, due, "{method} {fields:?} {own:?}");
 }
 
 #[track_caller]
 fn assert_get(fields: &str, due: PreconditionOutcome) {
-    assert_due("GET", fields, &STRONG, due);
+    assert_outcome("GET", fields, &STRONG, due);
 }
 
 #[test]
-fn without_conditions_go_on() {
+fn request_without_preconditions_proceeds() {
     assert_get("", Proceed);
     assert_get("Range: bytes=0-1\r\nIf-Range: \"other\"\r\n", Proceed);
 }
 
 #[test]
 fn if_match_compares_strongly() {
-    // RFC 9110 §13.1.1: against lost updates, a weak match is not enough.
+    // RFC 9110 §13.1.1: a weak match would not prevent lost updates.
     assert_get("If-Match: \"v1\"\r\n", Proceed);
     assert_get("If-Match: \"v2\", \"v1\"\r\n", Proceed);
     assert_get("If-Match: \"v2\"\r\nX: y\r\nIF-MATCH: \"v1\"\r\n", Proceed);
@@ -63,28 +63,28 @@ fn if_match_compares_strongly() {
     assert_get("If-Match: W/\"v1\"\r\n", Failed);
     assert_get("If-Match: v1\r\n", Failed);
     assert_get("If-Match: \r\n", Failed);
-    assert_due("GET", "If-Match: W/\"v1\"\r\n", &WEAK, Failed);
-    assert_due("GET", "If-Match: \"v1\"\r\n", &WEAK, Failed);
-    assert_due("GET", "If-Match: \"\"\r\n", &NONE, Failed);
-    assert_due("GET", "If-Match: *\r\n", &NONE, Proceed);
+    assert_outcome("GET", "If-Match: W/\"v1\"\r\n", &WEAK, Failed);
+    assert_outcome("GET", "If-Match: \"v1\"\r\n", &WEAK, Failed);
+    assert_outcome("GET", "If-Match: \"\"\r\n", &NONE, Failed);
+    assert_outcome("GET", "If-Match: *\r\n", &NONE, Proceed);
 }
 
 #[test]
 fn if_none_match_compares_weakly() {
     // RFC 9110 §13.1.2: 304 for GET and HEAD, 412 for other methods.
     for own in [&STRONG, &WEAK] {
-        assert_due("GET", "If-None-Match: \"v1\"\r\n", own, NotModified);
-        assert_due("HEAD", "If-None-Match: W/\"v1\"\r\n", own, NotModified);
-        assert_due("POST", "If-None-Match: \"v1\"\r\n", own, Failed);
-        assert_due("GET", "If-None-Match: \"v2\"\r\n", own, Proceed);
+        assert_outcome("GET", "If-None-Match: \"v1\"\r\n", own, NotModified);
+        assert_outcome("HEAD", "If-None-Match: W/\"v1\"\r\n", own, NotModified);
+        assert_outcome("POST", "If-None-Match: \"v1\"\r\n", own, Failed);
+        assert_outcome("GET", "If-None-Match: \"v2\"\r\n", own, Proceed);
     }
     assert_get("If-None-Match: *\r\n", NotModified);
-    assert_due("PUT", "If-None-Match: *\r\n", &STRONG, Failed);
-    assert_due("GET", "If-None-Match: \"\"\r\n", &NONE, Proceed);
+    assert_outcome("PUT", "If-None-Match: *\r\n", &STRONG, Failed);
+    assert_outcome("GET", "If-None-Match: \"\"\r\n", &NONE, Proceed);
 }
 
 #[test]
-fn lists_of_tags_in_odd_shapes() {
+fn malformed_and_unusual_tag_lists() {
     assert_get("If-None-Match: \"a,b\", \"v1\"\r\n", NotModified);
     assert_get("If-None-Match: ,, \"a\"\t,W/\"v1\",\r\n", NotModified);
     assert_get(
@@ -93,22 +93,22 @@ fn lists_of_tags_in_odd_shapes() {
     );
     // A tag within another tag does not count.
     assert_get("If-None-Match: \"a, \"v1\", b\"\r\n", Proceed);
-    // A list with a fault matches nothing.
+    // A malformed list matches nothing.
     assert_get("If-None-Match: \"v1\" garbage\r\n", Proceed);
     assert_get("If-None-Match: \"v1\", garbage\r\n", Proceed);
-    assert_due("PUT", "If-Match: \"v1\" garbage\r\n", &STRONG, Failed);
+    assert_outcome("PUT", "If-Match: \"v1\" garbage\r\n", &STRONG, Failed);
     assert_get("If-None-Match: \"a\" \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: a, \"v1\"\r\n", Proceed);
     assert_get("If-None-Match: \"v1\r\n", Proceed);
     // RFC 9110 §8.8.3: `W/` is case-sensitive.
     assert_get("If-None-Match: w/\"v1\"\r\n", Proceed);
     assert_get("If-None-Match: \"v 1\"\r\n", Proceed);
-    // `*` stands by itself only.
+    // `*` is valid only as the whole value.
     assert_get("If-None-Match: \"v2\", *\r\n", Proceed);
 }
 
 #[test]
-fn if_modified_since_is_for_reading_only() {
+fn if_modified_since_applies_to_get_and_head() {
     // RFC 9110 §13.1.3.
     for (date, due) in [
         (SAME, NotModified),
@@ -118,9 +118,9 @@ fn if_modified_since_is_for_reading_only() {
     ] {
         let field = String::from("If-Modified-Since: ") + date + "\r\n";
         assert_get(&field, due);
-        assert_due("HEAD", &field, &STRONG, due);
-        assert_due("POST", &field, &STRONG, Proceed);
-        assert_due("GET", &field, &NONE, Proceed);
+        assert_outcome("HEAD", &field, &STRONG, due);
+        assert_outcome("POST", &field, &STRONG, Proceed);
+        assert_outcome("GET", &field, &NONE, Proceed);
     }
     assert_get(
         "If-Modified-Since: Sunday, 06-Nov-94 08:49:37 GMT\r\n",
@@ -133,7 +133,7 @@ fn if_modified_since_is_for_reading_only() {
 }
 
 #[test]
-fn if_unmodified_since() {
+fn if_unmodified_since_fails_with_412() {
     // RFC 9110 §13.1.4.
     for (date, due) in [
         (SAME, Proceed),
@@ -143,13 +143,13 @@ fn if_unmodified_since() {
     ] {
         let field = String::from("If-Unmodified-Since: ") + date + "\r\n";
         assert_get(&field, due);
-        assert_due("DELETE", &field, &STRONG, due);
-        assert_due("GET", &field, &NONE, Proceed);
+        assert_outcome("DELETE", &field, &STRONG, due);
+        assert_outcome("GET", &field, &NONE, Proceed);
     }
 }
 
 #[test]
-fn tags_overrule_dates_and_failure_comes_first() {
+fn entity_tags_take_precedence_over_dates() {
     // RFC 9110 §13.2.2.
     let since = String::from("If-Modified-Since: ") + SAME + "\r\n";
     assert_get(&(since.clone() + "If-None-Match: \"v2\"\r\n"), Proceed);
@@ -162,7 +162,7 @@ fn tags_overrule_dates_and_failure_comes_first() {
 }
 
 #[test]
-fn a_repeated_date_is_ignored() {
+fn repeated_date_field_is_ignored() {
     // The field permits one value only.
     let since = String::from("If-Modified-Since: ") + SAME + "\r\n";
     assert_get(&(since.clone() + &since), Proceed);
@@ -176,8 +176,8 @@ fn assert_if_range(value: &str, own: &Validators<'_>, holds: bool) {
 }
 
 #[test]
-fn if_range_needs_a_strong_match() {
-    // RFC 9110 §13.1.5: parts of different versions must not be combined.
+fn if_range_requires_a_strong_match() {
+    // RFC 9110 §13.1.5: parts of different representations must not be combined.
     assert_if_range("\"v1\"", &STRONG, true);
     assert_if_range("\"v2\"", &STRONG, false);
     assert_if_range("W/\"v1\"", &STRONG, false);
@@ -198,7 +198,7 @@ fn if_range_needs_a_strong_match() {
 }
 
 #[test]
-fn a_date_is_weak_within_the_second_of_the_change() {
+fn if_range_date_is_weak_within_the_second_of_modification() {
     // RFC 9110 §8.8.2.2.
     let fields = String::from("Range: bytes=0-1\r\nIf-Range: ") + SAME + "\r\n";
     with_request("GET", &fields, |req| {

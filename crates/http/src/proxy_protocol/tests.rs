@@ -15,7 +15,7 @@ fn header(bytes: &[u8]) -> ProxyHeader {
     }
 }
 
-fn refused(bytes: &[u8]) -> ProxyHeaderError {
+fn header_error(bytes: &[u8]) -> ProxyHeaderError {
     match parse(bytes) {
         ProxyHeaderParse::Refused(refused) => refused,
         other => panic!("{other:?}: {bytes:?}"),
@@ -29,7 +29,7 @@ const ENDS: [(&str, &str); 3] = [
 ];
 
 #[test]
-fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
+fn written_headers_parse_and_their_prefixes_are_incomplete() {
     // A header may arrive in any number of segments.
     let mut all = vec![ProxyAddresses::Unknown, ProxyAddresses::Local];
     all.extend(ENDS.map(|(source, destination)| tcp(source, destination)));
@@ -58,7 +58,7 @@ fn what_is_written_is_read_and_every_part_of_it_is_incomplete() {
 }
 
 #[test]
-fn a_line_is_written_as_the_specification_has_it() {
+fn v1_line_matches_the_specification() {
     let mut line = Vec::new();
     write_v1(&mut line, tcp("192.168.0.1:56324", "192.168.0.11:443"));
     assert_eq!(line, b"PROXY TCP4 192.168.0.1 192.168.0.11 56324 443\r\n");
@@ -68,8 +68,8 @@ fn a_line_is_written_as_the_specification_has_it() {
 }
 
 #[test]
-fn lines_are_read_strictly() {
-    // The header decides about the client's address, so nothing is guessed.
+fn malformed_v1_lines_are_refused() {
+    // The header determines the client's address, so malformed lines must be refused.
     for line in [
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\n",
         "PROXY  TCP4 192.0.2.1 192.0.2.2 1 2\r\n",
@@ -84,7 +84,7 @@ fn lines_are_read_strictly() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 65536\r\n",
         "PROXY TCP4 ::1 ::2 1 2\r\n",
         "PROXY TCP6 192.0.2.1 192.0.2.2 1 2\r\n",
-        // A zone has a meaning on the proxy's machine only.
+        // A zone identifier has a meaning only on the proxy's host.
         "PROXY TCP6 fe80::1%eth0 ::2 1 2\r\n",
         "PROXY UDP4 192.0.2.1 192.0.2.2 1 2\r\n",
         "PROXY tcp4 192.0.2.1 192.0.2.2 1 2\r\n",
@@ -92,7 +92,11 @@ fn lines_are_read_strictly() {
         "PROXY TCP4 192.0.2.1 192.0.2.2 1 2\r\r\n",
         "PROXY \r\n",
     ] {
-        assert_eq!(refused(line.as_bytes()), ProxyHeaderError::Line, "{line:?}");
+        assert_eq!(
+            header_error(line.as_bytes()),
+            ProxyHeaderError::Line,
+            "{line:?}"
+        );
     }
     for start in [
         "GET / HTTP/1.1\r\n",
@@ -101,13 +105,13 @@ fn lines_are_read_strictly() {
         "\r\n\r\nGET",
     ] {
         assert_eq!(
-            refused(start.as_bytes()),
+            header_error(start.as_bytes()),
             ProxyHeaderError::Start,
             "{start:?}"
         );
     }
     let long = [b"PROXY UNKNOWN ".as_slice(), &[b'x'; 200]].concat();
-    assert_eq!(refused(&long), ProxyHeaderError::TooLong);
+    assert_eq!(header_error(&long), ProxyHeaderError::TooLong);
     assert_eq!(parse(&long[..106]), ProxyHeaderParse::Incomplete);
 }
 
@@ -121,24 +125,32 @@ fn block(command: u8, family: u8, rest: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn blocks_are_read_strictly() {
+fn malformed_v2_headers_are_refused() {
     let addresses = [192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
     let known = tcp("192.0.2.1:1", "192.0.2.2:2");
     assert_eq!(header(&block(0x21, 0x11, &addresses)).addresses, known);
     for command in [0x11, 0x22, 0x2f, 0x31, 0] {
         let bytes = block(command, 0x11, &addresses);
-        assert_eq!(refused(&bytes), ProxyHeaderError::Command, "{command:#x}");
+        assert_eq!(
+            header_error(&bytes),
+            ProxyHeaderError::Command,
+            "{command:#x}"
+        );
     }
     for family in [0x01, 0x10, 0x12, 0x13, 0x20, 0x22, 0x32, 0x41] {
         let bytes = block(0x21, family, &addresses);
-        assert_eq!(refused(&bytes), ProxyHeaderError::Family, "{family:#x}");
+        assert_eq!(
+            header_error(&bytes),
+            ProxyHeaderError::Family,
+            "{family:#x}"
+        );
     }
     assert_eq!(
-        refused(&block(0x21, 0x11, &addresses[..11])),
+        header_error(&block(0x21, 0x11, &addresses[..11])),
         ProxyHeaderError::Length
     );
     assert_eq!(
-        refused(&block(0x21, 0x21, &addresses)),
+        header_error(&block(0x21, 0x21, &addresses)),
         ProxyHeaderError::Length
     );
     // LOCAL: the family is ignored.
@@ -151,11 +163,11 @@ fn blocks_are_read_strictly() {
         ProxyAddresses::Unknown
     );
     let long = block(0x21, 0x11, &[0; V2_LEN_MAX]);
-    assert_eq!(refused(&long[..16]), ProxyHeaderError::TooLong);
+    assert_eq!(header_error(&long[..16]), ProxyHeaderError::TooLong);
 }
 
 #[test]
-fn extensions_must_fit_and_a_checksum_must_be_right() {
+fn v2_extension_lengths_and_checksum_are_verified() {
     let mut rest = vec![192, 0, 2, 1, 192, 0, 2, 2, 0, 1, 0, 2];
     rest.extend_from_slice(&[2, 0, 3, b'a', b'.', b'b']);
     assert!(matches!(
@@ -163,7 +175,7 @@ fn extensions_must_fit_and_a_checksum_must_be_right() {
         ProxyHeaderParse::Header(_)
     ));
     assert_eq!(
-        refused(&block(0x21, 0x11, &rest[..rest.len() - 1])),
+        header_error(&block(0x21, 0x11, &rest[..rest.len() - 1])),
         ProxyHeaderError::Length
     );
     rest.extend_from_slice(&[TLV_CRC32C, 0, 4, 0, 0, 0, 0]);
@@ -173,12 +185,12 @@ fn extensions_must_fit_and_a_checksum_must_be_right() {
     bytes[at..].copy_from_slice(&sum.to_be_bytes());
     assert!(matches!(parse(&bytes), ProxyHeaderParse::Header(_)));
     bytes[20] ^= 1;
-    assert_eq!(refused(&bytes), ProxyHeaderError::Checksum);
+    assert_eq!(header_error(&bytes), ProxyHeaderError::Checksum);
 }
 
 /// The check value that is published for CRC32c.
 #[test]
-fn the_checksum_is_crc32c() {
-    // The four zeroed bytes are beyond the nine.
+fn checksum_is_crc32c() {
+    // The index 100 is outside of the input, so no byte is treated as zero.
     assert_eq!(crc32c_without(b"123456789", 100), 0xe306_9283);
 }

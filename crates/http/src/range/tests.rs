@@ -1,11 +1,11 @@
-//! Tables: the value of Range, the length, and the expected ranges.
+//! Tables of Range values and lengths, with the expected ranges.
 
 use alloc::string::String;
 use alloc::vec::Vec;
 
 use super::*;
 
-/// The ranges as pairs; `None` for the whole, an empty list for 416.
+/// The ranges as pairs; `None` if the whole is sent, an empty list for 416.
 fn ranges(value: &str, len: u64) -> Option<Vec<(u64, u64)>> {
     match evaluate(value.as_bytes(), len) {
         RangesSpecifier::Whole => None,
@@ -28,7 +28,7 @@ fn assert_ranges(value: &str, len: u64, expected: &[(u64, u64)]) {
 }
 
 #[test]
-fn one_range() {
+fn single_range_is_resolved() {
     assert_ranges("bytes=0-0", 100, &[(0, 1)]);
     assert_ranges("bytes=0-99", 100, &[(0, 100)]);
     assert_ranges("bytes=0-100", 100, &[(0, 100)]);
@@ -46,8 +46,8 @@ fn one_range() {
 }
 
 #[test]
-fn nothing_of_it_is_there() {
-    // RFC 9110 §14.1.2: unsatisfiable if no range overlaps the representation.
+fn range_beyond_the_end_is_unsatisfiable() {
+    // RFC 9110 §14.1.2: a set of ranges is unsatisfiable if none overlaps the representation.
     assert_ranges("bytes=100-", 100, &[]);
     assert_ranges("bytes=100-200", 100, &[]);
     assert_ranges("bytes=-0", 100, &[]);
@@ -56,7 +56,7 @@ fn nothing_of_it_is_there() {
 }
 
 #[test]
-fn a_range_of_empty_content_is_ignored() {
+fn range_of_an_empty_representation_is_ignored() {
     for value in [
         "bytes=0-",
         "bytes=0-0",
@@ -70,7 +70,7 @@ fn a_range_of_empty_content_is_ignored() {
 }
 
 #[test]
-fn malformed_fields_and_other_units_are_ignored() {
+fn malformed_ranges_and_unknown_units_are_ignored() {
     // RFC 9110 §14.2: an invalid Range is ignored, not answered with an error.
     for value in [
         "",
@@ -103,7 +103,7 @@ fn malformed_fields_and_other_units_are_ignored() {
 }
 
 #[test]
-fn several_ranges_in_the_clients_order() {
+fn multiple_ranges_keep_the_client_order() {
     assert_ranges("bytes=0-9,20-29", 100, &[(0, 10), (20, 30)]);
     assert_ranges(
         "bytes=50-59, 0-9, -10",
@@ -115,8 +115,8 @@ fn several_ranges_in_the_clients_order() {
 }
 
 #[test]
-fn ranges_that_overlap_or_touch_are_joined() {
-    // RFC 9110 §15.3.7.2: a server may coalesce them.
+fn overlapping_and_adjacent_ranges_are_coalesced() {
+    // RFC 9110 §15.3.7.2: a server may coalesce ranges that overlap or touch.
     assert_ranges("bytes=0-9,10-19", 100, &[(0, 20)]);
     assert_ranges("bytes=10-19,0-9", 100, &[(0, 20)]);
     assert_ranges("bytes=0-9,5-14", 100, &[(0, 15)]);
@@ -131,7 +131,7 @@ fn ranges_that_overlap_or_touch_are_joined() {
 }
 
 #[test]
-fn abuse_gets_the_whole() {
+fn abusive_ranges_get_the_whole_representation() {
     // RFC 9110 §17.15.
     assert_eq!(ranges("bytes=0-,0-", 100), None);
     assert_eq!(ranges("bytes=0-99,0-0", 100), None);
@@ -147,8 +147,8 @@ fn abuse_gets_the_whole() {
 }
 
 #[test]
-fn random_sets_cover_the_same_bytes() {
-    // Compared with a map of the requested bytes.
+fn coalesced_random_ranges_cover_the_requested_bytes() {
+    // Compared with a bitmap of the requested bytes.
     let mut seed = 0x9e37_79b9_7f4a_7c15_u64;
     let mut random = |below: usize| {
         seed ^= seed << 13;

@@ -1,5 +1,5 @@
-//! An index of the fields that the server reads often, so that the lines are not searched again. It records which
-//! fields may come on several lines; it does not interpret values.
+//! An index of the fields that the server uses often, so that the lines are not searched again. Values are not
+//! interpreted.
 
 use crate::field_values::FieldLineValues;
 use crate::fields::StandardHeader;
@@ -7,7 +7,7 @@ use crate::fields::StandardHeader;
 /// A field that the index records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum IndexedField {
-    // Fields that may come on several lines come first: each has an entry in `FieldIndex::second_lines`.
+    // Fields that may be on several lines are listed first: each has an entry in `FieldIndex::second_lines`.
     AcceptEncoding,
     IfMatch,
     IfNoneMatch,
@@ -94,15 +94,15 @@ impl FieldIndex {
         second_lines: [0; LIST_COUNT],
     };
 
-    /// The fields that make a request conditional or ask for a part.
+    /// The fields that make a request conditional, and Range.
     pub(crate) const CONDITIONS: u16 = IndexedField::IfMatch.bit()
         | IndexedField::IfNoneMatch.bit()
         | IndexedField::IfModifiedSince.bit()
         | IndexedField::IfUnmodifiedSince.bit()
         | IndexedField::Range.bit();
 
-    /// Fields that require a closer check before a stored response is used: all that decide its reuse, except the
-    /// selecting fields of Vary and the preconditions that the cache evaluates by its validators.
+    /// Fields that require a closer check before a stored response is used: all fields that decide its reuse, except
+    /// the selecting fields of Vary and the preconditions that the cache evaluates with the validators.
     pub(crate) const FOR_CACHES: u16 = IndexedField::Authorization.bit()
         | IndexedField::CacheControl.bit()
         | IndexedField::Pragma.bit()
@@ -128,7 +128,7 @@ impl FieldIndex {
                 len: saturated(value.len()),
             };
         } else if self.repeated & bit == 0 {
-            // Only the start of the second line is kept: `FieldLineValues` scans on from there.
+            // Only the start of the second line is stored: `FieldLineValues` continues to scan from there.
             self.repeated |= bit;
             if let Some(second_line) = self.second_lines.get_mut(field as usize) {
                 *second_line = offset(lines, line);
@@ -160,7 +160,7 @@ impl FieldIndex {
         self.present & bits != 0
     }
 
-    /// Whether a field came more than once.
+    /// Whether a field is present more than once.
     pub(crate) fn is_repeated(&self, field: IndexedField) -> bool {
         self.repeated & field.bit() != 0
     }
@@ -177,7 +177,7 @@ impl FieldIndex {
         }
     }
 
-    /// The values of a field that may come on several lines.
+    /// The values of a field that may be on several lines.
     #[inline]
     pub(crate) fn values<'b>(&self, field: IndexedField, lines: &'b [u8]) -> FieldLineValues<'b> {
         // Evaluated only for repeated fields, which are rare.
@@ -207,7 +207,8 @@ pub(super) fn offset(whole: &[u8], part: &[u8]) -> u32 {
     saturated(part.as_ptr().addr().wrapping_sub(whole.as_ptr().addr()))
 }
 
-/// Converts an offset. No head exceeds `u32`; a larger offset becomes `u32::MAX`, at which look-ups return `None`.
+/// Converts an offset. No head is longer than `u32::MAX`; a larger offset is saturated, and look-ups at it return
+/// `None`.
 #[inline(always)]
 pub(super) fn saturated(len: usize) -> u32 {
     u32::try_from(len).unwrap_or(u32::MAX)

@@ -1,5 +1,5 @@
-//! A request that outlives the buffer it was read into. Using it again costs no parsing: the offsets of all parts are
-//! kept.
+//! A request that outlives its receive buffer. Borrowing a [`Request`] from it costs no parsing: the offsets of all
+//! parts are stored.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -13,7 +13,7 @@ use crate::method::Method;
 pub struct OwnedRequest {
     method: Method,
     form: TargetForm,
-    /// The raw target, the authority, the field lines, one after the other.
+    /// The raw target, the authority and the field lines, concatenated.
     text: Box<[u8]>,
     target_end: u32,
     /// `None` if there is no authority.
@@ -79,8 +79,8 @@ impl TargetForm {
         match request.target {
             RequestTarget::Origin { path, query, plain } => {
                 let at = offset(request.raw_target, path);
-                // An absolute-form target without a path has the static "/", which is not a slice of the raw target:
-                // its offset is meaningless.
+                // An absolute-form target without a path has the static path "/", which is not a slice of the raw
+                // target, so its offset is meaningless.
                 let is_within =
                     u64::from(at) + path.len() as u64 <= request.raw_target.len() as u64;
                 TargetForm::Origin {
@@ -137,7 +137,7 @@ mod tests {
     use crate::limits::RequestLimits;
 
     #[test]
-    fn a_copy_is_the_same_request() {
+    fn owned_request_equals_its_original() {
         for line in [
             "GET / HTTP/1.1",
             "GET /a%20b/c?d=e HTTP/1.1",
@@ -162,12 +162,16 @@ mod tests {
                     continue;
                 };
                 let owned = OwnedRequest::from_request(&head.request);
-                assert_eq!(seen(&owned.get()), seen(&head.request), "{line} {fields}");
+                assert_eq!(
+                    debug_text(&owned.get()),
+                    debug_text(&head.request),
+                    "{line} {fields}"
+                );
             }
         }
     }
 
-    fn seen(request: &Request<'_>) -> alloc::string::String {
+    fn debug_text(request: &Request<'_>) -> alloc::string::String {
         let lists = [
             request.accept_encoding(),
             request.if_match(),

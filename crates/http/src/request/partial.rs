@@ -1,10 +1,10 @@
-//! The parts of a request that was refused before it was read whole: enough to find its site and to log it. Only the
-//! authority is validated.
+//! The parts of a request that was refused before it was parsed completely: enough to find its site and to log it. Only
+//! the authority is validated.
 
 use crate::h1::first_line;
 use crate::host;
 
-/// The parts of a refused request; missing and ambiguous ones are empty.
+/// The parts of a refused request; missing and ambiguous parts are empty.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct PartialRequest<'b> {
     /// The request line of HTTP/1; empty over HTTP/2.
@@ -22,7 +22,7 @@ pub struct PartialRequest<'b> {
 }
 
 impl<'b> PartialRequest<'b> {
-    /// Reads an HTTP/1 head of which lines may be cut or malformed.
+    /// Reads an HTTP/1 head whose lines may be truncated or malformed.
     #[must_use]
     pub fn from_head(input: &'b [u8]) -> PartialRequest<'b> {
         let line = first_line(input);
@@ -36,7 +36,7 @@ impl<'b> PartialRequest<'b> {
         // RFC 9112 §2.2: one empty line before the request is skipped.
         let input = input.strip_prefix(b"\r\n").unwrap_or(input);
         let mut lines = input.split(|byte| *byte == b'\n').skip(1);
-        // The last line may be cut in the middle of its value, so it is not used.
+        // The last line may be truncated in the middle of its value, so it is not used.
         let mut next = lines.next();
         while let (Some(line), following) = (next, lines.next()) {
             let line = line.strip_suffix(b"\r").unwrap_or(line);
@@ -48,17 +48,17 @@ impl<'b> PartialRequest<'b> {
                 partial.add(&line[..at], line[at + 1..].trim_ascii());
             }
         }
-        // An empty authority is invalid, so different hosts become `None` here.
+        // An empty authority is invalid, so conflicting hosts become `None` here.
         partial.authority = partial.authority.filter(|host| host::is_valid(host));
         partial
     }
 
-    /// Adds a field. The first of several with one name counts, but different hosts make the authority empty.
+    /// Adds a field. The first of several with the same name counts, but conflicting hosts make the authority empty.
     pub(crate) fn add(&mut self, name: &[u8], value: &'b [u8]) {
         let name_is = |expected: &str| name.eq_ignore_ascii_case(expected.as_bytes());
         match () {
             () if name_is("Host") => {
-                // Two different hosts would select two sites: neither is trusted.
+                // Two different hosts would select two sites, so neither is used.
                 let is_conflicting = self.authority.is_some_and(|previous| previous != value);
                 self.authority = Some(if is_conflicting { &[] } else { value });
             }
@@ -92,7 +92,7 @@ mod tests {
     }
 
     #[test]
-    fn a_head_is_read_as_far_as_it_is_whole() {
+    fn partial_request_ignores_the_incomplete_line() {
         for (head, want) in [
             (
                 "PUT /a?b HTTP/1.1\r\nHost: h\r\nuser-agent:  u\r\nA b: c\r\n\r\nUser-Agent: x\r\n",

@@ -1,17 +1,16 @@
 //! Queues of waiters for permits, one for each worker.
 //!
 //! A permit goes to a waiter on the worker where it was released, together with the resource that became free there. A
-//! waiter on another worker gets it only if it has waited markedly longer: strict order would move connections between
-//! workers, and wake a worker for each request.
+//! waiter on another worker gets the permit only if it has waited markedly longer: strict FIFO order would move
+//! connections between workers, and wake another worker for each request.
 
 use std::sync::Arc;
 
 use crate::WaitCell;
 use crate::wait_queue::WaitQueue;
 
-/// How much longer the waiter of another worker must have waited, in ms of the workers' clocks, which may tick only
-/// every 4 ms.
-pub const MARKEDLY_MS: u64 = 1;
+/// How much longer the waiter of another worker must have waited, in ms. The workers' clocks may tick only every 4 ms.
+pub const WAIT_LEAD_MIN_MS: u64 = 1;
 
 /// The queues.
 #[derive(Debug)]
@@ -43,14 +42,14 @@ impl WorkerQueues {
         ticket
     }
 
-    /// Removes the next waiter for a permit released on this worker.
+    /// Removes the next waiter for a permit that was released on this worker.
     pub fn take_next(&mut self, worker: usize) -> Option<Arc<WaitCell>> {
         let firsts = self.queues.iter().map(WaitQueue::first_ms).enumerate();
         let oldest = firsts.filter_map(|(worker, since_ms)| Some((since_ms?, worker)));
         let (since_ms, oldest) = oldest.min()?;
         let chosen = match self.queues[worker].first_ms() {
             // A waiter on the releasing worker needs no wake-up of another thread.
-            Some(worker_since_ms) if worker_since_ms <= since_ms + MARKEDLY_MS => worker,
+            Some(worker_since_ms) if worker_since_ms <= since_ms + WAIT_LEAD_MIN_MS => worker,
             _ => oldest,
         };
         self.queues[chosen].take_first()

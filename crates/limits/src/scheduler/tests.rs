@@ -1,4 +1,4 @@
-//! The order of calls, in some histories by hand and in many random ones.
+//! The order of calls, in some histories written by hand and in many random ones.
 
 extern crate std;
 
@@ -13,7 +13,7 @@ const RULES: ClassRules = ClassRules {
     deadline_ms: 1000,
 };
 
-fn weighing(weight: u32) -> ClassRules {
+fn rules_with_weight(weight: u32) -> ClassRules {
     ClassRules { weight, ..RULES }
 }
 
@@ -25,7 +25,7 @@ fn scheduler(calls_max: usize, waiting_max: usize, rules: &[ClassRules]) -> Clas
     ClassScheduler::new(bounds, rules)
 }
 
-fn waits(ticket: u64) -> CallArrival<u32> {
+fn waits_with_ticket(ticket: u64) -> CallArrival<u32> {
     CallArrival::Waits {
         ticket,
         displaced: None,
@@ -33,12 +33,12 @@ fn waits(ticket: u64) -> CallArrival<u32> {
 }
 
 #[test]
-fn calls_begin_while_there_is_room_and_then_in_their_order() {
+fn calls_begin_within_the_limit_then_in_fifo_order() {
     let mut all = scheduler(2, 9, &[RULES]);
     assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
     assert_eq!(all.arrive(0, 1, 0), CallArrival::Begins);
-    assert_eq!(all.arrive(0, 2, 0), waits(0));
-    assert_eq!(all.arrive(0, 3, 0), waits(1));
+    assert_eq!(all.arrive(0, 2, 0), waits_with_ticket(0));
+    assert_eq!(all.arrive(0, 3, 0), waits_with_ticket(1));
     assert_eq!((all.next(0), all.counts(0)), (None, (2, 2)));
     all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
@@ -49,18 +49,19 @@ fn calls_begin_while_there_is_room_and_then_in_their_order() {
     assert_eq!((all.next(0), all.counts(0)), (None, (1, 0)));
 }
 
-/// Runs calls one after the other, with a call of each class always waiting; counts the calls of each class.
-fn shares(all: &mut ClassScheduler<u32>, under_way: &mut usize, calls: usize) -> [usize; 3] {
+/// Runs `calls` calls one after the other, while a call of each class is always waiting. Returns the number of calls of
+/// each class.
+fn run_calls(all: &mut ClassScheduler<u32>, in_progress: &mut usize, calls: usize) -> [usize; 3] {
     let mut counts = [0; 3];
     for _ in 0..calls {
-        all.end_call(*under_way);
+        all.end_call(*in_progress);
         let Some(CallOutcome::Begins(class)) = all.next(0) else {
             panic!("somebody waits, and there is room");
         };
-        *under_way = class as usize;
-        counts[*under_way] += 1;
+        *in_progress = class as usize;
+        counts[*in_progress] += 1;
         assert!(matches!(
-            all.arrive(*under_way, class, 0),
+            all.arrive(*in_progress, class, 0),
             CallArrival::Waits { .. }
         ));
     }
@@ -68,44 +69,52 @@ fn shares(all: &mut ClassScheduler<u32>, under_way: &mut usize, calls: usize) ->
 }
 
 #[test]
-fn shares_are_as_the_weights() {
-    let mut all = scheduler(1, 1000, &[weighing(6), weighing(3), weighing(1)]);
+fn calls_are_proportional_to_weights() {
+    let mut all = scheduler(
+        1,
+        1000,
+        &[
+            rules_with_weight(6),
+            rules_with_weight(3),
+            rules_with_weight(1),
+        ],
+    );
     assert_eq!(all.arrive(0, 9, 0), CallArrival::Begins);
     for class in 0..3 {
         all.arrive(class, class as u32, 0);
     }
-    let counts = shares(&mut all, &mut 0, 1000);
+    let counts = run_calls(&mut all, &mut 0, 1000);
     for (count, due) in counts.iter().zip([600, 300, 100]) {
         assert!(count.abs_diff(due) <= 1, "{counts:?}");
     }
 }
 
 #[test]
-fn who_was_away_has_saved_nothing_up() {
+fn idle_class_saves_up_no_turns() {
     // Otherwise a class could block all others after a long idle time.
-    let mut all = scheduler(1, 1000, &[weighing(1), weighing(1)]);
-    let mut under_way = 0;
+    let mut all = scheduler(1, 1000, &[rules_with_weight(1), rules_with_weight(1)]);
+    let mut in_progress = 0;
     all.arrive(0, 0, 0);
     all.arrive(0, 0, 0);
-    assert_eq!(shares(&mut all, &mut under_way, 500), [500, 0, 0]);
+    assert_eq!(run_calls(&mut all, &mut in_progress, 500), [500, 0, 0]);
     all.arrive(1, 1, 0);
-    let counts = shares(&mut all, &mut under_way, 100);
+    let counts = run_calls(&mut all, &mut in_progress, 100);
     assert!(counts[0].abs_diff(counts[1]) <= 1, "{counts:?}");
 }
 
 #[test]
-fn a_class_at_its_own_bound_lets_others_pass() {
-    // Its weight of 100 would make it the next class, but it has no free slot.
+fn class_at_its_limit_does_not_block_others() {
+    // Class 0 is next by its weight of 100, but it has no free slot.
     let one = ClassRules {
         calls_max: 1,
-        ..weighing(100)
+        ..rules_with_weight(100)
     };
     let mut all = scheduler(3, 9, &[one, RULES]);
     assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
-    assert_eq!(all.arrive(0, 1, 0), waits(0));
+    assert_eq!(all.arrive(0, 1, 0), waits_with_ticket(0));
     assert_eq!(all.arrive(1, 2, 0), CallArrival::Begins);
     assert_eq!(all.arrive(1, 3, 0), CallArrival::Begins);
-    assert_eq!(all.arrive(1, 4, 0), waits(1));
+    assert_eq!(all.arrive(1, 4, 0), waits_with_ticket(1));
     all.end_call(1);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(4)));
     assert_eq!(all.next(0), None);
@@ -115,11 +124,11 @@ fn a_class_at_its_own_bound_lets_others_pass() {
 }
 
 #[test]
-fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
-    let mut all = scheduler(1, 4, &[weighing(3), weighing(1)]);
+fn newest_call_of_the_lowest_class_is_shed_first() {
+    let mut all = scheduler(1, 4, &[rules_with_weight(3), rules_with_weight(1)]);
     assert_eq!(all.arrive(1, 10, 0), CallArrival::Begins);
     for (ticket, waiter) in (11..15).enumerate() {
-        assert_eq!(all.arrive(1, waiter, 0), waits(ticket as u64));
+        assert_eq!(all.arrive(1, waiter, 0), waits_with_ticket(ticket as u64));
     }
     assert_eq!(all.arrive(1, 15, 0), CallArrival::Shed);
     for (ticket, displaced) in [(4, 14), (5, 13), (6, 12)] {
@@ -129,15 +138,15 @@ fn the_lowest_class_is_shed_first_and_the_youngest_of_it() {
             CallArrival::Waits { ticket, displaced }
         );
     }
-    // One of four places is reserved for the lower class.
+    // One of the four places is reserved for the lower class.
     assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
     assert_eq!((all.counts(0), all.counts(1)), ((0, 3), (1, 1)));
 }
 
 #[test]
-fn a_lower_class_gets_its_places_back() {
-    // The higher class had filled the places that are reserved for the lower one.
-    let mut all = scheduler(1, 4, &[weighing(3), weighing(1)]);
+fn lower_class_regains_its_reserved_places() {
+    // The higher class has filled the places that are reserved for the lower one.
+    let mut all = scheduler(1, 4, &[rules_with_weight(3), rules_with_weight(1)]);
     for waiter in 0..5 {
         all.arrive(0, waiter, 0);
     }
@@ -151,14 +160,14 @@ fn a_lower_class_gets_its_places_back() {
 }
 
 #[test]
-fn a_line_has_an_end_of_its_own() {
+fn queue_length_of_each_class_is_limited() {
     let short = ClassRules {
         waiting_max: 1,
         ..RULES
     };
     let mut all = scheduler(1, 9, &[short]);
     assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
-    assert_eq!(all.arrive(0, 1, 0), waits(0));
+    assert_eq!(all.arrive(0, 1, 0), waits_with_ticket(0));
     assert_eq!(all.arrive(0, 2, 0), CallArrival::Shed);
     let none = ClassRules {
         waiting_max: 0,
@@ -170,7 +179,7 @@ fn a_line_has_an_end_of_its_own() {
 }
 
 #[test]
-fn nobody_waits_longer_than_the_class_may() {
+fn waiting_calls_expire_at_the_class_deadline() {
     let mut all = scheduler(1, 9, &[RULES]);
     all.arrive(0, 0, 0);
     all.arrive(0, 1, 10);
@@ -183,13 +192,13 @@ fn nobody_waits_longer_than_the_class_may() {
 }
 
 #[test]
-fn who_gives_up_was_never_there() {
+fn call_that_gives_up_frees_its_place() {
     let mut all = scheduler(1, 2, &[RULES]);
     all.arrive(0, 0, 0);
     all.arrive(0, 1, 0);
     all.arrive(0, 2, 0);
     assert!(all.give_up(0, 0) && !all.give_up(0, 0));
-    assert_eq!(all.arrive(0, 3, 0), waits(2));
+    assert_eq!(all.arrive(0, 3, 0), waits_with_ticket(2));
     all.end_call(0);
     assert_eq!(all.next(0), Some(CallOutcome::Begins(2)));
     assert!(!all.give_up(0, 1));
@@ -221,7 +230,7 @@ impl History {
         self.waiting.remove(place.expect("it waits")).1
     }
 
-    /// A random step.
+    /// Performs a random operation.
     fn step(
         &mut self,
         all: &mut ClassScheduler<u32>,
@@ -297,7 +306,7 @@ impl History {
 }
 
 #[test]
-fn bounds_are_kept_and_nobody_waits_for_nothing() {
+fn random_histories_keep_the_limits_and_leave_no_startable_call_waiting() {
     let mut sums = [0; 5];
     for seed in 1..=300 {
         let mut random = Random(seed * 0x9e37_79b9);
@@ -317,40 +326,43 @@ fn bounds_are_kept_and_nobody_waits_for_nothing() {
         }
         (0..5).for_each(|at| sums[at] += history.counts[at]);
     }
-    // Every kind of step was taken.
+    // Every kind of operation was performed.
     assert!(sums.iter().all(|sum| *sum > 100), "{sums:?}");
 }
 
 /// While two classes have waiting calls, the number of calls of each differs from its share by less than one call of
 /// each (the bound of start-time fair queueing).
 #[test]
-fn shares_are_held_at_any_moment() {
+fn calls_stay_within_the_fair_queueing_bound() {
     for seed in 1..=100 {
         let mut random = Random(seed * 0x9e37_79b9);
         let weights: Vec<u32> = (0..4).map(|_| 1 + random.below(50) as u32).collect();
-        let rules: Vec<ClassRules> = weights.iter().map(|weight| weighing(*weight)).collect();
+        let rules: Vec<ClassRules> = weights
+            .iter()
+            .map(|weight| rules_with_weight(*weight))
+            .collect();
         let calls_max = 1 + random.below(6);
         let mut all = scheduler(calls_max, 1000, &rules);
-        let mut under_way = Vec::new();
+        let mut in_progress = Vec::new();
         for _ in 0..calls_max {
             assert_eq!(all.arrive(0, 0, 0), CallArrival::Begins);
-            under_way.push(0);
+            in_progress.push(0);
         }
         for class in 0..4 {
             all.arrive(class, class as u32, 0);
         }
         let mut counts = [0_u64; 4];
         for _ in 0..2000 {
-            let place = random.below(under_way.len());
-            all.end_call(under_way.swap_remove(place));
+            let place = random.below(in_progress.len());
+            all.end_call(in_progress.swap_remove(place));
             let Some(CallOutcome::Begins(class)) = all.next(0) else {
                 panic!("somebody waits, and there is room");
             };
             let class = class as usize;
             all.arrive(class, class as u32, 0);
-            under_way.push(class);
+            in_progress.push(class);
             counts[class] += 1;
-            // Class 0 did not always wait, so it has no such bound.
+            // Class 0 did not always have waiting calls, so the bound does not apply to it.
             for (a, b) in [(1, 2), (1, 3), (2, 3)] {
                 let of = |class: usize| counts[class] as f64 / f64::from(weights[class]);
                 let bound = 1.0 / f64::from(weights[a]) + 1.0 / f64::from(weights[b]);

@@ -1,4 +1,4 @@
-//! A log's target: how it is opened, and writes that keep lines whole or count them.
+//! Opens a log's destination, and writes to it in a way that keeps lines whole or counts them as lost.
 
 use std::fs::{File, OpenOptions};
 use std::io::{self, ErrorKind, Write};
@@ -7,7 +7,7 @@ use std::os::unix::fs::{FileTypeExt, OpenOptionsExt};
 
 use super::{EntryOutput, LogDestination, OpenOtherwise};
 
-/// Bytes of one write, unless a line is longer.
+/// The most bytes of one write, unless a single line is longer.
 const WRITE_LEN_MAX: usize = 64 * 1024;
 
 /// Lines in a file.
@@ -51,8 +51,8 @@ impl EntryOutput for LineOutput {
     }
 }
 
-/// Opens a log's target. Standard output and error become separate files: their usual handles have locks, which the
-/// rest of the program would wait for while this thread blocks in a write.
+/// Opens a log's destination. For standard output and error, the file descriptors are duplicated: the usual handles
+/// have locks, so the rest of the program would wait while the writer thread blocks in a write.
 pub fn open(target: &LogDestination) -> io::Result<File> {
     match target {
         LogDestination::Stdout => io::stdout().as_fd().try_clone_to_owned().map(File::from),
@@ -60,7 +60,7 @@ pub fn open(target: &LogDestination) -> io::Result<File> {
         LogDestination::File(path) => {
             // Opening a FIFO for writing waits for a reader, unless it is opened for reading too.
             let fifo = std::fs::metadata(path).is_ok_and(|meta| meta.file_type().is_fifo());
-            // Logs hold addresses, so other users may not read them.
+            // Logs contain client addresses, so other users must not be able to read them.
             OpenOptions::new()
                 .read(fifo)
                 .append(true)
@@ -71,7 +71,7 @@ pub fn open(target: &LogDestination) -> io::Result<File> {
     }
 }
 
-/// The destination of lines.
+/// The file that lines are written to.
 pub struct LogOutput<W> {
     file: W,
     /// A failed write has left an incomplete line.
@@ -79,7 +79,7 @@ pub struct LogOutput<W> {
 }
 
 impl<W: Write> LogOutput<W> {
-    /// Writes to `file`, which is at the beginning of a line.
+    /// Writes to `file`, which must be at the beginning of a line.
     pub fn new(file: W) -> LogOutput<W> {
         LogOutput {
             file,
@@ -87,10 +87,10 @@ impl<W: Write> LogOutput<W> {
         }
     }
 
-    /// Writes whole lines; returns the number of lost ones. A line cut by a full disk is terminated before the next
-    /// one, so that the two do not merge.
+    /// Writes whole lines; returns the number of lost lines. A line truncated by a full disk is terminated before the
+    /// next line is written, so that the two do not merge.
     pub fn write(&mut self, lines: &[u8]) -> u64 {
-        // Still no room: the lines would be appended to the incomplete one.
+        // There is still no room: new lines would be appended to the incomplete line.
         if self.is_mid_line && !self.write_bytes(b"\n").is_empty() {
             return line_count(lines);
         }
@@ -101,7 +101,7 @@ impl<W: Write> LogOutput<W> {
         line_count(rest)
     }
 
-    /// Writes bytes; returns those that were refused.
+    /// Writes bytes; returns those that were not written.
     fn write_bytes<'b>(&mut self, mut bytes: &'b [u8]) -> &'b [u8] {
         while !bytes.is_empty() {
             match self.file.write(bytes) {
@@ -114,7 +114,7 @@ impl<W: Write> LogOutput<W> {
     }
 }
 
-/// The length of the lines for one write: whole lines, as many as fit into [`WRITE_LEN_MAX`].
+/// The length of the lines for one write: as many whole lines as fit into [`WRITE_LEN_MAX`].
 fn chunk_len(lines: &[u8]) -> usize {
     let Some(first) = lines.get(..WRITE_LEN_MAX) else {
         return lines.len();
@@ -123,7 +123,7 @@ fn chunk_len(lines: &[u8]) -> usize {
     if let Some(end) = first.iter().rposition(is_end) {
         return end + 1;
     }
-    // A single line is longer than a write.
+    // A single line is longer than the limit of a write.
     let rest = lines[WRITE_LEN_MAX..].iter().position(is_end);
     rest.map_or(lines.len(), |end| WRITE_LEN_MAX + end + 1)
 }
@@ -137,7 +137,7 @@ pub fn line_count(bytes: &[u8]) -> u64 {
 mod tests {
     use super::*;
 
-    /// A disk with this much room.
+    /// A disk with this many free bytes.
     struct SmallDisk {
         written: Vec<u8>,
         room: usize,
@@ -160,8 +160,8 @@ mod tests {
     }
 
     #[test]
-    fn each_line_is_whole_or_lost_where_the_disk_is_full() {
-        // Each `room` cuts the output at another byte.
+    fn full_disk_loses_only_whole_counted_lines() {
+        // Each `room` truncates the output at another byte.
         for room in 0..=12 {
             let disk = SmallDisk {
                 written: Vec::new(),
@@ -176,14 +176,14 @@ mod tests {
             let is_whole = |line: &&str| ["one", "two", "six", "ten", "last"].contains(line);
             let whole = text.lines().filter(is_whole).count() as u64;
             assert!(text.ends_with("\nlast\n") || text == "last\n", "{text}");
-            // A line cut at its end counts as lost, and is terminated with the next.
+            // A line truncated at its line end counts as lost, although it is terminated by the next write.
             let ended_later = u64::from([3, 7, 11].contains(&room));
             assert_eq!(whole + lost, 5 + ended_later, "room {room}: {text}");
         }
     }
 
     #[test]
-    fn chunks_end_where_lines_end() {
+    fn chunks_end_at_line_ends() {
         let line = |len: usize| [&vec![b'x'; len - 1][..], b"\n"].concat();
         let lens = |lines: &[usize]| -> Vec<usize> {
             let mut rest: Vec<u8> = lines.iter().flat_map(|len| line(*len)).collect();

@@ -1,6 +1,6 @@
 use super::*;
 
-/// Longer than any test: lines with this delay are written for another reason.
+/// Longer than any test: if lines with this delay are written, it is for another reason.
 const NEVER: Duration = Duration::from_secs(3600);
 
 fn path(name: &str) -> PathBuf {
@@ -22,7 +22,7 @@ fn remove(path: PathBuf) {
 }
 
 #[test]
-fn lines_arrive_in_order_and_reopen_follows_the_name() {
+fn lines_stay_in_order_across_reopen() {
     let (path, rotated) = (path("lines"), path("lines.1"));
     let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
     let sink = writer.sink();
@@ -42,7 +42,7 @@ fn lines_arrive_in_order_and_reopen_follows_the_name() {
 }
 
 #[test]
-fn a_line_waits_no_longer_than_its_delay() {
+fn line_is_written_after_its_delay() {
     let path = path("quiet");
     let delay = Duration::from_millis(1);
     let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), delay).expect("open");
@@ -58,7 +58,7 @@ fn a_line_waits_no_longer_than_its_delay() {
 }
 
 #[test]
-fn many_lines_do_not_wait_for_their_delay() {
+fn many_pending_bytes_are_written_before_the_delay() {
     // Both sinks count towards `WAKE_LEN`.
     let path = path("many");
     let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
@@ -77,7 +77,7 @@ fn many_lines_do_not_wait_for_their_delay() {
 }
 
 #[test]
-fn lines_that_wait_are_written_before_the_file_is_reopened() {
+fn pending_lines_are_written_before_reopening() {
     let (path, rotated) = (path("waiting"), path("waiting.1"));
     let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
     let sinks = [writer.sink(), writer.sink()];
@@ -96,8 +96,8 @@ fn lines_that_wait_are_written_before_the_file_is_reopened() {
 }
 
 #[test]
-fn lines_of_a_sink_that_is_gone_are_written() {
-    // A buffer without sinks is removed only after it was written.
+fn lines_of_a_dropped_sink_are_written() {
+    // A buffer without sinks is removed only after its lines were written.
     let path = path("gone");
     let writer = LogWriter::open_delayed(&LogDestination::File(path.clone()), NEVER).expect("open");
     assert!(writer.sink().push(b"one\n"));
@@ -123,8 +123,8 @@ fn fifo(name: &str) -> PathBuf {
 }
 
 #[test]
-fn a_target_that_takes_nothing_blocks_no_sink() {
-    // The pipe has no reader: opening must not wait, and the pipe takes 64 KiB before it blocks.
+fn blocked_destination_does_not_block_sinks() {
+    // The pipe has no reader: opening must not block, and the pipe accepts 64 KiB before a write blocks.
     let path = fifo("fifo");
     let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
     let sink = writer.sink();
@@ -134,7 +134,7 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
         taken += line.len();
         assert!(taken < 64 << 20, "the buffers are not bounded");
     }
-    // Bytes of the pending write count too; only those that the pipe accepted have made room.
+    // Bytes of the pending write count, too; only the bytes that the pipe accepted have freed space.
     assert!(
         (PENDING_LEN_MAX..=PENDING_LEN_MAX + (128 << 10)).contains(&taken),
         "{taken}"
@@ -142,14 +142,14 @@ fn a_target_that_takes_nothing_blocks_no_sink() {
     for _ in 0..1000 {
         let _ = sink.push(&[&line[..], b"second\n"].concat());
     }
-    // Meanwhile the pipe may have accepted its 64 lines, and made room for as many.
+    // Meanwhile the pipe may have accepted its 64 lines, which freed space for as many.
     assert!(writer.lost() > 2 * 900, "{}", writer.lost());
     drop(writer);
     remove(path);
 }
 
 #[test]
-fn closing_is_bounded_and_ends_the_buffers() {
+fn close_gives_up_after_its_timeout_and_closes_the_buffers() {
     // The pipe has no reader, so the megabyte is never written.
     let path = fifo("close");
     let writer = LogWriter::open(&LogDestination::File(path.clone())).expect("open");
@@ -164,7 +164,7 @@ fn closing_is_bounded_and_ends_the_buffers() {
 }
 
 #[test]
-fn threads_do_not_mix_lines_and_close_writes_all() {
+fn lines_of_threads_are_whole_and_close_writes_all() {
     for delay in [Duration::ZERO, NEVER] {
         let path = path("threads");
         let writer =
@@ -191,7 +191,7 @@ fn threads_do_not_mix_lines_and_close_writes_all() {
 }
 
 #[test]
-fn a_target_that_refuses_is_counted() {
+fn failed_writes_count_lost_lines() {
     // /dev/full fails each write with ENOSPC.
     let writer = LogWriter::open(&LogDestination::File("/dev/full".into())).expect("open");
     assert!(writer.sink().push(b"one\ntwo\n"));
@@ -202,8 +202,8 @@ fn a_target_that_refuses_is_counted() {
 }
 
 #[test]
-fn a_failed_reopen_keeps_the_file() {
-    // The failure is logged through the log itself.
+fn failed_reopen_keeps_the_open_file() {
+    // The failure is logged by the log itself.
     let folder = path("folder");
     std::fs::create_dir(&folder).expect("create");
     let (file, moved) = (folder.join("log"), path("moved"));
@@ -233,7 +233,7 @@ fn a_failed_reopen_keeps_the_file() {
 }
 
 #[test]
-fn a_file_can_be_reopened_otherwise() {
+fn reopen_uses_open_otherwise_after_an_error() {
     let folder = path("otherwise");
     std::fs::create_dir(&folder).expect("create");
     let file = folder.join("log");

@@ -1,4 +1,5 @@
-//! The server's functions for a shared library: a table that the server passes when it loads the library.
+//! The server's functions, as called by a shared library: through a table that the server passes when it loads the
+//! library.
 
 use std::os::raw::{c_char, c_int, c_void};
 use std::ptr::null_mut;
@@ -6,7 +7,7 @@ use std::sync::atomic::{AtomicPtr, Ordering};
 
 use super::{CallPointer, ABI};
 
-/// `struct lowroad_host`. Each pointer argument is valid for the number of bytes in the argument that follows it.
+/// `struct lowroad_host`. Each pointer argument is followed by the number of bytes for which it is valid.
 #[repr(C)]
 #[allow(missing_docs)] // lowroad.h describes each function.
 pub struct HostTable {
@@ -35,12 +36,12 @@ pub struct HostTable {
 
 static TABLE: AtomicPtr<HostTable> = AtomicPtr::new(null_mut());
 
-/// `lowroad_load`: stores the table of the server's functions. Not 0 if the table lacks functions of this version.
+/// `lowroad_load`: stores the table of the server's functions. Returns -1 if the table lacks functions of this version.
 ///
 /// # Safety
-/// `table` begins with `abi` and `size`, has `size` bytes, and is neither moved nor freed.
+/// `table` begins with `abi` and `size`, has `size` bytes, and is never moved or freed.
 pub unsafe fn load(table: *const HostTable) -> i32 {
-    // SAFETY: by this function's contract these two fields exist in every version.
+    // SAFETY: by this function's contract, these two fields exist in every version.
     let (abi, size) = unsafe { ((*table).abi, (*table).size) };
     if abi != ABI || (size as usize) < std::mem::size_of::<HostTable>() {
         return -1;
@@ -52,15 +53,15 @@ pub unsafe fn load(table: *const HostTable) -> i32 {
 fn table() -> &'static HostTable {
     let table = TABLE.load(Ordering::Acquire);
     assert!(!table.is_null(), "the server loads before it calls");
-    // SAFETY: `load` stored the pointer after checking the size; by its contract the table is never freed.
+    // SAFETY: `load` stored the pointer after it checked the size; by its contract, the table is never freed.
     unsafe { &*table }
 }
 
 macro_rules! wrap {
     ($($name:ident($($arg:ident: $type:ty as $($raw:expr),+);*) -> $result:ty;)*) => {
         $(pub(super) fn $name(call: CallPointer, $($arg: $type),*) -> $result {
-            // SAFETY: `call` is the server's pointer for this call; the other pointers come from slices that outlive
-            // the call, with their lengths.
+            // SAFETY: `call` is the server's handle; the other pointers come from slices that outlive this function
+            // call, and are passed with their lengths.
             unsafe { (table().$name)(call, $($($raw),+),*) }
         })*
     };

@@ -1,4 +1,4 @@
-//! The server's functions for a WebAssembly module: its imports from `lowroad`.
+//! The server's functions, as called by a WebAssembly module: the functions that the module imports from `lowroad`.
 
 use super::CallPointer;
 
@@ -38,8 +38,8 @@ mod raw {
 macro_rules! wrap {
     ($($name:ident($($arg:ident: $type:ty as $($raw:expr),+);*) -> $result:ty;)*) => {
         $(pub(super) fn $name(call: CallPointer, $($arg: $type),*) -> $result {
-            // SAFETY: `call` is the server's pointer for this call; the other pointers come from slices that outlive
-            // the call, with their lengths.
+            // SAFETY: `call` is the server's handle; the other pointers come from slices that outlive this function
+            // call, and are passed with their lengths.
             unsafe { raw::$name(call, $($($raw),+),*) }
         })*
     };

@@ -11,16 +11,16 @@ use super::call::HostedCall;
 use super::identity::{ModuleIdentity, StartContext};
 use super::native_worker::{NativeCall, NativeWorker as Native, WorkerState};
 
-/// A built-in module, started for every worker.
+/// A built-in module, started once per worker.
 pub struct LinkedCode {
     workers: Box<[Arc<Native<LinkedInstance>>]>,
 }
 
 impl LinkedCode {
-    /// Starts the module for this many workers.
+    /// Starts the module for this number of workers.
     ///
     /// # Errors
-    /// The module's reason why it cannot start.
+    /// The reason, given by the module, that it cannot start.
     pub fn start(
         linked: &LinkedModule,
         identity: &Arc<ModuleIdentity>,
@@ -50,7 +50,7 @@ impl ModuleBackend for LinkedCode {
     }
 }
 
-/// A module started for one worker; `None` only during the drop.
+/// The module as started for one worker; `None` only while it is dropped.
 pub struct LinkedInstance(Option<Box<dyn WorkerModule>>);
 
 impl WorkerState for LinkedInstance {

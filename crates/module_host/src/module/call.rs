@@ -1,5 +1,6 @@
-//! One request as a module sees it, and the response that it makes: `CallHost` for every kind of module. Operations
-//! that take time (body, timers, fetches, room) are only recorded here; `call_loop` carries them out.
+//! The state of one call: the request as the module sees it, and the response. Implements `CallHost` for all kinds of
+//! modules. Operations that take time (reading the body, timers, fetches, waiting for room in the send buffer) are only
+//! recorded here; `call_loop` executes them.
 
 use std::borrow::Cow;
 use std::collections::VecDeque;
@@ -20,54 +21,55 @@ use super::parts;
 use super::response_draft::{CallProgress, ResponseDraft};
 use super::tickets::TicketGuard;
 
-/// The most fetches of one call.
+/// The maximum number of fetches per call.
 const FETCHES_MAX: usize = 16;
 
-/// One request being answered by a module.
+/// A request while a module processes it.
 pub struct HostedCall {
     identity: Arc<ModuleIdentity>,
     worker: usize,
     pub(super) request: HandlerRequest,
-    /// Bytes of the request's body that the module has not read.
+    /// Bytes of the request body that have arrived and that the module has not read.
     pub(super) unread_body: Bytes,
     pub(super) draft: ResponseDraft,
-    /// A timer that the module set since `call_loop` last checked.
+    /// The timer that the module has set since `call_loop` last checked.
     pub(super) requested_timer_ms: Option<u32>,
     pub(super) fetches: Vec<FetchRequest>,
-    /// Completed fetches that were not yet reported to the module.
+    /// Completed fetches that have not been reported to the module.
     completed_fetches: VecDeque<u32>,
     body_ended: bool,
-    /// The module's process has not read all of the body sent to it; `unread_body` does not show that.
+    /// A module in a separate process has not read all of the body that was sent to it; `unread_body` does not show
+    /// that.
     pub(super) is_body_unread: bool,
-    /// An event that the module could not be given at once.
+    /// An event that could not be passed to the module immediately.
     queued_event: Option<CallEvent>,
     pub(super) ticket_guard: Option<TicketGuard>,
     memory: u64,
     pub(super) module_data: CallData,
 }
 
-/// A waiting call must be abandoned, since the client is gone.
+/// The client has disconnected, so the call must be abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct ClientGone;
 
-/// A change for a waiting call.
+/// The result of polling a waiting call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum WaitEvent {
     /// An event for the module.
     Event(CallEvent),
-    /// Bytes of the response left for the client.
-    Moved,
+    /// The client has received bytes of the response.
+    ClientProgress,
 }
 
-/// A fetch that the module requested.
+/// The state of a fetch that the module requested.
 pub(super) enum FetchRequest {
-    /// Requested, not started.
-    Wanted(Bytes),
+    /// Requested but not started; the target.
+    Requested(Bytes),
     /// In progress.
-    Begun,
+    InProgress,
     /// Complete.
-    Over {
-        /// The status; 0 without an answer.
+    Complete {
+        /// The status; 0 without a response.
         status: u16,
         /// The bytes that the module has not read.
         bytes: Bytes,
@@ -75,7 +77,7 @@ pub(super) enum FetchRequest {
 }
 
 impl HostedCall {
-    /// A call for a request.
+    /// Creates the call for a request.
     pub fn new(
         identity: Arc<ModuleIdentity>,
         worker: usize,
@@ -100,7 +102,7 @@ impl HostedCall {
         }
     }
 
-    /// Lets a stream wait in a spool if its client reads slowly.
+    /// Lets the response be spooled if the client reads slowly.
     pub(super) fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> HostedCall {
         self.draft = self.draft.with_spools(spools);
         self
@@ -111,12 +113,12 @@ impl HostedCall {
         &self.identity
     }
 
-    /// The request.
+    /// The request, without its body.
     pub fn request(&self) -> &HandlerRequest {
         &self.request
     }
 
-    /// The number of the worker that received the request.
+    /// The index of the worker that received the request.
     pub fn worker(&self) -> usize {
         self.worker
     }
@@ -126,7 +128,7 @@ impl HostedCall {
         self.draft.take_response()
     }
 
-    /// The next change that is possible without a runtime.
+    /// Polls for the next change that needs no tokio runtime.
     pub(super) fn poll(
         &mut self,
         context: &mut Context<'_>,
@@ -134,13 +136,13 @@ impl HostedCall {
         if let Some(event) = self.queued_event.take() {
             return Poll::Ready(Ok(WaitEvent::Event(event)));
         }
-        // Before new input: a completed fetch needs no wait, and holds memory until it is read.
+        // Before new input: a completed fetch is ready, and occupies memory until the module reads it.
         if let Some(number) = self.completed_fetches.pop_front() {
             return Poll::Ready(Ok(WaitEvent::Event(CallEvent::Fetched(number))));
         }
         if let Poll::Ready(progress) = self.draft.poll_room(context) {
             return Poll::Ready(match progress {
-                Ok(CallProgress::Moved) => Ok(WaitEvent::Moved),
+                Ok(CallProgress::ClientProgress) => Ok(WaitEvent::ClientProgress),
                 Ok(CallProgress::Room) => Ok(WaitEvent::Event(CallEvent::Room)),
                 Err(_) => Err(ClientGone),
             });
@@ -155,14 +157,14 @@ impl HostedCall {
         self.poll_body(context).map_ok(WaitEvent::Event)
     }
 
-    /// Queues an event to be delivered once more.
+    /// Queues an event for delivery.
     pub(super) fn requeue(&mut self, event: CallEvent) {
         self.queued_event = Some(event);
     }
 
-    /// The next part of the body, once the module has read the one before it.
+    /// Polls for the next part of the body, once the module has read the previous one.
     fn poll_body(&mut self, context: &mut Context<'_>) -> Poll<Result<CallEvent, ClientGone>> {
-        // Back-pressure: the next part is taken only when the module has read this one, so its sender is slowed down.
+        // Back-pressure: the next part is taken only after the module has read this one, which slows the client down.
         if self.body_ended || self.is_body_unread || !self.unread_body.is_empty() {
             return Poll::Pending;
         }
@@ -173,7 +175,7 @@ impl HostedCall {
         Poll::Ready(match part {
             Part::Bytes(bytes) => {
                 let len = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
-                // The part replaces an empty one, which the check above ensures.
+                // Replaces an empty buffer, as checked above.
                 self.unread_body = bytes;
                 Ok(CallEvent::Body(len))
             }
@@ -187,22 +189,22 @@ impl HostedCall {
 
     /// Records that a fetch is complete.
     pub(super) fn complete_fetch(&mut self, number: u32, status: u16, bytes: Bytes) {
-        self.fetches[number as usize - 1] = FetchRequest::Over { status, bytes };
+        self.fetches[number as usize - 1] = FetchRequest::Complete { status, bytes };
         self.completed_fetches.push_back(number);
     }
 
     fn source(&mut self, from: u32) -> Option<&mut Bytes> {
-        // 0 is the request's body, n the fetch n.
+        // 0 is the request body, n the response of fetch n.
         let Some(index) = from.checked_sub(1) else {
             return Some(&mut self.unread_body);
         };
         match self.fetches.get_mut(index as usize) {
-            Some(FetchRequest::Over { bytes, .. }) => Some(bytes),
+            Some(FetchRequest::Complete { bytes, .. }) => Some(bytes),
             _ => None,
         }
     }
 
-    /// Returns `is_valid`; if it is false, logs the refused operation.
+    /// Returns `is_valid`; if false, logs `message` about the refused operation.
     fn accept(&self, is_valid: bool, message: &str) -> bool {
         if !is_valid {
             self.identity.log(MessageLevel::Warn, message);
@@ -246,7 +248,7 @@ impl CallHost for HostedCall {
             return self.unread_body.len();
         };
         match self.fetches.get(index as usize) {
-            Some(FetchRequest::Over { bytes, .. }) => bytes.len(),
+            Some(FetchRequest::Complete { bytes, .. }) => bytes.len(),
             _ => 0,
         }
     }
@@ -283,7 +285,7 @@ impl CallHost for HostedCall {
     }
 
     fn send_stored(&mut self, path: &[u8]) -> bool {
-        // Objects are looked up by their path as in the site, so dot segments must not lead out of it.
+        // The path is looked up like a request path of the site, so dot segments must not lead outside.
         let is_valid = parts::is_path(path) && self.draft.send_stored(path);
         self.accept(
             is_valid,
@@ -301,7 +303,7 @@ impl CallHost for HostedCall {
     }
 
     fn fetch(&mut self, target: &[u8]) -> Option<u32> {
-        // Bounded: each fetch may hold a response in memory.
+        // Bounded, since each fetch can hold a response in memory.
         let is_valid = self.fetches.len() < FETCHES_MAX
             && (parts::is_path(target) || target.starts_with(b"http://"));
         let message = "a fetch needs a path of the site or an http:// URL; a call has at most 16";
@@ -309,11 +311,11 @@ impl CallHost for HostedCall {
             return None;
         }
         self.fetches
-            .push(FetchRequest::Wanted(Bytes::copy_from_slice(target)));
+            .push(FetchRequest::Requested(Bytes::copy_from_slice(target)));
         let number = u32::try_from(self.fetches.len()).expect("at most 16");
-        // Content in memory is available at once, without the runtime.
+        // Content in memory is available immediately, without the runtime.
         if target.starts_with(b"/")
-            && let Some(bytes) = self.request.objects.now(target)
+            && let Some(bytes) = self.request.objects.find_in_memory(target)
         {
             self.complete_fetch(number, 200, bytes);
         }
@@ -322,13 +324,13 @@ impl CallHost for HostedCall {
 
     fn fetched(&self, number: u32) -> Option<u16> {
         match self.fetches.get(number.checked_sub(1)? as usize)? {
-            FetchRequest::Over { status, .. } => Some(*status),
+            FetchRequest::Complete { status, .. } => Some(*status),
             _ => None,
         }
     }
 
     fn ticket(&mut self) -> ResumeTicket {
-        // Created on demand: most calls need none.
+        // Created on demand, since most calls need no ticket.
         self.ticket_guard
             .get_or_insert_with(TicketGuard::new)
             .ticket()

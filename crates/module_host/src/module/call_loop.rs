@@ -1,5 +1,5 @@
-//! Takes a call from its first event to its response: on the worker until the call must wait, then on the runtime.
-//! Independent of the kinds of modules, which it uses by the trait `ModuleBackend`.
+//! Drives a call from the first event to the response: on the worker until the call must wait, then on the tokio
+//! runtime. Independent of the kinds of modules, which implement `ModuleBackend`.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -21,18 +21,18 @@ use super::counts::increment;
 use super::identity::ModuleIdentity;
 use super::{Instance, ModuleBackend};
 
-/// Events that a call gets on the worker before other connections have their turn.
-const EVENTS_NOW_MAX: usize = 16;
+/// The maximum number of events of a call that are processed before the worker serves other connections.
+const EVENTS_ON_WORKER_MAX: usize = 16;
 
-/// Limits of a module's calls.
+/// The limits for the calls of one module on a route.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CallLimits {
-    /// The longest time until the response's head, and between two parts of either body, in milliseconds. Default 30
+    /// Time limit until the head of the response, and between two parts of either body, in milliseconds. Default 30
     /// 000.
     pub timeout_ms: u64,
-    /// Concurrent calls; further requests get 503. Default 256.
+    /// Maximum concurrent calls; further requests get 503. Default 256.
     pub concurrency_max: usize,
-    /// Bytes of a response that are buffered at a time, and of a fetch. Default 16 MiB.
+    /// Maximum bytes of a response that are buffered, and maximum length of a fetched response. Default 16 MiB.
     pub response_len_max: usize,
 }
 
@@ -46,7 +46,7 @@ impl Default for CallLimits {
     }
 }
 
-/// A handler: a module answers the requests of a route.
+/// The handler that passes the requests of a route to a module.
 pub struct ModuleHandler<C> {
     code: Arc<C>,
     identity: Arc<ModuleIdentity>,
@@ -56,7 +56,7 @@ pub struct ModuleHandler<C> {
 }
 
 impl<C: ModuleBackend> ModuleHandler<C> {
-    /// A handler of this code and identity, with the limits of the route.
+    /// Creates a handler with the limits of the route.
     pub fn new(
         code: Arc<C>,
         identity: Arc<ModuleIdentity>,
@@ -71,7 +71,7 @@ impl<C: ModuleBackend> ModuleHandler<C> {
         }
     }
 
-    /// Lets responses wait in spools if their clients read slowly.
+    /// Lets responses be spooled if their clients read slowly.
     #[must_use]
     pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> ModuleHandler<C> {
         self.spools = spools;
@@ -83,7 +83,7 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
     fn begin(self: Arc<Self>, worker: usize, request: HandlerRequest) -> HandlerResult {
         increment(&self.identity.counts.calls);
         let limits = self.limits;
-        // Before the instance is created, which may cost a process or memory of a WebAssembly instance.
+        // Before the instance is created, which can cost a process or the memory of a WebAssembly instance.
         let slot = match CallSlot::take(&self) {
             Ok(slot) => slot,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
@@ -95,7 +95,7 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
             Ok(instance) => instance,
             Err(failure) => return HandlerResult::Ready(Err(failure)),
         };
-        // A module that responds at once needs neither a future nor the runtime.
+        // A module that responds immediately needs neither a future nor the runtime.
         match instance.try_handle(CallEvent::Request) {
             Some(first) => match handle_ready_events(&mut instance, first) {
                 Ok(CallStep::Wait) => HandlerResult::OnRuntime(Box::pin(drive(
@@ -113,15 +113,15 @@ impl<C: ModuleBackend> Handler for ModuleHandler<C> {
     }
 }
 
-/// Passes the events that are due at once to a module that waits.
+/// After the first event, passes further events to the waiting module as long as they are ready.
 fn handle_ready_events<I: Instance>(
     instance: &mut I,
     first: Result<CallStep, HandlerFailure>,
 ) -> Result<CallStep, HandlerFailure> {
     let mut next = first?;
-    // Bounded, so that a module with always-ready events does not occupy the worker.
-    for _ in 0..EVENTS_NOW_MAX {
-        // Once the head is to be sent, the response is a stream, which `stream` serves on the runtime.
+    // Bounded, so that a module whose events are always ready does not occupy the worker.
+    for _ in 0..EVENTS_ON_WORKER_MAX {
+        // After a flush, the response is streamed by `stream`, on the runtime.
         if next != CallStep::Wait || instance.call().draft.is_flushed() {
             break;
         }
@@ -131,7 +131,7 @@ fn handle_ready_events<I: Instance>(
         match instance.try_handle(event) {
             Some(step) => next = step?,
             None => {
-                // The state became busy meanwhile. The event was taken from the call, so it is queued again.
+                // The module's state has become busy. The event was taken from the call, so it is queued again.
                 instance.call().requeue(event);
                 break;
             }
@@ -140,7 +140,7 @@ fn handle_ready_events<I: Instance>(
     Ok(next)
 }
 
-/// Polls a response once on the worker: a module that does not wait needs no task on the runtime.
+/// Polls a response once on the worker: if the module does not wait, no task on the runtime is needed.
 fn poll_once(mut response: PendingResponse) -> HandlerResult {
     let mut context = Context::from_waker(Waker::noop());
     match response.as_mut().poll(&mut context) {
@@ -149,7 +149,7 @@ fn poll_once(mut response: PendingResponse) -> HandlerResult {
     }
 }
 
-/// Passes events to the module until the response, or its head, is complete.
+/// Passes events to the module until the response, or its head after a flush, is complete.
 async fn drive<I: Instance, C: ModuleBackend>(
     mut instance: I,
     first: Option<CallStep>,
@@ -170,17 +170,17 @@ async fn drive<I: Instance, C: ModuleBackend>(
         let wait = match &mut wait {
             Some(wait) => wait,
             None => {
-                // The first wait of the call: tokio's timers need the runtime.
+                // The call's first wait: the timers need the runtime.
                 increment(&instance.call().identity().counts.waited);
                 move_to_runtime().await;
                 wait.insert(CallWait::new(limits))
             }
         };
-        // A flushed response returns here. Its body is streamed by a task, which keeps the slot.
+        // After a flush, the response is returned here, and a task streams its body. The task holds the slot.
         if instance.call().draft.is_flushed() {
             let response = instance.call().draft.begin_stream();
             let wait = CallWait::new(limits);
-            // The response must be returned for its head to be sent, while the module still produces the body.
+            // The head is sent only after the response was returned, while the module still produces the body.
             tokio::spawn(stream(instance, wait, slot));
             return Ok(response);
         }
@@ -188,13 +188,13 @@ async fn drive<I: Instance, C: ModuleBackend>(
     }
 }
 
-/// Passes the first event, and the events that are due at once after it.
+/// Passes the first event, and further events as long as they are ready.
 async fn handle_first_events<I: Instance>(
     instance: &mut I,
     limits: CallLimits,
 ) -> Result<CallStep, HandlerFailure> {
     let mut event = CallEvent::Request;
-    for _ in 0..EVENTS_NOW_MAX {
+    for _ in 0..EVENTS_ON_WORKER_MAX {
         let next = handle_early_event(instance, event, limits).await?;
         if next != CallStep::Wait || instance.call().draft.is_flushed() {
             return Ok(next);
@@ -204,12 +204,12 @@ async fn handle_first_events<I: Instance>(
             None => return Ok(next),
         }
     }
-    // The budget of events is used up; the runtime goes on with the next one.
+    // The worker's limit of events is reached; the runtime continues with the next event.
     instance.call().requeue(event);
     Ok(CallStep::Wait)
 }
 
-/// The next event, if one is due. A client that is gone is detected later, by the wait on the runtime.
+/// The next event, if one is ready. A client disconnect is detected later, by the wait on the runtime.
 fn ready_event(instance: &mut impl Instance) -> Option<CallEvent> {
     let mut context = Context::from_waker(Waker::noop());
     match instance.call().poll(&mut context) {
@@ -218,7 +218,7 @@ fn ready_event(instance: &mut impl Instance) -> Option<CallEvent> {
     }
 }
 
-/// Passes an event on the worker as far as possible, then with the time limit.
+/// Passes an event: as far as possible on the worker, then on the runtime with the time limit.
 async fn handle_early_event<I: Instance>(
     instance: &mut I,
     event: CallEvent,
@@ -231,7 +231,7 @@ async fn handle_early_event<I: Instance>(
         if let Poll::Ready(next) = polled {
             return next;
         }
-        // The future is moved to the runtime at its first wait, since a timeout needs its timers.
+        // If the future is pending, it moves to the runtime, whose timers the time limit needs.
         move_to_runtime().await;
         let limit = Duration::from_millis(limits.timeout_ms);
         tokio::time::timeout(limit, future).await
@@ -239,7 +239,7 @@ async fn handle_early_event<I: Instance>(
     result.unwrap_or_else(|_| Err(timeout_failure(instance)))
 }
 
-/// Passes events to the module while the response streams.
+/// Passes events to the module while the response is streamed.
 async fn stream<I: Instance, C: ModuleBackend>(
     mut instance: I,
     mut wait: CallWait,
@@ -252,7 +252,7 @@ async fn stream<I: Instance, C: ModuleBackend>(
                 instance.call().draft.end_stream();
                 break;
             }
-            // Truncating the response signals the failure to the client, since the head was already sent.
+            // The head was already sent, so the failure is signalled by a truncated response.
             Ok(CallStep::Failed) => {
                 let failure = module_failure(&mut instance);
                 log_failure(&mut instance, &failure);
@@ -264,7 +264,7 @@ async fn stream<I: Instance, C: ModuleBackend>(
             }
         }
     }
-    // The instance goes first: the permit counts calls with module state.
+    // The instance is dropped first: the slot counts calls that have module state.
     drop(instance);
     drop(slot);
 }
@@ -276,23 +276,23 @@ async fn step<I: Instance>(
 ) -> Result<CallStep, HandlerFailure> {
     let event = match wait.event(instance.call()).await {
         Ok(event) => event,
-        Err(AbandonReason::Gone) => return Err(gone_failure(instance)),
-        Err(AbandonReason::Late) => return Err(timeout_failure(instance)),
+        Err(AbandonReason::ClientGone) => return Err(gone_failure(instance)),
+        Err(AbandonReason::Timeout) => return Err(timeout_failure(instance)),
     };
     let result = {
         let future = pin!(instance.handle(event));
-        // A module may compute or wait within one event, so each one is timed.
+        // The module may compute or wait while it processes an event, so processing is timed, too.
         tokio::time::timeout(wait.limit(), future).await
     };
     result.unwrap_or_else(|_| Err(timeout_failure(instance)))
 }
 
-/// Pending once, so that the runtime polls the code that follows.
+/// Returns `Pending` once, so that the following code is polled by the runtime.
 async fn move_to_runtime() {
     let mut first = true;
     poll_fn(|context| {
         if std::mem::take(&mut first) {
-            // Woken at once, so that the runtime polls again after the worker has passed the future on.
+            // Woken immediately, so that the runtime polls again once the worker has handed the future over.
             context.waker().wake_by_ref();
             return Poll::Pending;
         }
@@ -301,7 +301,7 @@ async fn move_to_runtime() {
     .await;
 }
 
-/// The failure for a client that is gone: nothing is sent, the status is for the log.
+/// The failure after the client has disconnected: nothing is sent; the status is for the log.
 fn gone_failure(instance: &mut impl Instance) -> HandlerFailure {
     increment(&instance.call().identity().counts.gone);
     HandlerFailure::new(StatusCode::BAD_REQUEST, "")
@@ -327,7 +327,7 @@ fn timeout_failure(instance: &mut impl Instance) -> HandlerFailure {
     HandlerFailure::new(StatusCode::GATEWAY_TIMEOUT, detail)
 }
 
-/// Logs a failure in a stream, which can no longer be reported to the client.
+/// Logs a failure during streaming, which can no longer be reported to the client.
 fn log_failure(instance: &mut impl Instance, failure: &HandlerFailure) {
     if !failure.detail.is_empty() {
         let identity = instance.call().identity();
@@ -338,7 +338,7 @@ fn log_failure(instance: &mut impl Instance, failure: &HandlerFailure) {
 /// One of the permitted concurrent calls.
 struct CallSlot<C> {
     _permit: Permit,
-    /// Keeps the module as long as its calls.
+    /// Keeps the module alive as long as its calls.
     _handler: Arc<ModuleHandler<C>>,
 }
 

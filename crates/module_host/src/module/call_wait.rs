@@ -1,4 +1,4 @@
-//! Waits for a call's next event on the runtime: the events of `HostedCall::poll`, and timers, fetches and the time
+//! Waits for a call's next event on the runtime: for the events of `HostedCall::poll`, timers, fetches, and the time
 //! limit.
 
 use std::future::{Future, poll_fn};
@@ -14,30 +14,30 @@ use super::call::{ClientGone, FetchRequest, HostedCall, WaitEvent};
 use super::call_loop::CallLimits;
 use super::fetch::{FetchFuture, fetch};
 
-/// The shortest timer, so that other calls have their turn.
+/// The shortest timer, so that other calls make progress, too.
 const TIMER_MS_MIN: u64 = 1;
 
-/// Why a waiting call is abandoned.
+/// The reason that a waiting call is abandoned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AbandonReason {
-    /// The client is gone.
-    Gone,
-    /// No progress within the time limit.
-    Late,
+    /// The client has disconnected.
+    ClientGone,
+    /// There was no progress within the time limit.
+    Timeout,
 }
 
-/// Timers and fetches of one call.
+/// The timers and fetches of a waiting call.
 pub struct CallWait {
     limits: CallLimits,
     timer: Option<Pin<Box<Sleep>>>,
     deadline: Pin<Box<Sleep>>,
-    /// When a client that reads nothing gets a spool.
+    /// When it fires, a response that the client does not read is spooled.
     stall: Option<Pin<Box<Sleep>>>,
     fetches: Vec<(u32, FetchFuture)>,
 }
 
 impl CallWait {
-    /// Starts to wait; needs the runtime.
+    /// Starts the time limit; needs the runtime.
     pub fn new(limits: CallLimits) -> CallWait {
         CallWait {
             limits,
@@ -51,12 +51,12 @@ impl CallWait {
     /// Waits for the module's next event.
     ///
     /// # Errors
-    /// `AbandonReason` if there will be none.
+    /// The call must be abandoned, for this reason.
     pub async fn event(&mut self, call: &mut HostedCall) -> Result<CallEvent, AbandonReason> {
         poll_fn(|context| self.poll(call, context)).await
     }
 
-    /// The time limit of one event.
+    /// The time limit for processing one event.
     pub fn limit(&self) -> Duration {
         Duration::from_millis(self.limits.timeout_ms)
     }
@@ -66,26 +66,27 @@ impl CallWait {
         call: &mut HostedCall,
         context: &mut Context<'_>,
     ) -> Poll<Result<CallEvent, AbandonReason>> {
-        // First: the module may have requested a timer or a fetch in its last event.
+        // First: while processing the last event, the module may have requested a timer or a fetch.
         self.begin(call);
         loop {
-            // In the loop, since progress of the client does not end the wait.
+            // In the loop, since the client's progress does not end the wait.
             self.poll_fetches(call, context);
             match call.poll(context) {
-                Poll::Ready(Ok(WaitEvent::Moved)) => self.restart_deadline(),
+                Poll::Ready(Ok(WaitEvent::ClientProgress)) => self.restart_deadline(),
                 Poll::Ready(Ok(WaitEvent::Event(event))) => {
-                    // Only bytes of the bodies count as progress: timers could defer the limit for ever.
+                    // Only bytes of the bodies count as progress: with timers, a module could defer the time limit
+                    // forever.
                     if matches!(event, CallEvent::Body(_) | CallEvent::BodyEnd) {
                         self.restart_deadline();
                     }
                     return Poll::Ready(Ok(event));
                 }
-                Poll::Ready(Err(ClientGone)) => return Poll::Ready(Err(AbandonReason::Gone)),
+                Poll::Ready(Err(ClientGone)) => return Poll::Ready(Err(AbandonReason::ClientGone)),
                 Poll::Pending if self.poll_stall(call, context) => call.draft.spool(),
                 Poll::Pending => break,
             }
         }
-        // The timer comes after the other events, so that a short timer cannot starve them.
+        // The timer is polled after the other events, so that a short timer cannot starve them.
         if self
             .timer
             .as_mut()
@@ -94,17 +95,17 @@ impl CallWait {
             self.timer = None;
             return Poll::Ready(Ok(CallEvent::Timer));
         }
-        // Last, so that an event that is ready at the deadline still counts.
+        // Last, so that an event that is ready at the deadline is still passed.
         self.deadline
             .as_mut()
             .poll(context)
-            .map(|()| Err(AbandonReason::Late))
+            .map(|()| Err(AbandonReason::Timeout))
     }
 
-    /// Whether the client has read nothing for so long that it gets a spool.
+    /// Whether the client has read nothing for so long that its response must be spooled.
     fn poll_stall(&mut self, call: &HostedCall, context: &mut Context<'_>) -> bool {
         if !call.draft.is_stalled() {
-            // The next stall is timed from its own beginning.
+            // The client reads again; the next stall is timed from its start.
             self.stall = None;
             return false;
         }
@@ -112,7 +113,7 @@ impl CallWait {
         stall.as_mut().poll(context).is_ready()
     }
 
-    /// Starts the timer and the fetches that the module requested since the last poll.
+    /// Starts the timer and the fetches that the module has requested since the last poll.
     fn begin(&mut self, call: &mut HostedCall) {
         if let Some(after_ms) = call.requested_timer_ms.take() {
             let until = instant_after(u64::from(after_ms).max(TIMER_MS_MIN));
@@ -121,17 +122,17 @@ impl CallWait {
         let identity = call.identity().clone();
         // Fetches are numbered from 1.
         for (number, fetch_request) in (1..).zip(&mut call.fetches) {
-            if let FetchRequest::Wanted(target) = fetch_request {
+            if let FetchRequest::Requested(target) = fetch_request {
                 let future = fetch(&identity, &call.request, target, &self.limits);
                 self.fetches.push((number, future));
-                *fetch_request = FetchRequest::Begun;
+                *fetch_request = FetchRequest::InProgress;
             }
         }
     }
 
     fn poll_fetches(&mut self, call: &mut HostedCall, context: &mut Context<'_>) {
         self.fetches
-            // All are polled, so that each registers its waker.
+            // All are polled, so that each one registers its waker.
             .retain_mut(|(number, future)| match future.as_mut().poll(context) {
                 Poll::Ready((status, bytes)) => {
                     call.complete_fetch(*number, status, bytes);
@@ -141,7 +142,7 @@ impl CallWait {
             });
     }
 
-    /// Restarts the time limit, since the client sent or received bytes.
+    /// Restarts the time limit, since the client has sent or received bytes.
     fn restart_deadline(&mut self) {
         self.deadline
             .as_mut()

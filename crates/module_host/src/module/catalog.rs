@@ -1,4 +1,4 @@
-//! The modules of a configuration by name: each is opened once and used by any number of routes.
+//! The modules of a configuration, by name. Each module is opened once and can be used by several routes.
 
 use std::collections::BTreeMap;
 use std::process::Command;
@@ -20,9 +20,9 @@ use super::{ModuleBackend, counts::ModuleCounters};
 
 /// An opened module of any kind.
 pub trait ModuleHandle: Send + Sync {
-    /// Makes a handler for a route. Responses wait in `spools` if their clients are slow.
+    /// Creates the handler of a route. Responses to slow clients are buffered in `spools`.
     fn handler(&self, limits: CallLimits, spools: Option<Arc<SpoolLimits>>) -> Arc<dyn Handler>;
-    /// The counters of its calls on all routes.
+    /// The counters of the module's calls, on all routes.
     fn counts(&self) -> &ModuleCounters;
 }
 
@@ -30,7 +30,7 @@ pub trait ModuleHandle: Send + Sync {
 pub struct ModuleEntry<C> {
     /// The code.
     pub code: Arc<C>,
-    /// Its name, settings and log.
+    /// The module's name, settings and log.
     pub identity: Arc<ModuleIdentity>,
 }
 
@@ -59,7 +59,7 @@ impl CallLimits {
 /// Opens a built-in module or a library. `None` for the other kinds: WebAssembly, and libraries in a separate process.
 ///
 /// # Errors
-/// A text for the operator.
+/// A message for the operator.
 pub fn open_native(
     module: &ModuleConfig,
     linked: &[LinkedModule],
@@ -81,11 +81,11 @@ pub fn open_native(
     Ok(Some(handle))
 }
 
-/// Opens a library in a separate process and waits until it has started. `command` makes the command of a program that
-/// calls `out_of_process::serve` with its standard input.
+/// Opens a library in a separate process, and waits until it has started. `command` returns the command of a program
+/// that calls `out_of_process::serve` with its standard input.
 ///
 /// # Errors
-/// A text for the operator.
+/// A message for the operator.
 pub fn open_separate(
     module: &ModuleConfig,
     workers: usize,
@@ -111,7 +111,7 @@ fn open_linked(
     identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<LinkedCode, String> {
-    // Names of built-in modules are fixed at compile time, so an unknown one is reported with the list.
+    // The built-in modules are known at compile time, so the message lists them.
     let Some(found) = linked.iter().find(|module_entry| module_entry.name == name) else {
         let names: Vec<_> = linked
             .iter()
@@ -126,7 +126,7 @@ fn open_linked(
     LinkedCode::start(found, identity, workers)
 }
 
-/// Modules by the names that routes use.
+/// The modules, by the names that routes use.
 #[derive(Default)]
 pub struct ModuleCatalog(BTreeMap<String, Box<dyn ModuleHandle>>);
 
@@ -136,7 +136,7 @@ impl ModuleCatalog {
         self.0.insert(name.to_string(), handle);
     }
 
-    /// Makes a handler for a route, as `ModuleHandle::handler`; `None` if there is no module of this name.
+    /// Creates the handler of a route, like `ModuleHandle::handler`; `None` if no module has this name.
     pub fn handler(
         &self,
         name: &str,

@@ -1,4 +1,4 @@
-//! The time of day for modules.
+//! The time of day, for modules.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 

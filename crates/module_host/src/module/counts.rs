@@ -22,7 +22,7 @@ macro_rules! counts {
 counts! {
     /// Requests for the module.
     calls;
-    /// Calls that were not answered at once.
+    /// Calls that had to wait for an event on the runtime.
     waited;
     /// Calls that the module ended with a failure.
     failed;

@@ -1,6 +1,6 @@
-//! Fetches of modules: the site's content for a path, or another server's response to a GET.
+//! Executes the fetches of modules: content of the site for a path, or the response of another server to a GET request.
 //!
-//! The client is hyper's, with its connection pool; it follows no redirects.
+//! Requests to other servers use hyper's client and connection pool. Redirects are not followed.
 
 use std::future::{Future, ready};
 use std::pin::Pin;
@@ -20,9 +20,9 @@ use lowroad_module::MessageLevel;
 use super::call_loop::CallLimits;
 use super::identity::ModuleIdentity;
 
-/// The port of URLs without one.
+/// The port of URLs that do not contain one.
 const PORT: u16 = 80;
-/// The most idle connections kept per server.
+/// The maximum number of idle connections per server.
 const IDLE_MAX: usize = 8;
 
 static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| {
@@ -32,11 +32,12 @@ static CLIENT: LazyLock<Client<HttpConnector, Empty<Bytes>>> = LazyLock::new(|| 
         .build_http()
 });
 
-/// A fetch in progress. It returns a status, 0 without an answer, and the bytes.
+/// A fetch in progress. It resolves to the status (0 without a response) and the content.
 pub type FetchFuture = Pin<Box<dyn Future<Output = (u16, Bytes)> + Send>>;
 
-/// Starts to fetch a path of the request's site, or an `http://` URL of an allowed server. The allow list prevents
-/// server-side request forgery: clients that influence URLs must not reach hosts that only this server can reach.
+/// Starts to fetch a path of the request's site, or an `http://` URL of an allowed server. The list of allowed servers
+/// prevents server-side request forgery: a client that influences URLs must not reach hosts that only this server can
+/// reach.
 pub fn fetch(
     identity: &ModuleIdentity,
     request: &HandlerRequest,
@@ -44,7 +45,7 @@ pub fn fetch(
     limits: &CallLimits,
 ) -> FetchFuture {
     if target.starts_with(b"/") {
-        // A path of the site needs no connection: the site's own objects answer it.
+        // A path of the site is answered by the site's own objects, without a connection.
         let load = request.objects.load(target);
         return Box::pin(async {
             match load.await {
@@ -62,14 +63,15 @@ pub fn fetch(
     };
     let limits = *limits;
     Box::pin(async move {
-        // Half of the call's time limit, so that the module can still answer if the other server does not.
+        // Half of the call's time limit, so that the module can still respond if the other server does not.
         let limit = Duration::from_millis(limits.timeout_ms / 2);
         let answer = tokio::time::timeout(limit, get(url, limits.response_len_max)).await;
         answer.ok().flatten().unwrap_or_default()
     })
 }
 
-/// Checks a URL against the allowed servers. It is parsed once, so that the checked host is the host connected to.
+/// Checks a URL against the allowed servers. The URL is parsed only once, so the host that was checked is the host that
+/// is connected to.
 fn check_destination(servers: &[AllowedDestination], target: &[u8]) -> Result<Uri, String> {
     let target_text = String::from_utf8_lossy(target);
     let url = Uri::try_from(target)
@@ -78,7 +80,7 @@ fn check_destination(servers: &[AllowedDestination], target: &[u8]) -> Result<Ur
         url.host().unwrap_or_default(),
         url.port_u16().unwrap_or(PORT),
     );
-    // Host and port are compared after parsing, so that user info or odd notations cannot hide the real host.
+    // Host and port are compared after parsing, so that user info or unusual notations cannot disguise the host.
     if servers.iter().any(|server| server.covers(host, port)) {
         return Ok(url);
     }
@@ -87,11 +89,11 @@ fn check_destination(servers: &[AllowedDestination], target: &[u8]) -> Result<Ur
     ))
 }
 
-/// Fetches a URL; `None` without an answer, or if it is too long.
+/// Fetches a URL; `None` if there is no response, or if it is too long.
 async fn get(url: Uri, len_max: usize) -> Option<(u16, Bytes)> {
     let answer = CLIENT.get(url).await.ok()?;
     let status = answer.status().as_u16();
-    // Read with a bound: the other server decides how much it sends.
+    // Limited, since the other server determines the length.
     let body = Limited::new(answer.into_body(), len_max).collect();
     Some((status, body.await.ok()?.to_bytes()))
 }
@@ -101,15 +103,18 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_is_listed_is_asked() {
-        let listed = ["api.example.com:80", "*.example.org:8080"]
+    fn fetch_is_limited_to_allowed_destinations() {
+        let allowed_destinations = ["api.example.com:80", "*.example.org:8080"]
             .map(|text| AllowedDestination::parse(text).expect("a destination"));
         for url in [
             "http://api.example.com/a?b",
             "http://API.example.com:80/",
             "http://a.b.example.org:8080/",
         ] {
-            assert!(check_destination(&listed, url.as_bytes()).is_ok(), "{url}");
+            assert!(
+                check_destination(&allowed_destinations, url.as_bytes()).is_ok(),
+                "{url}"
+            );
         }
         for url in [
             "http://127.0.0.1/",
@@ -126,7 +131,10 @@ mod tests {
             "http:///",
             "http://:80/",
         ] {
-            assert!(check_destination(&listed, url.as_bytes()).is_err(), "{url}");
+            assert!(
+                check_destination(&allowed_destinations, url.as_bytes()).is_err(),
+                "{url}"
+            );
             assert!(check_destination(&[], url.as_bytes()).is_err(), "{url}");
         }
         let refused = check_destination(&[], b"http://127.0.0.1/").expect_err("it is refused");

@@ -1,4 +1,4 @@
-//! A module's name, settings and log, and its environment at start and stop. Independent of requests.
+//! A module's name, settings, log and counters, and its `CallHost` while it starts. Independent of requests.
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -11,38 +11,38 @@ use super::clock::now_ms;
 use super::counts::ModuleCounters;
 use super::parts;
 
-/// The longest line in the log in bytes.
+/// The maximum length of a log line in bytes.
 const LINE_LEN_MAX: usize = 4096;
 
 /// The destination of a module's log lines.
 pub type LogSink = Box<dyn Fn(MessageLevel, &str) + Send + Sync>;
 
-/// The data shared by all calls of a module.
+/// The properties of a module that all of its calls share.
 pub struct ModuleIdentity {
-    /// Its name in the configuration.
+    /// The module's name in the configuration.
     pub name: String,
-    /// Its settings, available at start and in calls.
+    /// The module's settings, available at start and in calls.
     pub settings: Vec<(String, String)>,
-    /// The servers that its fetches may reach.
+    /// The servers that the module may fetch from.
     pub fetch: Vec<AllowedDestination>,
     sink: LogSink,
-    /// The counters of its calls.
+    /// The counters of the module's calls.
     pub counts: ModuleCounters,
 }
 
 impl ModuleIdentity {
-    /// The identity of a configured module. Its lines go to this log, if there is one.
+    /// The identity of a configured module; its log lines go to `logger`, if any.
     pub fn from_config(module: &ModuleConfig, logger: Option<ErrorLogger>) -> ModuleIdentity {
         let identity = ModuleIdentity::new(&module.name, module.settings.clone(), logger);
         identity.with_fetch(module.fetch.clone())
     }
 
-    /// Allows fetches from these servers.
+    /// Permits fetches from these servers.
     pub fn with_fetch(self, fetch: Vec<AllowedDestination>) -> ModuleIdentity {
         ModuleIdentity { fetch, ..self }
     }
 
-    /// The identity of a module of this name. Its lines go to this log, if there is one.
+    /// The identity of a module with this name; its log lines go to `logger`, if any.
     pub fn new(
         name: &str,
         settings: Vec<(String, String)>,
@@ -60,7 +60,7 @@ impl ModuleIdentity {
         )
     }
 
-    /// The identity of a module of this name, with its lines going to `sink`.
+    /// The identity of a module with this name; its log lines go to `sink`.
     pub fn with_sink(name: &str, settings: Vec<(String, String)>, sink: LogSink) -> ModuleIdentity {
         ModuleIdentity {
             name: name.to_string(),
@@ -71,12 +71,12 @@ impl ModuleIdentity {
         }
     }
 
-    /// Writes a line about the module.
+    /// Writes a log line about the module.
     pub fn log(&self, level: MessageLevel, text: &str) {
         (self.sink)(level, &parts::line(text, LINE_LEN_MAX));
     }
 
-    /// The setting of this name.
+    /// The value of a setting.
     pub(super) fn setting(&self, name: &[u8]) -> Option<Cow<'_, [u8]>> {
         let mut settings = self.settings.iter();
         let found = settings.find(|(setting_name, _)| setting_name.as_bytes() == name);
@@ -93,14 +93,14 @@ fn log_level(level: MessageLevel) -> LogLevel {
     }
 }
 
-/// A module's `CallHost` at start and stop: settings, the worker's number, the log.
+/// The `CallHost` of a module that starts or stops: gives access to settings, the worker's index, and the log only.
 pub struct StartContext {
     identity: Arc<ModuleIdentity>,
     worker: usize,
 }
 
 impl StartContext {
-    /// The context for one worker.
+    /// The context for starting the module for one worker.
     pub fn new(identity: Arc<ModuleIdentity>, worker: usize) -> StartContext {
         StartContext { identity, worker }
     }

@@ -1,7 +1,7 @@
-//! Modules in shared libraries, and their replacement while the server runs: a changed file is loaded next to the old
-//! version. New calls use the new version; the old one is closed after its last call.
+//! Modules in shared libraries. A changed library file is loaded while the server runs, in addition to the old version.
+//! New calls use the new version; the old one is closed after its last call.
 //!
-//! `library/version.rs` opens the libraries and checks them.
+//! `library/version.rs` opens and checks the libraries.
 
 mod version;
 
@@ -21,23 +21,23 @@ use super::native_worker::{NativeCall, NativeWorker};
 use crate::lock::lock;
 use version::{LibraryInstance, LoadedLibrary};
 
-/// A library, started for every worker.
+/// A library, started once per worker.
 pub struct LibraryCode {
     path: PathBuf,
     identity: Arc<ModuleIdentity>,
-    /// The newest version's state for each worker.
+    /// The newest version's state, for each worker.
     workers: Box<[Mutex<Arc<NativeWorker<LibraryInstance>>>]>,
     version: Mutex<FileVersion>,
-    /// States of older versions, kept until their last user is gone. So the watcher stops and closes them, not a
-    /// worker.
+    /// States of older versions that calls may still use. Because of this list, the watcher thread stops and closes
+    /// them, not a worker.
     retired: Mutex<Vec<Arc<NativeWorker<LibraryInstance>>>>,
 }
 
 impl LibraryCode {
-    /// Loads a library, starts it for this many workers, and starts a thread that watches for new versions.
+    /// Loads a library, starts it for this number of workers, and starts a thread that watches for new versions.
     ///
     /// # Errors
-    /// A text for the operator: the fault of the file, and its remedy.
+    /// A message for the operator: the problem with the file, and its remedy.
     pub fn open(
         path: &Path,
         identity: &Arc<ModuleIdentity>,
@@ -48,17 +48,17 @@ impl LibraryCode {
             code.check_for_changes();
             true
         };
-        // A weak reference: the watcher ends with the last user of the code.
+        // A weak reference: the watcher ends when nothing else uses the code.
         file_watch::watch("library-watcher", Arc::downgrade(&code), check).map_err(|error| {
             format!("can't start a thread to watch {}: {error}", path.display())
         })?;
         Ok(code)
     }
 
-    /// As [`LibraryCode::open`], without the thread: only [`LibraryCode::reload`] checks for new versions.
+    /// Like [`LibraryCode::open`], but without the thread: only [`LibraryCode::reload`] checks for new versions.
     ///
     /// # Errors
-    /// As [`LibraryCode::open`].
+    /// Those of [`LibraryCode::open`].
     pub fn load(
         path: &Path,
         identity: &Arc<ModuleIdentity>,
@@ -74,46 +74,46 @@ impl LibraryCode {
         })
     }
 
-    /// Reloads the file if it has changed, and returns whether it did. Takes long: not for workers.
+    /// Reloads the file if it has changed, and returns whether it has. Takes long: must not be called on a worker.
     ///
     /// # Errors
-    /// The reason why the new file was rejected; the version before it stays in use.
+    /// The reason that the new file was rejected; the previous version stays in use.
     pub fn reload(&self) -> Result<bool, String> {
         let mut version = lock(&self.version);
         let found = stamp(&self.path)?;
         if version.is_in_use(found) {
             return Ok(false);
         }
-        // Recorded before the attempt: a bad file is not tried again until it changes.
+        // Recorded before the attempt: an invalid file is not loaded again until it changes.
         *version = FileVersion::new(found);
         let counts = &self.identity.counts;
-        // Loaded next to the old version, so that a version that does not start changes nothing.
+        // Loaded in addition to the old version: if the new version does not start, nothing changes.
         let start_result = start(&self.path, &self.identity, self.workers.len());
         let (stamp, instances) = start_result.inspect_err(|_| increment(&counts.rejected))?;
         *version = FileVersion::new(stamp);
         for (worker, instance) in self.workers.iter().zip(instances) {
             let old = std::mem::replace(&mut *lock(worker), instance);
-            // The old state may still have calls with memory in it; it is closed after the last one.
+            // Calls may still use memory in the old state; it is closed after the last one.
             lock(&self.retired).push(old);
         }
         increment(&counts.reloads);
         Ok(true)
     }
 
-    /// Closes older versions without calls; returns the number of states left.
+    /// Closes older versions that have no calls; returns the number of states that remain.
     pub fn close_retired(&self) -> usize {
         // In two steps: closing runs code of the module, which must not happen under the lock.
         let (unused, remaining) = {
             let mut retired = lock(&self.retired);
             let all = std::mem::take(&mut *retired).into_iter();
-            // A state referenced only by this list can get no more calls.
+            // A state that only this list refers to cannot get more calls.
             let (unused, remaining): (Vec<_>, Vec<_>) =
                 all.partition(|state| Arc::strong_count(state) == 1);
             let count = remaining.len();
             *retired = remaining;
             (unused, count)
         };
-        // Dropped without the lock, since stopping a module may take long.
+        // Dropped without the lock, since stopping a module can take long.
         drop(unused);
         remaining
     }
@@ -159,7 +159,7 @@ fn start(
     identity: &Arc<ModuleIdentity>,
     workers: usize,
 ) -> Result<(FileStamp, LibraryWorkers), String> {
-    // Before the file is read: a write during the read is noticed by the next check.
+    // Taken before the file is read: the next check notices a change in between.
     let stamp = stamp(path)?;
     let library = LoadedLibrary::open(path)
         .map_err(|problem| format!("module {}: {}: {problem}", identity.name, path.display()))?;
@@ -168,7 +168,7 @@ fn start(
         let instance = LibraryInstance::new(&library, identity, worker)?;
         Ok(Arc::new(NativeWorker::new(instance)))
     };
-    // All workers or none, so that no request meets a half-started version.
+    // All workers or none, so that no request meets a partially started version.
     let instances = (0..workers).map(start).collect::<Result<_, String>>()?;
     Ok((stamp, instances))
 }

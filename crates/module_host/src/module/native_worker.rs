@@ -1,4 +1,4 @@
-//! The common part of built-in modules and libraries: one state for each worker, used by one thread at a time, and
+//! The common part of built-in modules and libraries: one module state per worker, used by one thread at a time, and
 //! the calls that use it.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -11,15 +11,15 @@ use tokio::sync::Mutex as Turns;
 use super::Instance;
 use super::call::HostedCall;
 
-/// A module started for one worker.
+/// The state of a module that was started for one worker.
 pub trait WorkerState: Send + 'static {
     /// Passes an event of a call to the module.
     fn handle(&mut self, call: &mut HostedCall, event: CallEvent) -> CallStep;
 }
 
-/// A worker's state.
+/// The state for one worker, shared by its calls.
 pub struct NativeWorker<S: WorkerState> {
-    /// An asynchronous lock, so that a call that finds it taken waits without blocking a thread.
+    /// An asynchronous lock, so that a call waits for the state without blocking a thread.
     state: Turns<S>,
     /// Calls abandoned while the state was in use. The next user of the state reports them to the module.
     abandoned: Mutex<Vec<HostedCall>>,
@@ -27,7 +27,6 @@ pub struct NativeWorker<S: WorkerState> {
 }
 
 impl<S: WorkerState> NativeWorker<S> {
-    /// A worker with this state.
     pub fn new(state: S) -> NativeWorker<S> {
         NativeWorker {
             state: Turns::new(state),
@@ -38,7 +37,7 @@ impl<S: WorkerState> NativeWorker<S> {
 
     fn handle(&self, state: &mut S, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let next = state.handle(call, event);
-        // After the event, since the state is in use now anyway.
+        // After the event, while the state is locked anyway.
         if self.has_abandoned.load(SeqCst) {
             self.report_abandoned(state);
         }
@@ -54,14 +53,14 @@ impl<S: WorkerState> NativeWorker<S> {
         drop(calls);
         // Set after the push: a user of the state that sees the flag also finds the call.
         self.has_abandoned.store(true, SeqCst);
-        // If the state is in use now, its user reports the call after its own event.
+        // If the state is in use, its user reports the call after its own event.
         if let Ok(mut state) = self.state.try_lock() {
             self.report_abandoned(&mut state);
         }
     }
 
     fn report_abandoned(&self, state: &mut S) {
-        // Reset before the calls are taken: a later call sets it again.
+        // Reset before the calls are taken: a call that is abandoned later sets it again.
         self.has_abandoned.store(false, SeqCst);
         let calls = {
             let mut calls = self
@@ -78,7 +77,7 @@ impl<S: WorkerState> NativeWorker<S> {
 
 impl<S: WorkerState> Drop for NativeWorker<S> {
     fn drop(&mut self) {
-        // No other thread can reach the state any more.
+        // No other thread can access the state any more.
         let calls = self.abandoned.get_mut();
         let calls = std::mem::take(calls.unwrap_or_else(PoisonError::into_inner));
         for mut call in calls {
@@ -87,16 +86,16 @@ impl<S: WorkerState> Drop for NativeWorker<S> {
     }
 }
 
-/// A call with the state of its worker.
+/// A call and the module state of its worker.
 pub struct NativeCall<S: WorkerState> {
-    /// `None` only during the drop.
+    /// `None` only while it is dropped.
     parts: Option<(Arc<NativeWorker<S>>, HostedCall)>,
-    /// The module waits, so it must be notified of the call's end.
+    /// The module waits, so it must be notified when the call ends.
     is_waiting: bool,
 }
 
 impl<S: WorkerState> NativeCall<S> {
-    /// A call that has not started.
+    /// Creates a call that has not started.
     pub fn new(worker: Arc<NativeWorker<S>>, call: HostedCall) -> NativeCall<S> {
         NativeCall {
             parts: Some((worker, call)),
@@ -116,7 +115,7 @@ impl<S: WorkerState> Instance for NativeCall<S> {
 
     fn try_handle(&mut self, event: CallEvent) -> Option<Result<CallStep, HandlerFailure>> {
         let (worker, call) = self.parts();
-        // On a worker nothing may wait: a busy state leaves the event to the runtime.
+        // A worker must not wait: if the state is busy, the event is passed on the runtime.
         let mut state = worker.state.try_lock().ok()?;
         let next = worker.handle(&mut state, call, event);
         drop(state);
@@ -134,10 +133,10 @@ impl<S: WorkerState> Instance for NativeCall<S> {
     }
 }
 
-/// Abandons a waiting call: the module is notified, so that it frees the call's memory.
+/// Abandons a call whose module waits: notifies the module, so that it frees the call's memory.
 impl<S: WorkerState> Drop for NativeCall<S> {
     fn drop(&mut self) {
-        // A module without a waiting call has freed its memory already, or never started the call.
+        // The module does not wait: it has already freed the call's memory, or has never seen the call.
         if !self.is_waiting {
             return;
         }

@@ -1,9 +1,10 @@
-//! Libraries in a separate process: a crash of a module ends only that process. Its requests under way get 502. A spare
-//! process, started in advance, takes over; if there is none yet, new calls wait for one. Calls that the dead process
-//! had not begun go to the next one.
+//! Runs libraries in a separate process, so that a crash of a module ends only that process. The requests it was
+//! processing get 502. A spare process, started in advance, takes over; if it has not started yet, new calls wait for
+//! it. Calls that the dead process had not begun are repeated in the next one.
 //!
-//! The process runs the same code over its own calls (`process_main.rs`). After each event it sends the module's
-//! output, which is replayed to the call here. Operations are not forwarded one by one, so an event costs one message
+//! The process runs the same code with its own calls (`process_main.rs`). After each event it sends the module's
+//! output, which is replayed to the call in the server. Single operations are not forwarded, so each event costs one
+//! message in each direction.
 //! each way.
 
 mod messages;
@@ -35,7 +36,7 @@ pub use process_main::serve;
 /// A library in a separate process.
 pub struct SeparateCode(Arc<SeparateState>);
 
-/// State shared by the calls and the supervisor of the processes.
+/// The state shared by the calls and the supervisor of the processes.
 pub(in crate::module) struct SeparateState {
     identity: Arc<ModuleIdentity>,
     library: PathBuf,
@@ -48,14 +49,14 @@ pub(in crate::module) struct SeparateState {
     shutdown: Notify,
 }
 
-/// Whether a process accepts calls.
+/// The availability of a process that accepts calls.
 #[derive(Clone)]
 enum ModuleService {
-    /// This process does.
+    /// This process accepts calls.
     Up(Arc<ProcessConnection>),
-    /// One is starting: calls wait for it.
+    /// A process is starting: calls wait for it.
     Starting,
-    /// The last one failed to start, and the next attempt is later: calls fail at once.
+    /// The last process has failed to start, and the next attempt comes later: calls fail immediately.
     Down,
 }
 
@@ -65,7 +66,7 @@ impl SeparateState {
         &self,
         dead: Option<Arc<ProcessConnection>>,
     ) -> Result<Arc<ProcessConnection>, HandlerFailure> {
-        // The watch may still show the process that has just died.
+        // The channel may still contain the process that has just died.
         let is_dead =
             |it: &Arc<ProcessConnection>| dead.as_ref().is_some_and(|dead| Arc::ptr_eq(it, dead));
         let mut service = self.service.subscribe();
@@ -89,11 +90,11 @@ impl SeparateState {
 }
 
 impl SeparateCode {
-    /// Starts the process and the library in it for this many workers, and waits until they have started. `command`
-    /// makes the command of a program that calls [`process_main`] with its standard input.
+    /// Starts a process with the library for this number of workers, and waits until it has started. `command` returns
+    /// the command of a program that calls [`process_main`] with its standard input.
     ///
     /// # Errors
-    /// A text for the operator: the fault of the process or the library.
+    /// A message for the operator: the problem with the process or the library.
     pub fn open(
         library: &Path,
         identity: &Arc<ModuleIdentity>,
@@ -111,7 +112,7 @@ impl SeparateCode {
             last_call: AtomicU64::new(0),
             shutdown: Notify::new(),
         });
-        // The first process starts here, so that a module that cannot start is reported at once.
+        // The first process is started here, so that a module that cannot start is reported immediately.
         let process = ModuleProcess::start(&shared)?;
         let connection = process.connection.clone();
         shared.service.send_replace(ModuleService::Up(connection));
@@ -120,7 +121,7 @@ impl SeparateCode {
     }
 }
 
-/// Ends the module's processes, since the module is no longer used.
+/// Ends the module's processes.
 impl Drop for SeparateCode {
     fn drop(&mut self) {
         self.0.shutdown.notify_one();
@@ -134,7 +135,7 @@ impl ModuleBackend for SeparateCode {
         let shared = &self.0;
         let connection = match &*shared.service.borrow() {
             ModuleService::Up(connection) => Some(connection.clone()),
-            // A process is starting: the call is accepted, and waits in `handle`.
+            // The call is accepted, and waits in `handle` until a process has started.
             ModuleService::Starting => None,
             ModuleService::Down => return Err(shared.down_failure()),
         };
@@ -150,16 +151,16 @@ impl ModuleBackend for SeparateCode {
     }
 }
 
-/// A call that a process has, or will get once it has started.
+/// A call that was sent to a process, or will be once a process has started.
 pub struct RemoteCall {
     shared: Arc<SeparateState>,
     connection: Option<Arc<ProcessConnection>>,
     number: u64,
     worker: usize,
     call: HostedCall,
-    /// An event was sent and is not answered yet.
+    /// An event was sent, and its reply has not arrived.
     is_unanswered: bool,
-    /// The module waits, so it must be notified of the call's end.
+    /// The module waits, so it must be notified when the call ends.
     is_waiting: bool,
 }
 
@@ -168,9 +169,9 @@ impl Instance for RemoteCall {
         &mut self.call
     }
 
-    /// The module is stuck, and with it all other calls of its worker: the process is killed.
+    /// Kills the process, since the module is stuck and blocks all other calls of its worker.
     fn on_timeout(&mut self) {
-        // Only an unanswered event shows that the module is stuck; a waiting call may just have waited long.
+        // Only an unanswered event shows that the module is stuck; a waiting call may just be slow.
         if let Some(connection) = self.connection.as_ref().filter(|_| self.is_unanswered) {
             connection.kill();
         }
@@ -180,7 +181,8 @@ impl Instance for RemoteCall {
         let message = self.message(event);
         let event_reply = loop {
             let reply = self.send_event(event, &message).await?;
-            // Set before the reply: if this future is dropped, the process must be notified of the call's end.
+            // Set before the reply arrives: if this future is dropped, the process must be notified that the call has
+            // ended.
             self.is_waiting = true;
             self.is_unanswered = true;
             let reply = match reply {
@@ -190,9 +192,9 @@ impl Instance for RemoteCall {
             self.is_unanswered = false;
             match reply {
                 Some(ModuleReply::Handled(event_reply)) => break event_reply,
-                // A process that never saw the call may begin it. A later event cannot be repeated: the call's state
-                // died.
-                Some(ModuleReply::NotBegun) if event == CallEvent::Request => {
+                // A call that the dead process had not begun is repeated in another one. A later event cannot be
+                // repeated, since the call's state is lost.
+                Some(ModuleReply::NotStarted) if event == CallEvent::Request => {
                     self.is_waiting = false
                 }
                 _ => {
@@ -211,8 +213,8 @@ impl Instance for RemoteCall {
 }
 
 impl RemoteCall {
-    /// Sends an event. The first event goes to the next process if the last one is dead, since the call has no state
-    /// yet. `None`: the process that has the call is dead.
+    /// Sends an event. If the process is dead, the first event of a call goes to the next process, since the call has
+    /// no state yet. `None`: the process that had the call is dead.
     async fn send_event(
         &mut self,
         event: CallEvent,
@@ -222,7 +224,7 @@ impl RemoteCall {
             let dead = match &self.connection {
                 Some(connection) => match connection.send(self.number, message) {
                     Some(reply) => return Ok(Some(reply)),
-                    // Only a call that no process has begun may go to the next one.
+                    // Only a call that no process has begun may be sent to the next one.
                     None if event != CallEvent::Request || !connection.is_closed() => {
                         return Ok(None);
                     }
@@ -265,17 +267,17 @@ impl RemoteCall {
         bytes
     }
 
-    /// Replays the module's output to the call; false if the response became too long.
+    /// Replays the module's output to the call; returns false if the response has become too long.
     fn replay(&mut self, event_reply: &EventReply) -> bool {
         let call = &mut self.call;
-        // The head is fixed once the stream has begun.
+        // The head cannot be changed after the first flush.
         if call.draft.is_buffered() {
             call.status(u32::from(event_reply.status));
         }
         for (name, value) in &event_reply.fields {
             call.field(name.as_bytes(), value);
         }
-        // Before the bytes: they belong to the stream.
+        // Flushed before the bytes are added, since they belong to the stream.
         if event_reply.flushed && call.draft.is_buffered() {
             call.flush();
         }
@@ -291,7 +293,7 @@ impl RemoteCall {
         for target in &event_reply.fetches {
             call.fetch(target);
         }
-        // The ticket resumes a waiting call also when its process dies.
+        // With the ticket, a waiting call is resumed even if its process dies.
         if self.is_waiting
             && call.ticket_guard.is_none()
             && let Some(connection) = &self.connection

@@ -1,4 +1,4 @@
-//! Small parts of HTTP for modules, and checks of their output: pure functions.
+//! Extracts cookies and parameters for modules, and checks paths and log lines. Pure functions.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub fn cookie<'a>(fields: FieldLines<'a>, name: &[u8]) -> Option<&'a [u8]> {
     pairs.find_map(|pair| pair.trim_ascii().strip_prefix(name)?.strip_prefix(b"="))
 }
 
-/// The first parameter of a query with this name, decoded as HTML forms encode it.
+/// The first query parameter with this name, decoded like an HTML form.
 pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
     query.split(|byte| *byte == b'&').find_map(|pair| {
         let index = pair.iter().position(|byte| *byte == b'=');
@@ -19,12 +19,12 @@ pub fn parameter<'a>(query: &'a [u8], name: &[u8]) -> Option<Cow<'a, [u8]>> {
             Some(index) => (&pair[..index], &pair[index + 1..]),
             None => (pair, &pair[pair.len()..]),
         };
-        // Names are compared in decoded form, since a client may encode any character.
+        // Names are compared after decoding, since a client may encode any character.
         (*decode(raw_name) == *name).then(|| decode(value))
     })
 }
 
-/// Removes the percent encoding; `+` is a space.
+/// Decodes percent-encoding; `+` is a space.
 fn decode(text: &[u8]) -> Cow<'_, [u8]> {
     if !text.iter().any(|byte| matches!(byte, b'%' | b'+')) {
         return Cow::Borrowed(text);
@@ -39,7 +39,7 @@ fn decode(text: &[u8]) -> Cow<'_, [u8]> {
                     decoded.push(high << 4 | low);
                     rest = tail;
                 }
-                // An invalid escape stands for itself, as in browsers.
+                // An invalid escape is left unchanged, as in browsers.
                 _ => decoded.push(b'%'),
             },
             (b'+', _) => decoded.push(b' '),
@@ -54,22 +54,22 @@ fn hex(digit: u8) -> Option<u8> {
     u8::try_from(value).ok()
 }
 
-/// Whether this is a decoded path in the normal form that the site's routes compare.
+/// Whether this is a decoded path in the normalized form that routes are matched with.
 pub fn is_path(path: &[u8]) -> bool {
     let mut segments = path.split(|byte| *byte == b'/');
     path.starts_with(b"/")
         && !path.contains(&0)
-        // Routes compare normalized paths; `//` and dot segments would address a file by another name.
+        // `//` and dot segments would be other names for a file whose route may have access rules.
         && !path.windows(2).any(|two| two == b"//")
         && !segments.any(|segment| segment == b"." || segment == b"..")
 }
 
-/// A text as one log line: without control characters, and truncated to `len_max` bytes.
+/// Converts a text to one log line: without control characters, and at most `len_max` long.
 pub fn line(text: &str, len_max: usize) -> Cow<'_, str> {
     if text.len() <= len_max && !text.contains(char::is_control) {
         return Cow::Borrowed(text);
     }
-    // A line break would forge a line of the log.
+    // A line break could forge a log line.
     let visible = |c: char| if c.is_control() { ' ' } else { c };
     Cow::Owned(text.trim_end().chars().map(visible).take(len_max).collect())
 }
@@ -79,7 +79,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn cookies_are_found_by_their_whole_name() {
+    fn cookie_is_found_by_its_full_name() {
         let fields = || FieldLines::new(b"Cookie: xid=0; id=7\r\ncookie: b=2;\r\n");
         assert_eq!(cookie(fields(), b"id"), Some(&b"7"[..]));
         assert_eq!(cookie(fields(), b"b"), Some(&b"2"[..]));
@@ -98,7 +98,7 @@ mod tests {
     }
 
     #[test]
-    fn paths_have_no_dot_segments() {
+    fn paths_with_dot_segments_are_rejected() {
         assert!(is_path(b"/a/..b/.c"));
         for path in [&b"a"[..], b"", b"/..", b"/a/./b", b"/a\0", b"//a", b"/a//"] {
             assert!(!is_path(path), "{path:?}");
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_log_are_lines() {
+    fn log_line_has_no_control_characters_and_a_limit() {
         assert_eq!(line("a\nb\u{1b}[0m\n", 100), "a b [0m");
         assert_eq!(line("abcdef", 3), "abc");
     }

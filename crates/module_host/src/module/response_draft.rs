@@ -1,4 +1,4 @@
-//! The response that a module makes: buffered until it is complete, or streamed after the first flush.
+//! The response that a module creates: buffered until complete, or streamed after the first flush.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -11,40 +11,40 @@ use lowroad_handler::{HandlerResponse, ResponseContent, ResponseFields, WrappedO
 use lowroad_http::status::StatusCode;
 use lowroad_module::SendStatus;
 
-/// Bytes that may wait in a stream before its sender must wait.
+/// The maximum number of bytes in the stream before the module must wait.
 const STREAM_LEN_MAX: usize = 256 << 10;
-/// Capacity reserved at a response's first bytes, so that typical responses never reallocate.
+/// The capacity reserved with the first bytes, so that typical responses never reallocate.
 const FIRST_LEN: usize = 2048;
-/// The most fields of a response.
+/// The maximum number of fields in a response.
 const FIELDS_MAX: usize = 128;
 
-/// A response being made.
+/// A response that a module is creating.
 pub struct ResponseDraft {
     status: StatusCode,
     fields: ResponseFields,
-    /// Bytes that the module sent and that are not in the stream yet; `len() <= len_max`.
+    /// Bytes that the module has sent and that are not in the stream yet; at most `len_max`.
     bytes: Vec<u8>,
     len_max: usize,
-    /// The path of a stored object and its position in `bytes`.
+    /// The path of a stored object, and the position in `bytes` where it is inserted.
     stored: Option<(Bytes, usize)>,
     state: DraftStage,
-    /// `send` returned `Full`: the module waits for room.
+    /// `send` has returned `Full`: the module waits for room.
     is_full: bool,
-    /// Spools for a stream with a slow client. `None`: the module waits for its client.
+    /// Spools the stream if the client is slow. `None`: the module waits for the client.
     spools: Option<Arc<SpoolLimits>>,
 }
 
 enum DraftStage {
     /// The whole response is buffered.
-    Held,
-    /// The module flushed; the head is to be sent.
+    Buffered,
+    /// The module has flushed; the head must be sent.
     Flushed,
-    /// The head was sent.
+    /// The head has been sent.
     Streaming(BodySender),
 }
 
 impl ResponseDraft {
-    /// A response that buffers at most this many bytes.
+    /// A response that buffers at most this number of bytes.
     pub fn new(len_max: usize) -> ResponseDraft {
         ResponseDraft {
             status: StatusCode::OK,
@@ -52,47 +52,47 @@ impl ResponseDraft {
             bytes: Vec::new(),
             len_max,
             stored: None,
-            state: DraftStage::Held,
+            state: DraftStage::Buffered,
             is_full: false,
             spools: None,
         }
     }
 
-    /// Lets a stream wait in a spool if its client reads slowly.
+    /// Lets the stream be spooled if the client reads slowly.
     pub fn with_spools(mut self, spools: Option<Arc<SpoolLimits>>) -> ResponseDraft {
         self.spools = spools;
         self
     }
 
-    /// Sets the status; false once the head is fixed.
+    /// Sets the status; false if the head can no longer change.
     pub fn status(&mut self, status: StatusCode) -> bool {
-        let is_accepted = matches!(self.state, DraftStage::Held);
+        let is_accepted = matches!(self.state, DraftStage::Buffered);
         if is_accepted {
             self.status = status;
         }
         is_accepted
     }
 
-    /// Adds a field; false if it is invalid, there are too many, or the head is fixed.
+    /// Adds a field; false if it is invalid, there are too many, or the head can no longer change.
     pub fn field(&mut self, name: &[u8], value: &[u8]) -> bool {
-        matches!(self.state, DraftStage::Held)
+        matches!(self.state, DraftStage::Buffered)
             && self.fields.len() < FIELDS_MAX
             && self.fields.try_push(name, value)
     }
 
-    /// Appends bytes.
+    /// Appends bytes to the body.
     pub fn send(&mut self, bytes: &[u8]) -> SendStatus {
-        // Nothing is appended: a part of a refused piece would corrupt the response.
+        // Nothing is appended, since a partial write would corrupt the response.
         if self.bytes.len() + bytes.len() > self.len_max {
             return SendStatus::Refused;
         }
-        let is_unflushed = matches!(self.state, DraftStage::Held);
-        // Each part of a stream has separate memory, so only the first buffer of a buffered response is reserved.
+        let is_unflushed = matches!(self.state, DraftStage::Buffered);
+        // Only the buffer of a buffered response is reserved; each part of a stream is allocated separately.
         if is_unflushed && self.bytes.capacity() == 0 {
             self.bytes = Vec::with_capacity(FIRST_LEN.max(bytes.len()));
         }
         self.bytes.extend_from_slice(bytes);
-        // A buffered response is bounded by `len_max` alone.
+        // A buffered response is limited only by `len_max`.
         if is_unflushed || self.bytes.len() < STREAM_LEN_MAX {
             return SendStatus::Room;
         }
@@ -100,20 +100,20 @@ impl ResponseDraft {
         SendStatus::Full
     }
 
-    /// Inserts a stored object here; false if there is one already, or the head is fixed.
+    /// Inserts a stored object at this position; false if there is one already, or the head can no longer change.
     pub fn send_stored(&mut self, path: &[u8]) -> bool {
-        let is_accepted = matches!(self.state, DraftStage::Held) && self.stored.is_none();
+        let is_accepted = matches!(self.state, DraftStage::Buffered) && self.stored.is_none();
         if is_accepted {
             self.stored = Some((Bytes::copy_from_slice(path), self.bytes.len()));
         }
         is_accepted
     }
 
-    /// Requests that the head is sent; false if there is a stored object.
+    /// Starts streaming: the head is sent next. False if there is a stored object.
     pub fn flush(&mut self) -> bool {
-        // A stored object is inserted when the response is complete, which a stream cannot wait for.
+        // A stored object is inserted when the response is complete, so it cannot be streamed.
         let is_accepted = self.stored.is_none();
-        if is_accepted && matches!(self.state, DraftStage::Held) {
+        if is_accepted && matches!(self.state, DraftStage::Buffered) {
             self.state = DraftStage::Flushed;
         }
         is_accepted
@@ -121,24 +121,24 @@ impl ResponseDraft {
 
     /// Whether the whole response is still buffered.
     pub fn is_buffered(&self) -> bool {
-        matches!(self.state, DraftStage::Held)
+        matches!(self.state, DraftStage::Buffered)
     }
 
-    /// Whether the head is to be sent now.
+    /// Whether the head must be sent now.
     pub fn is_flushed(&self) -> bool {
         matches!(self.state, DraftStage::Flushed)
     }
 
-    /// Begins to stream and returns the response.
+    /// Starts the stream, and returns the response with it.
     pub fn begin_stream(&mut self) -> HandlerResponse {
         let (sender, stream) = stream(STREAM_LEN_MAX);
         self.state = DraftStage::Streaming(sender);
-        // The length of a stream is unknown when its head is sent.
+        // When the head is sent, the length of the stream is unknown.
         let content = ResponseContent::Stream { len: None, stream };
         self.response(content)
     }
 
-    /// The complete response of a module that never flushed.
+    /// The complete response, if the module has never flushed.
     pub fn take_response(&mut self) -> HandlerResponse {
         let mut before = std::mem::take(&mut self.bytes);
         let content = match self.stored.take() {
@@ -161,7 +161,7 @@ impl ResponseDraft {
         }
     }
 
-    /// Takes the additions since the last time, to be sent by another process.
+    /// Takes the additions since the last call of this function, to send them to the server's process.
     pub fn take(&mut self) -> ResponseChunk {
         let mut before = std::mem::take(&mut self.bytes);
         let stored = self.stored.take().map(|(path, position)| {
@@ -177,10 +177,10 @@ impl ResponseDraft {
         }
     }
 
-    /// Moves bytes into the stream, or finds room for a module that waits for it.
+    /// Moves buffered bytes to the stream, or reports room to a module that waits for it.
     ///
     /// # Errors
-    /// [`StreamClosed`] when the stream's reader is gone.
+    /// [`StreamClosed`] if the reader of the stream is gone.
     pub fn poll_room(
         &mut self,
         context: &mut Context<'_>,
@@ -188,11 +188,11 @@ impl ResponseDraft {
         let DraftStage::Streaming(sender) = &self.state else {
             return Poll::Pending;
         };
-        // Buffered bytes first, so that the order is kept.
+        // Buffered bytes first, to preserve the order.
         if !self.bytes.is_empty() {
             std::task::ready!(sender.poll_room(context))?;
             sender.push(std::mem::take(&mut self.bytes).into())?;
-            return Poll::Ready(Ok(CallProgress::Moved));
+            return Poll::Ready(Ok(CallProgress::ClientProgress));
         }
         if !self.is_full {
             return Poll::Pending;
@@ -202,19 +202,19 @@ impl ResponseDraft {
         Poll::Ready(Ok(CallProgress::Room))
     }
 
-    /// Whether the module waits for its client although a spool could take the bytes.
+    /// Whether the module waits for the client, and the response could be spooled.
     pub fn is_stalled(&self) -> bool {
         let is_waiting = self.is_full || !self.bytes.is_empty();
         is_waiting && self.spools.is_some() && matches!(self.state, DraftStage::Streaming(_))
     }
 
-    /// Spools the bytes that the client does not read from now on. Needs a runtime.
+    /// From now on, spools the bytes that the client does not read. Needs a runtime.
     pub fn spool(&mut self) {
-        // Taken: a stream gets one spool.
+        // Taken, since a stream is spooled at most once.
         let Some(spools) = self.spools.take() else {
             return;
         };
-        self.state = match std::mem::replace(&mut self.state, DraftStage::Held) {
+        self.state = match std::mem::replace(&mut self.state, DraftStage::Buffered) {
             DraftStage::Streaming(client) => {
                 DraftStage::Streaming(spools.spool_for(client, &ResponseExecutor::Runtime))
             }
@@ -222,11 +222,12 @@ impl ResponseDraft {
         };
     }
 
-    /// Ends the stream with the remaining bytes.
+    /// Ends the stream after the remaining bytes.
     pub fn end_stream(&mut self) {
-        if let DraftStage::Streaming(sender) = std::mem::replace(&mut self.state, DraftStage::Held)
+        if let DraftStage::Streaming(sender) =
+            std::mem::replace(&mut self.state, DraftStage::Buffered)
         {
-            // The reader may be gone; at the end of the stream that makes no difference.
+            // If the reader is gone, nothing is lost at the end of the stream.
             let _ = sender.push(std::mem::take(&mut self.bytes).into());
             sender.end();
         }
@@ -239,19 +240,19 @@ pub struct ResponseChunk {
     pub status: StatusCode,
     /// New fields.
     pub fields: ResponseFields,
-    /// New bytes of the body.
+    /// New bytes of the body, before the stored object.
     pub before: Vec<u8>,
     /// The path of a stored object, and the bytes after it.
     pub stored: Option<(Bytes, Vec<u8>)>,
-    /// The module flushed, now or earlier.
+    /// The module has flushed and the head has not been sent.
     pub flushed: bool,
 }
 
-/// The result of moving a stream.
+/// The result of `ResponseDraft::poll_room`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallProgress {
-    /// Bytes left for the client.
-    Moved,
-    /// There is room for a module that waits for it.
+    /// Bytes have moved towards the client.
+    ClientProgress,
+    /// There is room for the module, which waits for it.
     Room,
 }

@@ -1,7 +1,7 @@
-//! The functions that a library may call, for C: the table of `lowroad.h` over `CallHost`.
+//! The functions that a library can call (C ABI): the table of `lowroad.h`, implemented by `CallHost`.
 //!
-//! Inherently unsafe: arguments of a library are trusted to be as the header requires. A faulty library can corrupt the
-//! server here as everywhere, since it runs in the same process.
+//! Inherently unsafe: the library's arguments are trusted to satisfy the header's requirements. A faulty library can
+//! corrupt the server anyway, since it runs in the same process.
 
 use std::ffi::{c_char, c_int, c_void};
 
@@ -13,24 +13,24 @@ use super::{clock, tickets};
 const REFUSED: c_int = -1;
 const DONE: c_int = 0;
 
-/// The target of a [`CallPointer`]; lives on the caller's stack while the library runs.
+/// The target of a [`CallPointer`]; on the stack while the library runs.
 pub struct CallPointee<'a> {
     host: &'a mut dyn CallHost,
 }
 
 impl<'a> CallPointee<'a> {
-    /// A pointee for a call or a start.
+    /// A pointee for a call, or for a starting module.
     pub fn new(host: &'a mut dyn CallHost) -> CallPointee<'a> {
         CallPointee { host }
     }
 
-    /// The pointer for the library. It is valid until `self` is used again.
+    /// The pointer for the library; valid until `self` is used again.
     pub fn pointer(&mut self) -> CallPointer {
         std::ptr::from_mut(self).cast()
     }
 }
 
-/// The table passed to every library.
+/// The table that is passed to every library.
 pub static TABLE: HostTable = HostTable {
     abi: ABI,
     #[expect(clippy::cast_possible_truncation, reason = "some hundred bytes")]
@@ -54,18 +54,18 @@ pub static TABLE: HostTable = HostTable {
     now_ms,
 };
 
-/// The call behind a pointer; `None` for NULL.
+/// The `CallHost` that a pointer refers to; `None` for NULL.
 ///
 /// # Safety
-/// `call` is NULL, or the pointer that the server passed to the library's function that is running now.
+/// `call` is NULL, or the pointer that the server has passed to the library's function that is currently running.
 unsafe fn host<'a>(call: CallPointer) -> Option<&'a mut dyn CallHost> {
-    // SAFETY: by this function's contract it points to a live `CallPointee`. The server does not use it while the
+    // SAFETY: by this function's contract, `call` points to a live `CallPointee`. The server does not use it while the
     // library runs, so there is no other reference.
     let pointee = unsafe { call.cast::<CallPointee<'a>>().as_mut()? };
     Some(&mut *pointee.host)
 }
 
-/// The bytes of a library's argument.
+/// The bytes of an argument from a library.
 ///
 /// # Safety
 /// `data` is valid for `len` bytes until the library's function continues, or `len` is 0.
@@ -77,17 +77,17 @@ unsafe fn bytes<'a>(data: *const c_void, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(data.cast(), len) }
 }
 
-/// The library's output buffer. It is zeroed first, since it may be uninitialized.
+/// An output buffer of a library. It is zeroed first, since it may be uninitialized.
 ///
 /// # Safety
-/// As for [`bytes`], and writable.
+/// As for [`bytes`]; in addition, the bytes must be writable.
 unsafe fn output_buffer<'a>(data: *mut c_void, len: usize) -> &'a mut [u8] {
     if data.is_null() || len == 0 {
         return &mut [];
     }
     // SAFETY: by this function's contract the bytes are writable.
     unsafe {
-        // Cleared, since a slice of uninitialized bytes would be undefined behaviour.
+        // A slice of uninitialized bytes would be undefined behaviour.
         data.cast::<u8>().write_bytes(0, len);
         std::slice::from_raw_parts_mut(data.cast(), len)
     }

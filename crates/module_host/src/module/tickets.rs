@@ -1,6 +1,6 @@
-//! Tickets: numbers with which any thread can resume a waiting call.
+//! Tickets: numbers that allow any thread to resume a waiting call.
 //!
-//! Numbers cannot be guessed from others, so that a module can resume only calls of which it has the ticket.
+//! A number cannot be guessed from others, so a module can resume only calls whose tickets it has got.
 
 use std::collections::HashMap;
 use std::hash::{BuildHasher, RandomState};
@@ -16,7 +16,7 @@ static TICKETS: LazyLock<Mutex<HashMap<u64, Arc<TicketFlag>>>> = LazyLock::new(M
 static KEY: LazyLock<RandomState> = LazyLock::new(RandomState::new);
 static LAST: AtomicU64 = AtomicU64::new(0);
 
-/// A call's ticket; valid until this is dropped.
+/// The ticket of a call; valid until the guard is dropped.
 pub struct TicketGuard {
     number: u64,
     flag: Arc<TicketFlag>,
@@ -26,12 +26,12 @@ pub struct TicketGuard {
 struct TicketFlag(Mutex<(bool, Option<Waker>)>);
 
 impl TicketGuard {
-    /// A new ticket.
+    /// Creates a ticket.
     pub fn new() -> TicketGuard {
         let flag = Arc::<TicketFlag>::default();
         let mut tickets = lock(&TICKETS);
         loop {
-            // A keyed hash of a counter; 0 means no ticket in the interface of modules.
+            // A keyed hash of a counter. In the module interface, 0 means no ticket.
             let number = KEY.hash_one(LAST.fetch_add(1, Relaxed));
             if number != 0 && !tickets.contains_key(&number) {
                 tickets.insert(number, flag.clone());
@@ -45,14 +45,14 @@ impl TicketGuard {
         ResumeTicket::new(self.number, resume_call)
     }
 
-    /// Ready once after it was used, one or more times.
+    /// Ready once after one or more uses of the ticket.
     pub fn poll_used(&self, context: &mut Context<'_>) -> Poll<()> {
         let mut state = lock(&self.flag.0);
         // All uses since the last poll count as one.
         if std::mem::take(&mut state.0) {
             return Poll::Ready(());
         }
-        // The waker is stored under the same lock that `resume_call` takes, so no use is missed.
+        // The waker is stored under the lock that `resume_call` takes, so that no use is missed.
         state.1 = Some(context.waker().clone());
         Poll::Pending
     }
@@ -64,7 +64,7 @@ impl Drop for TicketGuard {
     }
 }
 
-/// Resumes the call of this ticket. False if the call has ended.
+/// Resumes the call with this ticket. False if the call has ended.
 pub fn resume_call(number: u64) -> bool {
     let Some(flag) = lock(&TICKETS).get(&number).cloned() else {
         return false;
@@ -72,7 +72,7 @@ pub fn resume_call(number: u64) -> bool {
     let mut state = lock(&flag.0);
     state.0 = true;
     let waker = state.1.take();
-    // The waker runs the call's code, which may use the ticket again.
+    // Released first: waking runs code of the call, which may use the ticket again.
     drop(state);
     if let Some(waker) = waker {
         waker.wake();
@@ -85,15 +85,15 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_ticket_is_good_while_its_call_lives() {
+    fn ticket_resumes_call_until_it_ends() {
         let mut context = Context::from_waker(Waker::noop());
-        let held = TicketGuard::new();
-        let ticket = held.ticket();
-        assert!(held.poll_used(&mut context).is_pending());
+        let guard = TicketGuard::new();
+        let ticket = guard.ticket();
+        assert!(guard.poll_used(&mut context).is_pending());
         assert!(ticket.go_on() && ticket.go_on());
-        assert!(held.poll_used(&mut context).is_ready());
-        assert!(held.poll_used(&mut context).is_pending(), "told once");
-        drop(held);
+        assert!(guard.poll_used(&mut context).is_ready());
+        assert!(guard.poll_used(&mut context).is_pending(), "told once");
+        drop(guard);
         assert!(!ticket.go_on());
     }
 }

@@ -1,4 +1,4 @@
-//! One version of a module: compiled, imports resolved, exports found, ABI version checked. Independent of files and
+//! One compiled version of a module: imports resolved, exports found, ABI version checked. Independent of files and
 //! requests.
 
 use std::future::Future;
@@ -16,7 +16,7 @@ use super::runtime::WasmRuntime;
 use super::wasi;
 use super::write_analysis::resettable;
 
-/// How long a new version may compute when its ABI version is queried, in milliseconds.
+/// The compute limit for querying a new version's ABI version, in milliseconds.
 const TRIAL_MS_MAX: u64 = 1_000;
 
 const I32: ValType = ValType::I32;
@@ -26,18 +26,18 @@ pub(super) struct CompiledWasm {
     pub(super) pre: InstancePre<GuestState>,
     pub(super) memory: ModuleExport,
     pub(super) handle: ModuleExport,
-    /// `_initialize`, which must run first in modules of WASI compilers.
+    /// `_initialize`, which WASI compilers generate and which must run first.
     pub(super) initialize: Option<ModuleExport>,
     pub(super) start: Option<ModuleExport>,
-    /// Names of the mutable globals; `None` if other parts can change, so that instances cannot be reset.
+    /// The names of the mutable globals; `None` if other state can change too, so that instances cannot be reset.
     pub(super) globals: Option<Vec<String>>,
 }
 
 impl CompiledWasm {
-    /// Compiles a module and tries it. Takes long: never on a worker.
+    /// Compiles a module and tests it. Takes long: must not be called on a worker.
     ///
     /// # Errors
-    /// A text for the author: the fault and the remedy.
+    /// A message for the author of the module: the problem and the remedy.
     pub(super) fn new(
         runtime: &Arc<WasmRuntime>,
         bytes: &[u8],
@@ -55,7 +55,7 @@ impl CompiledWasm {
             pre: resolve(runtime, &module)?,
             globals: resettable.map(|found| found.globals),
         };
-        // Runs the module once, so that a faulty version is rejected before requests see it.
+        // Runs the module once, so that a faulty version is rejected before it gets requests.
         let abi = required(&module, "lowroad_abi", &[], &[I32])?;
         let found = code.call_export(runtime, &abi, memory_len_max)?;
         if found != ABI {
@@ -67,31 +67,31 @@ impl CompiledWasm {
         Ok(code)
     }
 
-    /// Makes an initialized instance; its functions may be called.
+    /// Creates an instance and initializes it, so that its functions can be called.
     pub(super) async fn instance(
         &self,
         store: &mut Store<GuestState>,
     ) -> wasmtime::Result<Instance> {
         let instance = self.pre.instantiate_async(&mut *store).await?;
         let memory = instance.get_module_export(&mut *store, &self.memory);
-        // Looked up once per instance: host functions need it in each call.
+        // Looked up only once per instance, since most host functions need it.
         store.data_mut().memory = memory.and_then(wasmtime::Extern::into_memory);
         if let Some(export) = &self.initialize {
-            // `_initialize` sets up the language runtime; any other call before it may trap.
+            // `_initialize` sets up the language runtime; other functions may trap before.
             let initialize = function(&instance, store, export).typed::<(), ()>(&*store)?;
             initialize.call_async(&mut *store, ()).await?;
         }
         Ok(instance)
     }
 
-    /// Calls a function without arguments in a new instance.
+    /// Calls an exported function without arguments, in a new instance.
     fn call_export(
         &self,
         runtime: &Arc<WasmRuntime>,
         export: &ModuleExport,
         memory_len_max: u64,
     ) -> Result<u32, String> {
-        // A failed allocation traps like any other fault; the counter distinguishes the two for the message.
+        // A failed allocation traps like any other error; the counter distinguishes it, for the message.
         let refused_before = runtime.counts.refused.load(Relaxed);
         let call = async {
             let mut store = runtime.store(memory_len_max, TRIAL_MS_MAX);
@@ -102,7 +102,7 @@ impl CompiledWasm {
                 .call_async(&mut store, ())
                 .await
         };
-        // Without the ticker an endless loop in the new version would hang the compiler thread.
+        // Without the ticker, an endless loop in the new version would never be interrupted.
         let _computing = runtime.ticker.compute();
         wait(call).map_err(|error| {
             let hint = match runtime.counts.refused.load(Relaxed) == refused_before {
@@ -128,7 +128,7 @@ pub(super) fn function(
 
 fn resolve(runtime: &WasmRuntime, module: &Module) -> Result<InstancePre<GuestState>, String> {
     let mut linker = runtime.linker.clone();
-    // Modules import WASI functions that they never call; those must not prevent the load.
+    // Modules often import WASI functions that they never call; these must not prevent loading.
     wasi::define_missing(&mut linker, module);
     linker.instantiate_pre(module).map_err(|error| {
         format!(
@@ -198,7 +198,7 @@ fn signature(params: &[ValType], results: &[ValType]) -> String {
     format!("{} -> {}", list(params), list(results))
 }
 
-/// Polls a future to its end. It is ready at each poll, or will be soon, so no waker is needed.
+/// Polls a future until it is ready, without a waker: each pending poll is soon followed by progress.
 fn wait<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
@@ -206,7 +206,7 @@ fn wait<T>(future: impl Future<Output = T>) -> T {
         if let Poll::Ready(output) = future.as_mut().poll(&mut context) {
             return output;
         }
-        // The store yields at each tick only to let others run; there is no other event to wait for.
+        // The store yields at each tick only to let other tasks run; there is no other event to wait for.
         thread::yield_now();
     }
 }

@@ -4,7 +4,7 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 macro_rules! counts {
     ($($(#[$doc:meta])* $name:ident $label:literal;)*) => {
-        /// Counters that only grow, except the gauges, named `now…`.
+        /// Counters that only grow, except the gauges, named `answer_now…`.
         #[derive(Debug, Default)]
         pub struct WasmCounters {
             $($(#[$doc])* pub $name: AtomicU64,)*

@@ -1,7 +1,8 @@
-//! A module's file: its newest valid version, and the thread that watches for newer ones. A call that began with one
-//! version ends with it. Independent of requests.
+//! The file of a module: holds the newest valid version, and a thread watches for newer ones. A call ends with the
+//! version that it began with. Independent of requests.
 //!
-//! The path may lead to anything, and may be read during a write: every invalid content is rejected with a reason.
+//! The path may refer to anything, and the file may be read while it is written: all invalid content is rejected with a
+//! reason.
 
 use std::fs::OpenOptions;
 use std::io::Read;
@@ -21,16 +22,16 @@ use super::runtime::WasmRuntime;
 use crate::lock::lock;
 use crate::module::ModuleIdentity;
 
-/// Opens without blocking, also a pipe without a writer.
+/// Prevents open(2) from blocking on a pipe without a writer.
 const NONBLOCK: i32 = rustix::fs::OFlags::NONBLOCK.bits() as i32;
-/// The longest file in bytes.
+/// The maximum size of a file in bytes.
 const FILE_LEN_MAX: u64 = 64 << 20;
 
 /// A file and its compiled code.
 pub(super) struct CodeFile {
     path: PathBuf,
     memory_len_max: u64,
-    /// The identity of the first module that opened it; its log gets the lines about the file.
+    /// The identity of the first module that opened the file; messages about the file go to its log.
     identity: Arc<ModuleIdentity>,
     code: RwLock<Arc<CompiledWasm>>,
     version: Mutex<FileVersion>,
@@ -41,11 +42,11 @@ pub(super) struct CodeFile {
 pub(super) struct CodeFiles(Mutex<Vec<Weak<CodeFile>>>);
 
 impl CodeFile {
-    /// Compiles a file, or reuses the code compiled before if the file is unchanged, so that a reload of the
+    /// Compiles a file; if it was compiled before and is unchanged, reuses the code, so that a reload of the
     /// configuration does not recompile.
     ///
     /// # Errors
-    /// A text for the author, beginning with the path.
+    /// A message for the author of the module, beginning with the path.
     pub(super) fn open(
         runtime: &Arc<WasmRuntime>,
         path: &Path,
@@ -53,7 +54,7 @@ impl CodeFile {
         identity: &Arc<ModuleIdentity>,
     ) -> Result<Arc<CodeFile>, String> {
         let (bytes, stamp) = read(path)?;
-        // A reload of the configuration reuses compiled code if path, limit and stamp are equal.
+        // Reused if path, limit and stamp are equal.
         if let Some(existing) = runtime.files.find(path, memory_len_max, stamp) {
             return Ok(existing);
         }
@@ -78,15 +79,15 @@ impl CodeFile {
             .clone()
     }
 
-    /// Picks up a newer version once its stamp is equal in two polls. An invalid version is reported once, and the
-    /// version before it stays in use. A missing file changes nothing: it may be about to be replaced.
+    /// Loads a newer version, once its stamp is equal in two successive polls. An invalid version is reported once, and
+    /// the previous version stays in use. A missing file changes nothing, since it may be about to be replaced.
     pub(super) fn check_for_changes(&self, runtime: &Arc<WasmRuntime>) {
         let found = FileStamp::from_path(&self.path).ok();
         let mut version = lock(&self.version);
         if !version.has_settled(found) {
             return;
         }
-        // Recorded before the attempt: a bad file is not tried again until it changes.
+        // Recorded before the attempt: an invalid file is not loaded again until it changes.
         if let Some(found) = found {
             *version = FileVersion::new(found);
         }
@@ -116,7 +117,7 @@ impl CodeFile {
 }
 
 impl CodeFiles {
-    // Also after a reload of the configuration: the same limits give the same code.
+    // The file, if its compiled code can be reused.
     fn find(&self, path: &Path, memory_len_max: u64, stamp: FileStamp) -> Option<Arc<CodeFile>> {
         let files = lock(&self.0);
         files.iter().filter_map(Weak::upgrade).find(|file| {
@@ -126,11 +127,11 @@ impl CodeFiles {
         })
     }
 
-    /// Adds a file; the first starts the thread.
+    /// Adds a file. The first file starts the thread.
     fn add(&self, runtime: &Arc<WasmRuntime>, file: &Arc<CodeFile>) -> Result<(), String> {
         let mut files = lock(&self.0);
         files.retain(|entry| entry.strong_count() > 0);
-        // The thread ends when there are no files, so the next first file starts another.
+        // The thread ends when there are no files left; the next file starts another thread.
         if files.is_empty() {
             file_watch::watch("wasm-reload", Arc::downgrade(runtime), check_all)
                 .map_err(|error| format!("can't start a thread to watch modules: {error}"))?;
@@ -139,7 +140,7 @@ impl CodeFiles {
         Ok(())
     }
 
-    /// The files in use; the thread ends when there are none.
+    /// The files in use; `None` ends the thread.
     fn files_in_use(&self) -> Option<Vec<Arc<CodeFile>>> {
         let mut files = lock(&self.0);
         files.retain(|entry| entry.strong_count() > 0);
@@ -151,18 +152,18 @@ impl CodeFiles {
 fn check_all(runtime: &Arc<WasmRuntime>) -> bool {
     let files = runtime.files.files_in_use();
     for file in files.iter().flatten() {
-        // A panic for one file must not end the watch of the others.
+        // A panic for one file must not stop watching the others.
         contain(|| file.check_for_changes(runtime));
     }
     files.is_some()
 }
 
-/// The bytes of a file, and its stamp from before the read: a write during the read changes the stamp, and is seen
-/// by the next poll.
+/// The content of a file, and its stamp from before the read: if the file is written during the read, the next poll
+/// notices the changed stamp.
 fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     let describe = |problem: &dyn std::fmt::Display| format!("{}: {problem}", path.display());
     let too_long = || describe(&format_args!("longer than {FILE_LEN_MAX} bytes"));
-    // Does not wait for the writer of a pipe.
+    // Must not wait for the writer of a pipe.
     let mut options = OpenOptions::new();
     options.read(true).custom_flags(NONBLOCK);
     let file = options.open(path).map_err(|error| describe(&error))?;
@@ -175,7 +176,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
         return Err(too_long());
     }
     let mut bytes = Vec::with_capacity(found.len() as usize); // at most FILE_LEN_MAX
-    // One byte more than allowed reveals a file that grew.
+    // One byte more than permitted, to detect a file that has grown.
     let read = file.take(FILE_LEN_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| describe(&error))?;
     // The file has grown since its length was read.
@@ -185,7 +186,7 @@ fn read(path: &Path) -> Result<(Vec<u8>, FileStamp), String> {
     Ok((bytes, FileStamp::from(&found)))
 }
 
-/// Compiles on a separate thread: a panic of the compiler becomes a rejection of the file.
+/// Compiles on a separate thread, so that a panic of the compiler only rejects the file.
 fn compile(
     runtime: &Arc<WasmRuntime>,
     path: &Path,
@@ -207,7 +208,7 @@ fn compile(
 /// Checks that a file is a usable module.
 ///
 /// # Errors
-/// As `CodeFile::open`.
+/// As for `CodeFile::open`.
 pub(super) fn check(
     runtime: &Arc<WasmRuntime>,
     path: &Path,

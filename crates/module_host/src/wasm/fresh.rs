@@ -1,5 +1,5 @@
-//! The default kind of instance: it serves one call, then its memory is discarded or reset. See `retained_instance` for
-//! the other kind.
+//! The default kind of instance: it serves one call; afterwards it is discarded, or its memory is reset. The other kind
+//! is in `retained_instance`.
 
 use std::sync::Arc;
 
@@ -14,20 +14,20 @@ use super::snapshot::MemorySnapshot;
 use super::trap::failure;
 use crate::module::{HostedCall, StartContext};
 
-/// An instance that serves one call: new, or reset to its start state.
+/// An instance that serves one call: new, or reset to its state after the start.
 pub struct FreshInstance {
     shared: Arc<WasmContext>,
-    /// Kept, since a newer version may replace the file's code meanwhile.
+    /// The version that this instance runs; the file may already have a newer one.
     code: Arc<CompiledWasm>,
-    /// `None` only during the drop.
+    /// `None` only while it is dropped.
     live: Option<LiveInstance>,
-    /// Its last event ended without a trap.
+    /// Whether the call ended without a trap.
     done: bool,
 }
 
 impl FreshInstance {
     pub(super) fn new(shared: &Arc<WasmContext>, call: HostedCall) -> FreshInstance {
-        // The newest version: earlier calls go on with theirs.
+        // The newest version. Earlier calls continue with theirs.
         let code = shared.file.code();
         let mut live = match shared.idle_instances.take(call.worker(), &code) {
             Some(idle) => idle,
@@ -56,7 +56,7 @@ impl FreshInstance {
     }
 
     pub(super) async fn handle(&mut self, event: CallEvent) -> Result<CallStep, HandlerFailure> {
-        // Until the event ends well, a trap or a drop must discard the instance.
+        // Until the event has ended normally, a trap or drop must discard the instance.
         self.done = false;
         let shared = self.shared.clone();
         let next = with_ticker(&shared.runtime, self.step(event))
@@ -78,7 +78,7 @@ impl FreshInstance {
                 let worker = store.data().call.as_ref().map_or(0, HostedCall::worker);
                 let start_context = || StartContext::new(shared.identity.clone(), worker);
                 let (ready, instance) = ReadyInstance::new(&code, store, start_context).await?;
-                // Before the first event, so that nothing of a request is in the snapshot.
+                // Before the first event, so that the snapshot contains no data of a request.
                 if let Some(globals) = &code.globals {
                     live.snapshot = MemorySnapshot::take(store, &instance, globals);
                 }
@@ -90,13 +90,13 @@ impl FreshInstance {
 }
 
 impl Drop for FreshInstance {
-    /// Resets an instance that ended well, for the next request of its worker. An instance that trapped, was abandoned
-    /// or cannot be reset is discarded.
+    /// Resets an instance whose call ended normally, for the next request of its worker. An instance that trapped, was
+    /// abandoned or cannot be reset is discarded.
     fn drop(&mut self) {
         let Some(mut live) = self.live.take().filter(|_| self.done) else {
             return;
         };
-        // The call is dropped before the instance rests: it holds the request's memory and permit.
+        // The call is dropped before the instance becomes idle, since it holds the request's memory and permit.
         let call = live.store.data_mut().call.take();
         let worker = call.as_ref().map_or(0, HostedCall::worker);
         drop(call);

@@ -1,5 +1,5 @@
-//! The server's data of one instance: its current call, its memory, and its remaining compute time. It is the data of
-//! wasmtime's store. Independent of how calls proceed.
+//! The server's data for one instance: its current call, its memory, and its remaining compute time. It is the data of
+//! wasmtime's store. Independent of the order of events.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -14,22 +14,22 @@ use super::ticker::TICK_MS;
 use super::trap::ComputeTimeout;
 use crate::module::{HostedCall, StartContext};
 
-/// Ticks until an instance is interrupted for the first time. The first tick may come at once, so a value of 1 could
-/// interrupt a short call.
+/// The number of ticks until an instance is interrupted for the first time. The first tick can come immediately, so
+/// with 1 a short call could be interrupted.
 const FIRST_TICKS: u64 = 2;
 
-/// The server's side of an instance.
+/// The server's data for one instance.
 pub(super) struct GuestState {
-    /// Its memory, once it is instantiated.
+    /// The instance's memory; set once it is instantiated.
     pub(super) memory: Option<Memory>,
     pub(super) counts: Arc<WasmCounters>,
-    /// The host during the start; calls use theirs once it is `None`.
+    /// The `CallHost` while the module starts; afterwards `None`, and `call` is used.
     pub(super) start_context: Option<StartContext>,
     /// The current call.
     pub(super) call: Option<HostedCall>,
-    /// The number that the instance uses for the current call.
+    /// The number by which the instance refers to the current call.
     pub(super) number: u32,
-    /// It used random bytes or the time during its start, so a snapshot of it must not be reused.
+    /// The instance used random bytes or the time while it started, so a snapshot of it must not be reused.
     pub(super) has_unique_state: bool,
     pub(super) share: MemoryShare,
     compute_ms_max: u64,
@@ -38,7 +38,7 @@ pub(super) struct GuestState {
 }
 
 impl GuestState {
-    /// A state without memory and without a call.
+    /// The state of a new instance, without memory and without a call.
     pub(super) fn new(
         counts: Arc<WasmCounters>,
         share: MemoryShare,
@@ -58,13 +58,13 @@ impl GuestState {
         }
     }
 
-    /// The host of the call of this number; `None` if it is not the current one.
+    /// The `CallHost` for the call with this number; `None` if that is not the current call.
     pub(super) fn host(&mut self, number: u32) -> Option<&mut dyn CallHost> {
-        // A stale number, of an earlier call in a retained instance, must not reach the current one.
+        // In a retained instance, the number of an earlier call must not give access to the current one.
         if number != self.number {
             return None;
         }
-        // During the start there may be a call already, which the module must not see yet.
+        // While the module starts, a call may already be set, which the module must not access yet.
         match (&mut self.start_context, &mut self.call) {
             (Some(start_context), _) => Some(start_context),
             (None, Some(call)) => Some(call),
@@ -72,30 +72,30 @@ impl GuestState {
         }
     }
 
-    /// Counts an argument that pointed outside its memory.
+    /// Counts an argument that points outside the instance's memory.
     pub(super) fn bad_pointer(&self) {
         increment(&self.counts.pointers);
     }
 
-    /// Restarts its monotonic clock, as in a new instance.
+    /// Restarts the instance's monotonic clock, as in a new instance.
     pub(super) fn reset_clock(&mut self) {
         self.clock_start = None;
     }
 
-    /// The time since its first use of the monotonic clock.
+    /// The time since the instance first used the monotonic clock.
     pub(super) fn age(&mut self) -> Duration {
         self.clock_start.get_or_insert_with(Instant::now).elapsed()
     }
 }
 
-/// Restores an instance's full compute limit.
+/// Gives the instance its full compute limit again.
 pub(super) fn reset_compute_limit(store: &mut Store<GuestState>) {
     let guest = store.data_mut();
     guest.ticks_remaining = guest.compute_ms_max.div_ceil(TICK_MS);
     store.set_epoch_deadline(FIRST_TICKS);
 }
 
-/// Handles a tick while an instance computes: it yields to other calls, or traps if its limit has passed.
+/// Handles a tick while an instance computes: yields to other tasks, or traps if the limit has been reached.
 pub(super) fn on_tick(mut store: StoreContextMut<'_, GuestState>) -> Result<UpdateDeadline> {
     let guest = store.data_mut();
     match guest.ticks_remaining.checked_sub(1) {

@@ -1,5 +1,6 @@
-//! The functions of `lowroad.h` as imports from `lowroad`. Each checks the call's number and every pointer, and returns
-//! -1 for invalid ones. `CallHost`, shared by all kinds of modules, implements their behaviour.
+//! Host functions: the functions of `lowroad.h`, imported by WebAssembly modules from `lowroad`. Each one checks the
+//! call's number and all pointers, and returns -1 if they are invalid. `CallHost`, which all kinds of modules share,
+//! implements the behaviour.
 
 use lowroad_module::{CallHost, HostValue, MessageLevel};
 use wasmtime::{Caller, Linker, Result, bail};
@@ -7,15 +8,15 @@ use wasmtime::{Caller, Linker, Result, bail};
 use super::guest::GuestState;
 use super::memory::{bytes, part, part_mut};
 
-/// The module name of the imports.
+/// The module name for imports.
 const LOWROAD: &str = "lowroad";
-/// The longest log line of a module in bytes.
+/// The maximum length of a log line in bytes.
 pub(super) const LOG_LEN_MAX: usize = 4 * 1024;
-/// Bytes that one call may copy, which bounds its time.
+/// The maximum number of bytes that one invocation of a host function copies, to bound its time.
 const COPY_LEN_MAX: u32 = 1 << 20;
 const REFUSED: i32 = -1;
 
-/// Adds the functions.
+/// Adds the host functions to a linker.
 pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     linker
         .func_wrap(LOWROAD, "get", get)?
@@ -41,8 +42,8 @@ pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
 
 type GuestCaller<'a> = Caller<'a, GuestState>;
 
-/// Runs `function` with the call of this number and the memory. Its `None`, for example for a pointer outside the
-/// memory, becomes `refused`.
+/// Runs `function` with the instance's memory and the call with this number. If `function` returns `None`, for example
+/// for a pointer outside the memory, returns `refused`.
 fn with<T>(
     caller: &mut GuestCaller<'_>,
     call: u32,
@@ -52,7 +53,7 @@ fn with<T>(
     let Some(memory) = caller.data().memory else {
         return refused;
     };
-    // Memory and state are borrowed together, so that arguments need no copy.
+    // Memory and state are borrowed together, so that arguments need not be copied.
     let (memory_bytes, guest) = memory.data_and_store_mut(caller);
     let Some(host) = guest.host(call) else {
         return refused;
@@ -86,9 +87,9 @@ fn get(
         let Some(value) = host.get(kind, part(memory_bytes, name, name_len)?) else {
             return Some(-1);
         };
-        // The full length is returned even if the buffer is too small, so that the module can try a larger one.
+        // The full length is returned even if the buffer is too small, so that the module can retry with a larger one.
         let len = value.len().min(buffer_len as usize);
-        // The whole buffer is checked before a part of it is written: a bad length is reported even for short values.
+        // The whole buffer is checked even if the value is shorter, so that a wrong length is always detected.
         part_mut(memory_bytes, buffer, buffer_len)?[..len].copy_from_slice(&value[..len]);
         Some(i64::try_from(value.len()).unwrap_or(i64::MAX))
     })
@@ -96,7 +97,7 @@ fn get(
 
 fn read(mut caller: GuestCaller<'_>, call: u32, from: u32, buffer: u32, buffer_len: u32) -> i64 {
     with(&mut caller, call, -1, |memory_bytes, host| {
-        // A module may call again for the remainder; one call stays short, since it blocks the worker.
+        // A module can read the rest with further calls; each one must be short, since it blocks the worker.
         let buffer = part_mut(memory_bytes, buffer, buffer_len.min(COPY_LEN_MAX))?;
         Some(i64::try_from(host.read(from, buffer)).unwrap_or(-1))
     })
@@ -199,7 +200,7 @@ fn resume(ticket: u64) -> i32 {
 fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) -> i32 {
     with(&mut caller, call, REFUSED, |memory_bytes, host| {
         let text = part(memory_bytes, text, len)?;
-        // Cut in bytes: a text that ends within a character is repaired below.
+        // Truncated at a byte position; an incomplete character at the end is replaced below.
         let text = &text[..text.len().min(LOG_LEN_MAX)];
         host.log(
             MessageLevel::from_number(level),
@@ -210,13 +211,13 @@ fn log(mut caller: GuestCaller<'_>, call: u32, level: u32, text: u32, len: u32) 
 }
 
 fn now_ms(mut caller: GuestCaller<'_>) -> u64 {
-    // The snapshot after the start would repeat the same time for all requests.
+    // With a snapshot, the time read during the start would be the same for all requests.
     caller.data_mut().has_unique_state = true;
     crate::module::now_ms()
 }
 
-/// The function that AssemblyScript calls to abort. The pointers are of its strings: UTF-16, preceded by the length in
-/// bytes.
+/// The function that AssemblyScript calls to abort. The pointers refer to its strings: UTF-16, preceded by the length
+/// in bytes.
 fn abort(caller: GuestCaller<'_>, message: u32, file: u32, line: u32, column: u32) -> Result<()> {
     let text = |address: u32| {
         let len = super::memory::u32_at(&caller, address.checked_sub(4)?)?;

@@ -1,4 +1,5 @@
-//! Idle instances that were reset to their start state, a few for each worker. Independent of how they are reset.
+//! Idle instances that were reset to their state after the start, a few per worker. Independent of how instances are
+//! reset.
 
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -8,14 +9,13 @@ use super::counts::{WasmCounters, increment};
 use super::instance::LiveInstance;
 use super::runtime::WasmRuntime;
 
-/// Idle instances per worker, for calls that wait while others arrive. Each keeps its memory and a copy of it: 256 KiB
-/// at most.
-const REST_MAX: usize = 32;
+/// The maximum number of idle instances per worker, which suffices for calls that wait while others arrive. Each one
+/// keeps its memory and a snapshot of it, together at most 256 KiB.
+const IDLE_PER_WORKER_MAX: usize = 32;
 
 /// The idle instances of all workers.
 pub(super) struct IdleInstances(Box<[Mutex<Vec<IdleInstance>>]>);
 
-/// An idle instance.
 struct IdleInstance {
     code: Arc<CompiledWasm>,
     live: Option<LiveInstance>,
@@ -33,7 +33,7 @@ impl IdleInstances {
         IdleInstances((0..workers.max(1)).map(|_| Mutex::default()).collect())
     }
 
-    /// Takes an idle instance of the worker, if it is of this code version.
+    /// Takes an idle instance of the worker, if it runs this version of the code.
     pub(super) fn take(&self, worker: usize, code: &Arc<CompiledWasm>) -> Option<LiveInstance> {
         let mut found = self.lock_worker(worker).pop()?;
         // An instance of an older version is dropped here.
@@ -45,8 +45,8 @@ impl IdleInstances {
         Some(live)
     }
 
-    /// Keeps an instance for the worker. It is discarded if the worker has enough, or if half of all possible instances
-    /// exist: idle ones must not exhaust the pool for other modules and workers.
+    /// Adds an instance for the worker. It is discarded if the worker has enough, or if more than half of all permitted
+    /// instances exist: idle instances must not exhaust the pool for other modules and workers.
     pub(super) fn insert(
         &self,
         runtime: &WasmRuntime,
@@ -57,9 +57,10 @@ impl IdleInstances {
         let counts = &runtime.counts;
         let instances_limit = u64::from(runtime.limits.instances_max) / 2;
         let mut idle = self.lock_worker(worker);
-        // Instances of older versions will never be taken again.
+        // Instances of older versions will never be used again.
         idle.retain(|instance| Arc::ptr_eq(&instance.code, code));
-        if idle.len() >= REST_MAX || counts.now_instances.load(Relaxed) > instances_limit {
+        if idle.len() >= IDLE_PER_WORKER_MAX || counts.now_instances.load(Relaxed) > instances_limit
+        {
             return;
         }
         counts.now_resting.fetch_add(1, Relaxed);

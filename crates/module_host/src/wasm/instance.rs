@@ -1,4 +1,4 @@
-//! A running instance: it is created, started and given events.
+//! A running instance: creates and starts it, and passes events to it.
 
 use std::future::{Future, poll_fn};
 use std::pin::pin;
@@ -14,7 +14,7 @@ use crate::module::StartContext;
 
 type WasmHandleFn = TypedFunc<(u32, u32, i32, u32), i32>;
 
-/// An instance, ready for events.
+/// An instance that has started.
 pub(super) struct ReadyInstance {
     handle: WasmHandleFn,
     /// The result of `lowroad_start`.
@@ -22,7 +22,7 @@ pub(super) struct ReadyInstance {
 }
 
 impl ReadyInstance {
-    /// Creates and starts an instance in a new store.
+    /// Creates an instance in a new store, and starts it.
     pub(super) async fn new(
         code: &CompiledWasm,
         store: &mut Store<GuestState>,
@@ -34,7 +34,7 @@ impl ReadyInstance {
         if let Some(export) = &code.start {
             let start = function(&instance, store, export).typed::<u32, u32>(&*store)?;
             let number = store.data().number;
-            // While it is set, the module's functions reach the start context instead of the call.
+            // While this is set, host functions use the start context instead of the call.
             store.data_mut().start_context = Some(start_context());
             state = start.call_async(&mut *store, number).await?;
             store.data_mut().start_context = None;
@@ -45,7 +45,7 @@ impl ReadyInstance {
         Ok((ReadyInstance { handle, state }, instance))
     }
 
-    /// Passes an event of the current call.
+    /// Passes an event of the current call to the module.
     pub(super) async fn handle(
         &self,
         store: &mut Store<GuestState>,
@@ -58,18 +58,18 @@ impl ReadyInstance {
     }
 }
 
-/// An instance, started or to be started.
+/// An instance that has started, or will start with its first event.
 pub(super) struct LiveInstance {
     pub(super) store: Store<GuestState>,
     pub(super) ready: Option<ReadyInstance>,
     pub(super) snapshot: Option<MemorySnapshot>,
 }
 
-/// Polls a future with the epoch ticker running.
+/// Polls a future while the epoch ticker runs.
 pub(super) async fn with_ticker<T>(runtime: &WasmRuntime, future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     poll_fn(|context| {
-        // Per poll: while the call waits, no code runs.
+        // In each poll: while the call waits, no code runs.
         let _computing = runtime.ticker.compute();
         future.as_mut().poll(context)
     })

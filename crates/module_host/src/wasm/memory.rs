@@ -1,5 +1,5 @@
-//! Access to an instance's memory. Every access is checked against its length; an access outside returns `None` and is
-//! counted. Independent of the contents.
+//! Access to an instance's memory. Every access is checked against the memory's length; one that is out of bounds
+//! returns `None` and is counted.
 
 use wasmtime::Caller;
 
@@ -34,14 +34,14 @@ pub(super) fn bytes_mut<'a>(
     found
 }
 
-/// A checked part of a slice.
+/// The `len` bytes at `address`, after a bounds check.
 pub(super) fn part(memory_bytes: &[u8], address: u32, len: u32) -> Option<&[u8]> {
     let address = address as usize;
-    // Checked in usize: `address + len` may exceed 32 bits.
+    // Computed in usize, since `address + len` may exceed 32 bits.
     memory_bytes.get(address..address.checked_add(len as usize)?)
 }
 
-/// A checked part of a slice, writable.
+/// The `len` bytes at `address`, writable, after a bounds check.
 pub(super) fn part_mut(memory_bytes: &mut [u8], address: u32, len: u32) -> Option<&mut [u8]> {
     let address = address as usize;
     memory_bytes.get_mut(address..address.checked_add(len as usize)?)
@@ -53,7 +53,7 @@ pub(super) fn u32_at(caller: &Caller<'_, GuestState>, address: u32) -> Option<u3
     Some(u32::from_le_bytes(found.try_into().expect("4 bytes")))
 }
 
-/// Writes a little-endian number.
+/// Writes a little-endian number of 4 bytes at `address`.
 pub(super) fn write_u32(
     caller: &mut Caller<'_, GuestState>,
     address: u32,
@@ -63,7 +63,7 @@ pub(super) fn write_u32(
     Some(())
 }
 
-/// Writes a little-endian number.
+/// Writes a little-endian number of 8 bytes at `address`.
 pub(super) fn write_u64(
     caller: &mut Caller<'_, GuestState>,
     address: u32,

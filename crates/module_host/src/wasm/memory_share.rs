@@ -1,4 +1,4 @@
-//! Limits an instance's memory, alone and together with all other instances.
+//! Limits the memory of each instance, and of all instances together.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -7,10 +7,10 @@ use wasmtime::{ResourceLimiter, Result};
 
 use super::counts::{WasmCounters, increment};
 
-/// The most elements of a table.
+/// The maximum number of elements in a table.
 pub(super) const TABLE_LEN_MAX: usize = 20_000;
 
-/// One instance's share of the memory of all instances.
+/// The memory use of one instance, which counts towards that of all instances.
 pub(super) struct MemoryShare {
     counts: Arc<WasmCounters>,
     len: u64,
@@ -19,7 +19,7 @@ pub(super) struct MemoryShare {
 }
 
 impl MemoryShare {
-    /// An empty share that may grow to `len_max` bytes; all instances together to `all_len_max`.
+    /// An instance without memory, which may grow to `len_max` bytes; all instances together may grow to `all_len_max`.
     pub(super) fn new(counts: Arc<WasmCounters>, len_max: u64, all_len_max: u64) -> MemoryShare {
         counts.now_instances.fetch_add(1, Relaxed);
         increment(&counts.instances);
@@ -36,7 +36,7 @@ impl MemoryShare {
             return false;
         }
         let growth = len.saturating_sub(self.len);
-        // Added before the check, so that concurrent growths cannot exceed the limit together.
+        // Added before the check, so that concurrent growth cannot exceed the limit.
         let all = self.counts.now_memory_len.fetch_add(growth, Relaxed) + growth;
         if all > self.all_len_max {
             subtract(&self.counts.now_memory_len, growth);
@@ -46,7 +46,7 @@ impl MemoryShare {
         true
     }
 
-    fn count_refusal(&self, is_allowed: bool) -> bool {
+    fn count_if_refused(&self, is_allowed: bool) -> bool {
         if !is_allowed {
             increment(&self.counts.refused);
         }
@@ -68,11 +68,11 @@ fn subtract(count: &AtomicU64, number: u64) {
 impl ResourceLimiter for MemoryShare {
     fn memory_growing(&mut self, _now: usize, desired: usize, _max: Option<usize>) -> Result<bool> {
         let allowed = self.grow(desired as u64);
-        Ok(self.count_refusal(allowed))
+        Ok(self.count_if_refused(allowed))
     }
 
     fn table_growing(&mut self, _now: usize, desired: usize, _max: Option<usize>) -> Result<bool> {
         // Tables are in the preallocated pool, so only their length is limited.
-        Ok(self.count_refusal(desired <= TABLE_LEN_MAX))
+        Ok(self.count_if_refused(desired <= TABLE_LEN_MAX))
     }
 }

@@ -1,7 +1,7 @@
-//! Instances that are retained from one request to the next: one for each worker. Waiting calls share it with others,
-//! one at a time. If it traps, all its calls fail, and the next request gets a new one. A newer version of the code
-//! starts with a new instance, too; the old one lives as long as its calls. Abandoned calls that wait are reported to
-//! the instance, since it would otherwise keep their memory for its whole life.
+//! Instances that are kept from one request to the next: one per worker. The worker's calls share the instance; it
+//! processes one event at a time. If it traps, all of its calls fail, and the next request gets a new instance. A newer
+//! version of the code gets a new instance, too; the old one lives as long as its calls. Abandoned calls are reported
+//! to the instance, since otherwise it would never free their memory.
 
 use std::mem;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -21,32 +21,33 @@ use super::shared::WasmContext;
 use super::trap::failure;
 use crate::module::{HostedCall, StartContext};
 
-/// The instances of all workers.
-pub(super) struct InstanceKeeper(Box<[Lock<Option<Arc<InstanceHome>>>]>);
+/// The retained instances of all workers.
+pub(super) struct RetainedInstances(Box<[Lock<Option<Arc<InstanceSlot>>>]>);
 
-/// The place of one code version's instance.
-struct InstanceHome {
+/// The slot for the instance of one version of the code.
+struct InstanceSlot {
     code: Arc<CompiledWasm>,
-    live: Mutex<InstanceLife>,
-    /// Abandoned calls that were not yet reported to the instance.
+    live: Mutex<SlotState>,
+    /// Abandoned calls that have not been reported to the instance.
     abandoned: Lock<Vec<AbandonedCall>>,
     has_abandoned: AtomicBool,
 }
 
-/// A call that was abandoned while it waited.
+/// A call that was abandoned while the module waited.
 struct AbandonedCall {
     generation: u64,
     number: u32,
     call: HostedCall,
 }
 
-/// An instance, or none: before the first request, while it computes, and after a trap.
+/// The contents of a slot: an instance, or none before the first request, while the instance computes, and after a
+/// trap.
 #[derive(Default)]
-struct InstanceLife {
+struct SlotState {
     live: Option<InstanceState>,
-    /// Counts the instances of this place.
+    /// The number of the current instance in this slot; incremented for each new instance.
     generation: u64,
-    /// Counts the calls.
+    /// The number of the last call.
     number: u32,
 }
 
@@ -56,7 +57,7 @@ struct InstanceState {
 }
 
 impl InstanceState {
-    /// Passes an event to the call of this number. The call is swapped into the store for the event, and out again.
+    /// Passes an event of the call with this number. The call is in the store while the event is processed.
     async fn handle(
         &mut self,
         number: u32,
@@ -74,9 +75,9 @@ impl InstanceState {
     }
 }
 
-impl InstanceHome {
-    fn new(code: Arc<CompiledWasm>) -> InstanceHome {
-        InstanceHome {
+impl InstanceSlot {
+    fn new(code: Arc<CompiledWasm>) -> InstanceSlot {
+        InstanceSlot {
             code,
             live: Mutex::default(),
             abandoned: Lock::default(),
@@ -91,18 +92,19 @@ impl InstanceHome {
     }
 
     /// Reports all abandoned calls to the instance.
-    async fn report_abandoned(&self, shared: &WasmContext, life: &mut InstanceLife) {
+    async fn report_abandoned(&self, shared: &WasmContext, life: &mut SlotState) {
         if !self.has_abandoned.swap(false, SeqCst) {
-            // The flag avoids the lock in the usual case of no abandoned calls.
+            // In the usual case, the flag avoids taking the lock.
             return;
         }
         let calls = mem::take(&mut *self.lock_abandoned());
         for abandoned_call in calls {
-            // An instance that is gone freed the call's memory with it.
+            // The call's instance no longer exists, and neither does the call's memory.
             if abandoned_call.generation != life.generation {
                 continue;
             }
-            // Taken out while it computes: a trap or a dropped future must not leave a broken instance behind.
+            // Taken out while it computes: after a trap or if the future is dropped, the instance must not be used
+            // again.
             let Some(live) = life.live.take() else {
                 return;
             };
@@ -125,12 +127,12 @@ impl AbandonedCall {
     }
 }
 
-impl InstanceKeeper {
-    pub(super) fn new(workers: usize) -> InstanceKeeper {
-        InstanceKeeper((0..workers.max(1)).map(|_| Lock::default()).collect())
+impl RetainedInstances {
+    pub(super) fn new(workers: usize) -> RetainedInstances {
+        RetainedInstances((0..workers.max(1)).map(|_| Lock::default()).collect())
     }
 
-    /// Makes a call with the worker's instance.
+    /// Creates a call that uses the worker's instance.
     pub(super) fn call(
         &self,
         shared: &Arc<WasmContext>,
@@ -141,10 +143,9 @@ impl InstanceKeeper {
         let slot = &self.0[worker % self.0.len()];
         let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
         let home = match &*slot {
-            // A new version of the code gets a new place; the old one lives as long as its calls.
             Some(home) if Arc::ptr_eq(&home.code, &code) => home.clone(),
-            // The old version's instance lives as long as the calls that refer to it.
-            _ => slot.insert(Arc::new(InstanceHome::new(code))).clone(),
+            // A new version of the code gets a new slot. The old instance lives as long as the calls that refer to it.
+            _ => slot.insert(Arc::new(InstanceSlot::new(code))).clone(),
         };
         RetainedCall {
             shared: shared.clone(),
@@ -156,15 +157,15 @@ impl InstanceKeeper {
     }
 }
 
-/// A call with a retained instance.
+/// A call that uses a retained instance.
 pub struct RetainedCall {
     shared: Arc<WasmContext>,
-    home: Arc<InstanceHome>,
-    /// `None` while the instance has it.
+    home: Arc<InstanceSlot>,
+    /// `None` while the instance processes an event of the call.
     call: Option<HostedCall>,
-    /// The generation of its instance, and its number there.
+    /// The generation of the call's instance, and the call's number in that instance.
     instance_key: Option<(u64, u32)>,
-    /// The module waits, so it must be notified of the call's end.
+    /// The module waits, so it must be notified when the call ends.
     is_waiting: bool,
 }
 
@@ -182,7 +183,7 @@ impl RetainedCall {
         home.report_abandoned(&shared, &mut life).await;
         self.is_waiting = false;
         let live = self.take(&mut life)?;
-        // If this future is dropped in between, the instance is dropped with its half-done work.
+        // If this future is dropped, the instance is dropped with it, since it has processed the event only partially.
         let (live, next) = with_ticker(&shared.runtime, self.step(live, event))
             .await
             .map_err(|error| failure(&shared.runtime.counts, &shared.identity.name, &error))?;
@@ -191,9 +192,9 @@ impl RetainedCall {
         Ok(next)
     }
 
-    /// Takes the instance if it is still the one that the call began with.
-    fn take(&mut self, life: &mut InstanceLife) -> Result<Option<InstanceState>, HandlerFailure> {
-        // Calls of the lost instance must not continue in the new one, which knows nothing of them.
+    /// Takes the instance, if it is still the one that the call has begun with.
+    fn take(&mut self, life: &mut SlotState) -> Result<Option<InstanceState>, HandlerFailure> {
+        // If the instance is lost, its calls must not continue in a new one, which does not know them.
         if life.live.is_none() {
             life.generation += 1;
         }
@@ -210,7 +211,7 @@ impl RetainedCall {
             }
             Some(_) => Ok(life.live.take()),
             None => {
-                // Never 0, which a module sees as the null pointer.
+                // Never 0, which a module would take for the null pointer.
                 life.number = life.number.wrapping_add(1).max(1);
                 self.instance_key = Some((generation, life.number));
                 Ok(life.live.take())
@@ -241,11 +242,11 @@ impl RetainedCall {
     }
 }
 
-/// Abandons a waiting call. It is reported to the instance at once if there is a runtime, otherwise before the
-/// instance's next event.
+/// Abandons a waiting call. If there is a runtime, the call is reported to the instance immediately, otherwise before
+/// the instance's next event.
 impl Drop for RetainedCall {
     fn drop(&mut self) {
-        // A call that ended, or was cut off in an event, has nothing in the instance to be freed.
+        // A call that has ended, or was dropped while an event was processed, has no memory in the instance.
         if !self.is_waiting {
             return;
         }
@@ -258,7 +259,7 @@ impl Drop for RetainedCall {
             number,
             call,
         });
-        // Set after the push, so that the event that sees the flag finds the call.
+        // Set after the push, so that an event that sees the flag finds the call.
         home.has_abandoned.store(true, SeqCst);
         if let Ok(runtime) = Handle::try_current() {
             let shared = self.shared.clone();

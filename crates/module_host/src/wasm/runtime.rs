@@ -1,4 +1,4 @@
-//! The parts that all WebAssembly modules share: the engine with its instance pool, the imported functions, the epoch
+//! The state that all WebAssembly modules share: the engine with its pool of instances, the host functions, the epoch
 //! ticker, and the counters. Independent of files and requests.
 
 use std::num::NonZeroUsize;
@@ -16,23 +16,23 @@ use super::memory_share::{MemoryShare, TABLE_LEN_MAX};
 use super::ticker::EpochTicker;
 use super::{host, wasi};
 
-/// Bytes of an instance's memory that are cleared by writing zeros. Memory beyond is returned to the kernel, which
-/// costs system calls, and a page fault for each page at the next use.
+/// The part of an instance's memory, in bytes, that is cleared by writing zeros. The rest is returned to the kernel,
+/// which costs system calls, and later a page fault for each page that is used again.
 const RESIDENT_LEN_MAX: usize = 256 * 1024;
-/// Bytes of stack for WebAssembly code.
+/// The stack size for WebAssembly code.
 const WASM_STACK_LEN_MAX: usize = 256 * 1024;
-/// Bytes of stack for WebAssembly code and the host functions that it calls.
+/// The stack size for WebAssembly code together with the host functions that it calls.
 const STACK_LEN: usize = 512 * 1024;
-/// The most frames of a trap's backtrace.
+/// The maximum number of frames in the backtrace of a trap.
 const TRACE_LEN_MAX: usize = 8;
 
-/// Limits of all modules together.
+/// The limits for all modules together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RuntimeLimits {
-    /// Concurrent instances; further requests get 503. Each reserves 4 GiB of address space; only used pages take
-    /// memory.
+    /// Maximum concurrent instances; further requests get 503. Each instance reserves 4 GiB of address space; only
+    /// pages that are used take memory.
     pub instances_max: u32,
-    /// Bytes of memory of all instances together; growth beyond is refused.
+    /// Maximum memory of all instances together, in bytes; further growth fails.
     pub memory_len_max: u64,
 }
 
@@ -45,7 +45,7 @@ impl Default for RuntimeLimits {
     }
 }
 
-/// The engine and its shared state. One per process is enough.
+/// The engine, and the state that all modules share. A process needs only one.
 pub struct WasmRuntime {
     pub(super) engine: Engine,
     pub(super) linker: Linker<GuestState>,
@@ -56,10 +56,10 @@ pub struct WasmRuntime {
 }
 
 impl WasmRuntime {
-    /// Creates the engine, the imports and the ticker.
+    /// Creates the engine, the host functions and the ticker.
     ///
     /// # Errors
-    /// A text for the operator if the system refuses the address space or a thread.
+    /// A message for the operator, if the system refuses the address space or a thread.
     pub fn new(limits: RuntimeLimits) -> Result<Arc<WasmRuntime>, String> {
         let engine = Engine::new(&config(&limits)).map_err(|error| {
             format!(
@@ -86,16 +86,16 @@ impl WasmRuntime {
         }))
     }
 
-    /// A store for an instance with these limits of memory, and of compute time without a pause.
+    /// Creates a store for an instance with these limits: memory, and time to compute without a pause.
     pub(super) fn store(&self, memory_len_max: u64, compute_ms_max: u64) -> Store<GuestState> {
         let all_len_max = self.limits.memory_len_max;
         let share = MemoryShare::new(self.counts.clone(), memory_len_max, all_len_max);
         let guest = GuestState::new(self.counts.clone(), share, compute_ms_max);
         let mut store = Store::new(&self.engine, guest);
-        // The limiter refuses growth beyond the module's and the server's memory limits.
+        // Enforces the memory limits of the module and of the server.
         store.limiter(|guest| &mut guest.share);
         store.epoch_deadline_callback(on_tick);
-        // The start runs before the first event winds the store up.
+        // For the module's start, which precedes the first event.
         reset_compute_limit(&mut store);
         store
     }
@@ -106,8 +106,8 @@ impl WasmRuntime {
     }
 }
 
-/// Prefers speed where it does not weaken the sandbox: guard pages check bounds, code is optimized once, and instances
-/// come from a preallocated pool.
+/// Optimizes for speed where that does not weaken the sandbox: guard pages instead of bounds checks, optimized code,
+/// and instances from a preallocated pool.
 fn config(limits: &RuntimeLimits) -> Config {
     let mut config = Config::new();
     config
@@ -116,7 +116,7 @@ fn config(limits: &RuntimeLimits) -> Config {
         .max_wasm_stack(WASM_STACK_LEN_MAX)
         .async_stack_size(STACK_LEN)
         .wasm_backtrace_max_frames(NonZeroUsize::new(TRACE_LEN_MAX))
-        // 64-bit memories would need explicit bounds checks; the pool has one memory per instance.
+        // 64-bit memories would require explicit bounds checks; the pool has one memory per instance.
         .wasm_features(WasmFeatures::MEMORY64 | WasmFeatures::MULTI_MEMORY, false)
         .allocation_strategy(InstanceAllocationStrategy::Pooling(pool(limits)));
     config
@@ -133,7 +133,7 @@ fn pool(limits: &RuntimeLimits) -> PoolingAllocationConfig {
         .table_elements(TABLE_LEN_MAX)
         .linear_memory_keep_resident(RESIDENT_LEN_MAX)
         .table_keep_resident(TABLE_LEN_MAX * size_of::<usize>())
-        // A pagemap scan for written pages costs a system call; clearing these few pages does not.
+        // Scanning the pagemap for written pages would cost a system call; clearing these few pages does not.
         .pagemap_scan(Enabled::No);
     pool
 }

@@ -1,4 +1,4 @@
-//! The context that all instances of a module share, on all workers.
+//! The state that all instances of a module share, on all workers.
 
 use std::sync::Arc;
 
@@ -13,15 +13,16 @@ use crate::module::ModuleIdentity;
 /// The limits of one module.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WasmModuleLimits {
-    /// The most memory of an instance in bytes.
+    /// Maximum memory of an instance in bytes.
     pub memory_len_max: u64,
-    /// How long an instance may compute without a pause, in milliseconds.
+    /// Maximum time for which an instance may compute without a pause, in milliseconds.
     pub compute_ms_max: u64,
-    /// Each worker retains one instance for its requests until it traps; otherwise each request has a new or reset one.
+    /// Whether each worker keeps one instance for all of its requests, until it traps. Otherwise each request gets a
+    /// new or reset instance.
     pub keep: bool,
 }
 
-/// The context that all instances of a module share.
+/// The state that all instances of a module share.
 pub(super) struct WasmContext {
     pub(super) runtime: Arc<WasmRuntime>,
     pub(super) identity: Arc<ModuleIdentity>,

@@ -1,27 +1,27 @@
-//! Snapshots of instances after their start. Restoring one is faster than creating an instance, and the code in it
-//! cannot see a difference. Independent of calls.
+//! Snapshots of instances after their start. Restoring a snapshot is faster than creating an instance, and the module
+//! cannot detect the difference. Independent of calls.
 
 use wasmtime::{Global, Instance, Store, Val};
 
 use super::guest::GuestState;
 
-/// The longest memory that is snapshotted; for longer memories a new instance is faster.
+/// The maximum size of memory for a snapshot; with more memory, a new instance is faster.
 const MEMORY_LEN_MAX: usize = 128 * 1024;
-/// Memory is restored in pieces short enough that the C library copies them with vector instructions; from 2 KiB on
-/// it uses a single instruction with a longer start-up time.
+/// Memory is restored in pieces that the C library copies with vector instructions; from 2 KiB on it uses a single
+/// instruction with a longer startup time.
 const PIECE_LEN: usize = 15 * 128;
 
-/// The mutable state after the start.
+/// The mutable state of an instance after its start.
 pub(super) struct MemorySnapshot {
     globals: Vec<(Global, Val)>,
     memory_len: usize,
-    /// Pieces of memory; `None` for pieces of zeros.
+    /// The pieces of memory; `None` for pieces with zeros only.
     pieces: Vec<Option<Box<[u8]>>>,
 }
 
 impl MemorySnapshot {
-    /// Takes a snapshot of an instance that has just started. `None` if it has too much memory, or used random bytes
-    /// or the time, which would then be the same for all requests.
+    /// Takes a snapshot of an instance that has just started. `None` if it has too much memory, or has used random
+    /// bytes or the time, which would then be the same for all requests.
     pub(super) fn take(
         store: &mut Store<GuestState>,
         instance: &Instance,
@@ -49,13 +49,13 @@ impl MemorySnapshot {
         })
     }
 
-    /// Restores the instance; false if that is impossible.
+    /// Resets the instance; returns false if that is impossible.
     pub(super) fn restore(&self, store: &mut Store<GuestState>) -> bool {
         let Some(memory) = store.data().memory else {
             return false;
         };
         let memory = memory.data_mut(&mut *store);
-        // Memory can only grow, so an instance with more memory cannot be restored.
+        // Memory cannot shrink, so an instance whose memory has grown cannot be reset.
         if memory.len() != self.memory_len {
             return false;
         }
@@ -65,7 +65,7 @@ impl MemorySnapshot {
                 None => current.fill(0),
             }
         }
-        // The monotonic clock of the next request starts anew, as in a new instance.
+        // The monotonic clock restarts, as in a new instance.
         store.data_mut().reset_clock();
         let mut globals = self.globals.iter();
         globals.all(|(global, value)| global.set(&mut *store, *value).is_ok())
@@ -73,7 +73,7 @@ impl MemorySnapshot {
 }
 
 fn piece(bytes: &[u8]) -> Option<Box<[u8]>> {
-    // A comparison of arrays compiles to memcmp, which uses vector instructions.
+    // Comparing arrays compiles to memcmp, which uses vector instructions.
     const ZEROS: [u8; PIECE_LEN] = [0; PIECE_LEN];
     (*bytes != ZEROS[..bytes.len()]).then(|| bytes.into())
 }

@@ -1,5 +1,5 @@
-//! The epoch ticker: a thread that advances wasmtime's epoch every millisecond while an instance computes, and sleeps
-//! otherwise. Independent of modules and requests.
+//! The epoch ticker: a thread that advances wasmtime's epoch every millisecond while an instance computes, and
+//! otherwise sleeps. Independent of modules and requests.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -8,16 +8,16 @@ use std::time::Duration;
 
 use wasmtime::{Engine, EngineWeak};
 
-/// The time between two ticks in milliseconds.
+/// The interval between two ticks, in milliseconds.
 pub const TICK_MS: u64 = 1;
 
-/// Ticks without a computing instance after which the thread sleeps.
+/// The number of ticks without a computing instance after which the thread sleeps.
 const IDLE_TICKS_MAX: u32 = 200;
 
-/// How often the sleeping thread checks whether its engine is gone, in milliseconds.
-const LOOK_MS: u64 = 60_000;
+/// The interval at which the sleeping thread checks whether it must end, in milliseconds.
+const STOP_CHECK_MS: u64 = 60_000;
 
-/// Wakes and ends the thread.
+/// The handle of the thread; stops it when dropped.
 pub struct EpochTicker {
     state: Arc<TickerFlags>,
     thread: Thread,
@@ -34,10 +34,10 @@ impl EpochTicker {
     /// Starts the thread for an engine.
     ///
     /// # Errors
-    /// The system's error if it refuses the thread.
+    /// The system's error if it cannot create the thread.
     pub fn start(engine: &Engine) -> std::io::Result<EpochTicker> {
         let state = Arc::<TickerFlags>::default();
-        // Weak: the thread must not keep the engine alive.
+        // A weak reference: the thread must not keep the engine alive.
         let (thread_state, engine) = (state.clone(), engine.weak());
         let builder = thread::Builder::new().name("wasm-ticker".into());
         let thread = builder
@@ -49,8 +49,8 @@ impl EpochTicker {
 
     /// Keeps the ticker running until the returned guard is dropped.
     pub fn compute(&self) -> ComputeGuard<'_> {
-        // This adds before it checks `asleep`; the thread sets `asleep` before it checks the count. So one of them sees
-        // the other's write, and no wake-up is lost.
+        // This increments `computing` and then reads `asleep`; the thread sets `asleep` and then reads `computing`. So
+        // at least one of them sees the other's write, and no wake-up is lost.
         let previous = self.state.computing.fetch_add(1, SeqCst);
         if previous == 0 && self.state.asleep.load(SeqCst) {
             self.thread.unpark();
@@ -66,7 +66,7 @@ impl Drop for EpochTicker {
     }
 }
 
-/// Keeps the ticker running while it lives.
+/// Keeps the ticker running until it is dropped.
 pub struct ComputeGuard<'a>(&'a TickerFlags);
 
 impl Drop for ComputeGuard<'_> {
@@ -90,7 +90,7 @@ fn tick(state: &TickerFlags, engine: &EngineWeak) {
             continue;
         }
         thread::sleep(Duration::from_millis(TICK_MS));
-        // The engine is gone if the runtime was dropped; the thread ends with it.
+        // The runtime has been dropped, and the engine with it.
         match engine.upgrade() {
             Some(engine) => engine.increment_epoch(),
             None => return,
@@ -100,9 +100,9 @@ fn tick(state: &TickerFlags, engine: &EngineWeak) {
 
 fn sleep(state: &TickerFlags) {
     state.asleep.store(true, SeqCst);
-    // Checked again after `asleep` is set; see `compute`.
+    // Checked again after `asleep` was set; see `compute`.
     if state.computing.load(SeqCst) == 0 && !state.is_stopped.load(SeqCst) {
-        thread::park_timeout(Duration::from_millis(LOOK_MS));
+        thread::park_timeout(Duration::from_millis(STOP_CHECK_MS));
     }
     state.asleep.store(false, SeqCst);
 }

@@ -1,4 +1,4 @@
-//! Failures of instances, and the operator's messages for them.
+//! The failures of instances, and the messages about them for the operator.
 
 use lowroad_handler::HandlerFailure;
 use lowroad_http::status::StatusCode;
@@ -6,7 +6,7 @@ use wasmtime::{Error, PoolConcurrencyLimitError, Trap, WasmBacktrace};
 
 use super::counts::{WasmCounters, increment};
 
-/// An instance computed for too long.
+/// The error of an instance that has computed for too long.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct ComputeTimeout {
     pub(super) compute_ms_max: u64,
@@ -24,7 +24,7 @@ impl std::fmt::Display for ComputeTimeout {
 
 impl std::error::Error for ComputeTimeout {}
 
-/// Counts a failure and formats its message.
+/// Counts a failure, and returns it with a message for the operator.
 pub(super) fn failure(counts: &WasmCounters, module: &str, error: &Error) -> HandlerFailure {
     if error.is::<PoolConcurrencyLimitError>() {
         increment(&counts.full);
@@ -52,7 +52,7 @@ fn reason(error: &Error) -> String {
             "it trapped: stack overflow; check for endless recursion".into()
         }
         Some(trap) => format!("it trapped: {trap}"),
-        // The root cause is the message of the module's own error, without wasmtime's context.
+        // The root cause is the message of the module itself, without wasmtime's context.
         None => error.root_cause().to_string(),
     }
 }

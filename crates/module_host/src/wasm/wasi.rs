@@ -1,8 +1,8 @@
-//! The part of WASI preview 1 that compilers' start-up code uses: text to the log, clocks, random bytes; no arguments,
-//! no environment, no files. All other WASI imports return ENOSYS. Independent of requests except for their log.
+//! The part of WASI preview 1 that the start-up code of compilers uses: text output to the log, clocks, random bytes;
+//! no arguments, environment or files. All other WASI functions return ENOSYS.
 //!
-//! Not taken from `wasmtime-wasi`, which brings files and sockets that would block a worker, and a hundred crates. A
-//! module reads files by `fetch`, which does not block.
+//! `wasmtime-wasi` is not used: its files and sockets would block a worker, and it depends on a hundred crates. A
+//! module can read files with `fetch`, which does not block.
 
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -12,7 +12,7 @@ use wasmtime::{Caller, Linker, Module, Result, Val, bail};
 use super::guest::GuestState;
 use super::memory::{bytes, bytes_mut, u32_at, write_u32, write_u64};
 
-/// The module name of the imports.
+/// The module name for imports.
 pub(super) const WASI: &str = "wasi_snapshot_preview1";
 
 const OK: i32 = 0;
@@ -21,16 +21,16 @@ const FAULT: i32 = 21;
 const INVAL: i32 = 28;
 const NOSYS: i32 = 52;
 
-/// The most buffers of one `fd_write`.
+/// The maximum number of buffers in one `fd_write`.
 const VECTORS_MAX: u32 = 64;
-/// The most bytes of one `random_get`.
+/// The maximum number of bytes in one `random_get`.
 const RANDOM_LEN_MAX: u32 = 64 * 1024;
-/// `CHARACTER_DEVICE`: the type reported for standard output, so that it is flushed line by line.
+/// The file type reported for standard output, so that C libraries flush after each line.
 const CHARACTER_DEVICE: u32 = 2;
 const REALTIME: i32 = 0;
 const MONOTONIC: i32 = 1;
 
-/// Adds the functions.
+/// Adds the WASI functions to a linker.
 pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     linker
         .func_wrap(WASI, "args_sizes_get", write_zero_sizes)?
@@ -48,13 +48,13 @@ pub(super) fn define(linker: &mut Linker<GuestState>) -> Result<()> {
     Ok(())
 }
 
-/// Adds the WASI functions that one module imports and [`define`] lacks; they return ENOSYS.
+/// Adds the WASI functions that a module imports and that [`define`] has not added; they return ENOSYS.
 pub(super) fn define_missing(linker: &mut Linker<GuestState>, module: &Module) {
     for import in module.imports().filter(|import| import.module() == WASI) {
         let Some(kind) = import.ty().func().cloned() else {
             continue;
         };
-        // Fails for functions that `define` has added; those stay.
+        // Fails for functions that `define` has added, which remain.
         let _ = linker.func_new(WASI, import.name(), kind, |_, _, results| {
             results.fill(Val::I32(NOSYS));
             Ok(())
@@ -73,7 +73,7 @@ fn clock_time_get(
     _precision: i64,
     result_address: u32,
 ) -> i32 {
-    // The result differs at each call, so a snapshot of this instance must not be reused.
+    // The result differs in each call, so a snapshot of this instance must not be reused.
     caller.data_mut().has_unique_state = true;
     let elapsed = match clock {
         REALTIME => SystemTime::now()
@@ -87,7 +87,7 @@ fn clock_time_get(
 }
 
 fn random_get(mut caller: Caller<'_, GuestState>, result_address: u32, len: u32) -> i32 {
-    // Bounds the time of one call, which blocks the worker.
+    // Bounds the duration, since this blocks the worker.
     if len > RANDOM_LEN_MAX {
         return INVAL;
     }
@@ -105,11 +105,11 @@ fn fd_write(
     count: u32,
     result_address: u32,
 ) -> i32 {
-    // Standard output and error only: there are no files.
+    // Standard output and standard error only, since there are no files.
     if fd != 1 && fd != 2 {
         return BADF;
     }
-    // Bounds the loop below.
+    // Bounds the loop in `gather`.
     if count > VECTORS_MAX {
         return INVAL;
     }
@@ -128,14 +128,14 @@ fn fd_write(
 fn gather(caller: &mut Caller<'_, GuestState>, vectors: u32, count: u32) -> Option<Vec<u8>> {
     let mut text = Vec::new();
     for number in 0..count {
-        // An iovec: pointer and length, of 4 bytes each.
+        // An iovec: pointer and length, 4 bytes each.
         let vector = vectors.checked_add(number * 8)?;
         let (address, len) = (
             u32_at(caller, vector)?,
             u32_at(caller, vector.checked_add(4)?)?,
         );
         let part = bytes(caller, address, len)?;
-        // The whole buffer counts as written; only the first bytes reach the log.
+        // The whole buffer counts as written, but only its first bytes are logged.
         let remaining = super::host::LOG_LEN_MAX.saturating_sub(text.len());
         text.extend_from_slice(&part[..part.len().min(remaining)]);
     }
@@ -149,7 +149,7 @@ fn fd_fdstat_get(mut caller: Caller<'_, GuestState>, fd: i32, result_address: u3
     let Some(stat) = bytes_mut(&mut caller, result_address, 24) else {
         return FAULT;
     };
-    // Flags and rights of 0, then the file type in the first byte.
+    // Flags and rights of 0, and the file type in the first byte.
     stat.fill(0);
     errno(write_u32(&mut caller, result_address, CHARACTER_DEVICE))
 }

@@ -1,26 +1,26 @@
-//! Finds by static analysis of its code which parts of an instance can change. If these are only memory and numeric
-//! globals, the instance can be reset to its start state. For that, globals that are not exported get an export here,
+//! Static analysis: finds out which state of an instance its code can change. If that is only memory and numeric
+//! globals, instances can be reset to their state after the start. For this, mutable globals get additional exports
 //! under generated names. Independent of instances.
 //!
-//! An instance consists of functions, memories, tables, globals, and droppable segments (core specification, 4.2).
-//! Functions never change. Code that can change tables or segments is found by its instructions.
+//! An instance consists of functions, memories, tables, globals, and segments that can be dropped (core specification,
+//! 4.2). Functions never change. Code that can change tables or segments is recognized by its instructions.
 
 use wasmparser::{Operator, Parser, Payload, ValType};
 
-/// The most globals of a resettable module.
+/// The maximum number of mutable globals in a resettable module.
 const GLOBALS_MAX: usize = 16;
 const EXPORT_SECTION: u8 = 7;
 const GLOBAL: u8 = 3;
 
-/// A module with resettable instances.
+/// A module whose instances can be reset.
 pub(super) struct ResettableModule {
     /// The module with the added exports.
     pub(super) bytes: Vec<u8>,
-    /// Names of all mutable globals.
+    /// The export names of all mutable globals.
     pub(super) globals: Vec<String>,
 }
 
-/// Analyses a module; `None` if its instances cannot be reset, or it is invalid.
+/// Analyses a module; `None` if its instances cannot be reset, or if the module is invalid.
 pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
     let mut mutable_globals = Vec::new();
     let mut output = b"\0asm\x01\0\0\0".to_vec();
@@ -31,21 +31,21 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
                 for (index, global) in (0..).zip(globals.clone()) {
                     let kind = global.ok()?.ty;
                     match kind.content_type {
-                        // Constant globals keep their value, so a reset need not restore them.
+                        // Constant globals need no reset.
                         _ if !kind.mutable => {}
                         ValType::I32 | ValType::I64 | ValType::F32 | ValType::F64 => {
                             mutable_globals.push(index);
                         }
-                        // References point into the instance's tables or to host objects, which cannot be copied.
+                        // References point to tables of the instance or to host objects, and cannot be copied.
                         _ => return None,
                     }
                 }
             }
-            // Global indices begin with the imported globals; there is no global to import from this server.
+            // The indices of globals would start after imported globals, but this server provides no globals to import.
             Payload::CodeSectionEntry(body) => {
-                // Also in functions that are never called: the analysis follows no calls.
+                // All functions are searched, even those that are never called.
                 for operator in body.get_operators_reader().ok()? {
-                    // One such instruction anywhere suffices, even if it never runs.
+                    // A single such instruction suffices, even if it is never executed.
                     if changes_tables(&operator.ok()?) {
                         return None;
                     }
@@ -56,7 +56,7 @@ pub(super) fn resettable(bytes: &[u8]) -> Option<ResettableModule> {
         let Some((id, range)) = payload.as_section() else {
             continue;
         };
-        // The parser reports a section before its end was read, and a truncated file may lack the end.
+        // The parser reports a section before it has read its end, which may be missing in a truncated file.
         let content = bytes.get(range)?;
         match id {
             EXPORT_SECTION => section(&mut output, id, &exports(content, &mutable_globals)?),
@@ -88,9 +88,9 @@ fn name(global: u32) -> String {
     format!("lowroad:global:{global}")
 }
 
-/// The export section with the globals added.
+/// The export section with the added globals.
 fn exports(section: &[u8], globals: &[u32]) -> Option<Vec<u8>> {
-    // The section begins with the number of exports, in LEB128.
+    // The section starts with the number of exports, in LEB128.
     let count_len = section.iter().position(|byte| byte & 0x80 == 0)? + 1;
     let count = section[..count_len]
         .iter()
@@ -132,13 +132,13 @@ fn number(output: &mut Vec<u8>, mut value: u64) {
 mod tests {
     use super::*;
 
-    fn parsed(text: &str) -> Vec<u8> {
+    fn wat_module(text: &str) -> Vec<u8> {
         wat::parse_str(format!("(module {text})")).expect("the text is a module")
     }
 
     #[test]
-    fn globals_that_change_are_exported() {
-        let bytes = parsed(
+    fn mutable_globals_get_exports() {
+        let bytes = wat_module(
             r#"(global (mut i32) (i32.const 1)) (global i64 (i64.const 2))
             (global $named (export "named") (mut f64) (f64.const 3))
             (memory (export "memory") 1) (data (i32.const 0) "text")
@@ -166,29 +166,30 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_cut_or_spoilt_is_none_that_can_be_put_back() {
-        let whole = parsed(
+    fn truncated_or_corrupted_module_causes_no_panic() {
+        let whole = wat_module(
             r#"(global (mut i32) (i32.const 1)) (table 1 funcref) (memory (export "memory") 1)
             (elem (i32.const 0) $work) (data (i32.const 0) "text")
             (func $work (export "work") (param i32) (loop (br_if 0 (local.get 0))))"#,
         );
         assert!(resettable(&whole).is_some());
-        // Cut between two sections it is still a valid module. The test only checks that no length panics or hangs.
+        // If truncated between two sections, the module is still valid. The test only checks that no input causes a
+        // panic or an endless loop.
         for len in 0..whole.len() {
             let _ = resettable(&whole[..len]);
         }
         for at in 0..whole.len() {
             for byte in 0..=u8::MAX {
-                let mut spoilt = whole.clone();
-                spoilt[at] = byte;
-                let _ = resettable(&spoilt);
-                let _ = resettable(&spoilt[..at + 1]);
+                let mut corrupted = whole.clone();
+                corrupted[at] = byte;
+                let _ = resettable(&corrupted);
+                let _ = resettable(&corrupted[..at + 1]);
             }
         }
     }
 
     #[test]
-    fn code_that_changes_more_is_found() {
+    fn code_that_changes_tables_or_segments_is_not_resettable() {
         for code in [
             "(table.set $t (i32.const 0) (ref.null func))",
             "(drop (table.grow $t (ref.null func) (i32.const 1)))",
@@ -198,13 +199,13 @@ mod tests {
             "(elem.drop $e)",
             "(data.drop $d)",
         ] {
-            let bytes = parsed(&format!(
+            let bytes = wat_module(&format!(
                 r#"(table $t 2 funcref) (memory 1) (elem $e func) (data $d "text")
                 (func $work (export "work") {code})"#
             ));
             assert!(resettable(&bytes).is_none(), "{code}");
         }
-        let global = parsed(r#"(global (mut funcref) (ref.null func)) (func (export "work"))"#);
+        let global = wat_module(r#"(global (mut funcref) (ref.null func)) (func (export "work"))"#);
         assert!(resettable(&global).is_none());
         assert!(resettable(b"no module").is_none());
     }

@@ -1,4 +1,4 @@
-//! A built-in module is busy on the runtime while a request for it arrives at its worker.
+//! A built-in module is busy on the runtime when another request for it arrives at the same worker.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -13,9 +13,9 @@ use lowroad_module_host::module::{CallLimits, ModuleHandler};
 
 use super::support::{identity, request};
 
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
-/// Channels by which the module reports that it is busy, and is released.
+/// Channels with which the module reports that it is busy, and waits until the test releases it.
 static WORK: Mutex<Option<(Sender<()>, Receiver<()>)>> = Mutex::new(None);
 
 struct Slow;
@@ -37,7 +37,7 @@ impl Module for Slow {
                 let work = WORK.lock().unwrap_or_else(PoisonError::into_inner);
                 let (begun, go_on) = work.as_ref().expect("set by the test");
                 begun.send(()).expect("the test listens");
-                go_on.recv_timeout(PATIENCE).expect("the test goes on");
+                go_on.recv_timeout(TIMEOUT).expect("the test goes on");
                 CallStep::Done
             }
             ("/slow", _) => CallStep::Wait,
@@ -46,9 +46,9 @@ impl Module for Slow {
     }
 }
 
-/// A worker that finds a module busy leaves the call to the runtime instead of waiting.
+/// If the module is busy, the worker leaves the call to the runtime instead of waiting.
 #[test]
-fn a_worker_does_not_wait_for_a_module_at_work() {
+fn worker_does_not_wait_for_busy_module() {
     let ((begun, at_work), (finish, go_on)) = (channel(), channel());
     *WORK.lock().expect("only here") = Some((begun, go_on));
     let identity = identity("slow", Vec::new());
@@ -68,14 +68,16 @@ fn a_worker_does_not_wait_for_a_module_at_work() {
         panic!("it waits for its timer");
     };
     let slow = runtime.spawn(slow);
-    at_work.recv_timeout(PATIENCE).expect("it is at work");
-    let (said, hears) = channel();
+    at_work.recv_timeout(TIMEOUT).expect("it is at work");
+    let (begin_returned, begin_returned_receiver) = channel();
     let worker = std::thread::spawn(move || {
         let begun = handler.begin(0, request("/"));
-        said.send(()).expect("the test listens");
+        begin_returned.send(()).expect("the test listens");
         begun
     });
-    hears.recv_timeout(PATIENCE).expect("the worker goes on");
+    begin_returned_receiver
+        .recv_timeout(TIMEOUT)
+        .expect("the worker goes on");
     finish.send(()).expect("it waits");
     let HandlerResult::OnRuntime(other) = worker.join().expect("no panic") else {
         panic!("the module was at work");

@@ -1,4 +1,4 @@
-/* One path for each thing that a module can do; tests/module.rs has the same in Rust. */
+/* The test module in C, with one path per feature. features.rs is the same module in Rust. */
 #include <lowroad.h>
 #include <stdlib.h>
 
@@ -6,7 +6,7 @@
 #define VERSION "1"
 #endif
 
-static unsigned gone; /* calls that were given up, over all workers: tests use one */
+static unsigned gone; /* abandoned calls of all workers; tests use one worker */
 
 static int is(const char *a, const char *b)
 {

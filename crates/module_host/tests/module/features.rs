@@ -11,7 +11,7 @@ static GONE: AtomicU32 = AtomicU32::new(0);
 pub struct Features;
 
 impl Module for Features {
-    /// Parts that were sent.
+    /// The number of parts sent.
     type Memory = u32;
 
     fn start(settings: &mut ModuleSettings<'_>) -> Result<Features, String> {

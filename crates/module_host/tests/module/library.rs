@@ -1,4 +1,4 @@
-//! Features of libraries only: optional functions, versions, replacement.
+//! Features of libraries only: optional functions, version checks, replacement.
 
 use std::path::Path;
 use std::process::Command;
@@ -25,7 +25,7 @@ fn problem(path: &Path) -> String {
 }
 
 #[tokio::test]
-async fn the_example_in_c() {
+async fn c_example_works() {
     let to = scratch("hello-c.so");
     compile("../../../../examples/modules/hello-c/hello.c", &to, &[]);
     let (_, handler) = open(&to).expect("it loads");
@@ -34,7 +34,7 @@ async fn the_example_in_c() {
 }
 
 #[tokio::test]
-async fn the_example_in_rust() {
+async fn rust_example_works() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/modules/hello-rust");
     let target = scratch("hello-rust");
     let status = Command::new(env!("CARGO"))
@@ -50,49 +50,49 @@ async fn the_example_in_rust() {
 }
 
 #[test]
-fn what_is_no_module_is_told_so() {
+fn unusable_library_is_reported() {
     let path = scratch("no-module.so");
     std::fs::write(&path, "no library at all").expect("it is written");
-    let said = problem(&path);
-    assert!(said.contains("incomplete ELF file"), "{said}");
+    let message = problem(&path);
+    assert!(message.contains("incomplete ELF file"), "{message}");
     compile("nothing.c", &path, &[]);
-    let said = problem(&path);
-    assert!(said.contains("not a module"), "{said}");
+    let message = problem(&path);
+    assert!(message.contains("not a module"), "{message}");
     compile("nothing.c", &path, &["-DENTRIES"]);
-    let said = problem(&path);
-    assert!(said.contains("no lowroad_handle"), "{said}");
-    let said = problem(&scratch("not-there.so"));
-    assert!(said.contains("No such file"), "{said}");
+    let message = problem(&path);
+    assert!(message.contains("no lowroad_handle"), "{message}");
+    let message = problem(&scratch("not-there.so"));
+    assert!(message.contains("No such file"), "{message}");
 }
 
 #[test]
-fn a_module_of_another_version_is_told_so() {
+fn other_abi_version_is_reported() {
     let path = scratch("version.so");
     compile("nothing.c", &path, &["-DOTHER_ABI=2"]);
-    let said = problem(&path);
-    assert!(said.contains("built for version 2"), "{said}");
-    assert!(said.contains("this server has version 1"), "{said}");
+    let message = problem(&path);
+    assert!(message.contains("built for version 2"), "{message}");
+    assert!(message.contains("this server has version 1"), "{message}");
 }
 
 #[test]
-fn a_module_that_does_not_start_is_told_so() {
+fn failed_start_is_reported() {
     let path = scratch("no-start.so");
     compile("features.c", &path, &[]);
     let settings = vec![("start".to_string(), "no".to_string())];
-    let said = LibraryCode::open(&path, &identity("library", settings), 2);
-    let said = said.err().expect("it does not start");
-    assert!(said.contains("returned NULL"), "{said}");
+    let message = LibraryCode::open(&path, &identity("library", settings), 2);
+    let message = message.err().expect("it does not start");
+    assert!(message.contains("returned NULL"), "{message}");
 }
 
 #[tokio::test]
-async fn a_torn_file_leaves_the_old_version() {
+async fn truncated_file_keeps_previous_version() {
     let path = scratch("torn.so");
     compile("features.c", &path, &[]);
     let (code, handler) = open(&path).expect("it loads");
     let whole = std::fs::read(&path).expect("it is there");
     std::fs::write(&path, &whole[..whole.len() / 2]).expect("it is written");
-    let said = code.reload().expect_err("half a file");
-    assert!(said.contains("incomplete ELF file"), "{said}");
+    let message = code.reload().expect_err("half a file");
+    assert!(message.contains("incomplete ELF file"), "{message}");
     assert_eq!(text(&handler, "/version").await, "1");
     assert_eq!(
         code.reload(),
@@ -102,7 +102,7 @@ async fn a_torn_file_leaves_the_old_version() {
 }
 
 #[tokio::test]
-async fn a_new_version_is_noticed_that_is_as_long_and_as_old() {
+async fn new_version_with_same_size_and_mtime_is_noticed() {
     let (path, newer) = (scratch("aged.so"), scratch("aged-newer.so"));
     compile("features.c", &path, &["-DVERSION=\"1\""]);
     compile("features.c", &newer, &["-DVERSION=\"2\""]);
@@ -120,7 +120,7 @@ async fn a_new_version_is_noticed_that_is_as_long_and_as_old() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_library_is_replaced_under_load_without_a_failure() {
+async fn library_is_replaced_under_load_without_failures() {
     let path = scratch("replaced.so");
     compile("features.c", &path, &["-DVERSION=\"0\""]);
     let (code, handler) = open(&path).expect("it loads");
@@ -161,7 +161,7 @@ async fn a_library_is_replaced_under_load_without_a_failure() {
 }
 
 #[tokio::test]
-async fn a_call_ends_with_the_version_with_which_it_began() {
+async fn call_ends_with_version_it_began_with() {
     let path = scratch("held.so");
     compile("features.c", &path, &["-DVERSION=\"1\""]);
     let (code, handler) = open(&path).expect("it loads");
@@ -177,7 +177,7 @@ async fn a_call_ends_with_the_version_with_which_it_began() {
 }
 
 #[tokio::test]
-async fn a_configuration_names_modules() {
+async fn catalog_opens_configured_modules() {
     let path = scratch("catalog.so");
     compile("features.c", &path, &[]);
     let module = |name: &str, code| ModuleConfig {
@@ -213,14 +213,17 @@ async fn a_configuration_names_modules() {
         assert!(counts.contains(&("failed", 1)), "{name}: {counts:?}");
     }
     let none = module("d", ModuleCode::Linked("none".to_string()));
-    let said = open_native(&none, &linked, 2, None)
+    let message = open_native(&none, &linked, 2, None)
         .err()
         .expect("there is none");
-    assert!(said.contains("built-in modules are: features"), "{said}");
+    assert!(
+        message.contains("built-in modules are: features"),
+        "{message}"
+    );
 }
 
 #[tokio::test]
-async fn a_changed_file_is_seen() {
+async fn changed_file_is_reloaded_by_watcher() {
     let path = scratch("seen.so");
     compile("features.c", &path, &["-DVERSION=\"1\""]);
     let identity = identity("library", settings());

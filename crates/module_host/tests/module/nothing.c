@@ -1,4 +1,4 @@
-/* A library that is no module, or only half of one. */
+/* A library that is not a module, or lacks lowroad_handle. */
 #if defined(OTHER_ABI)
 unsigned lowroad_abi(void);
 unsigned lowroad_abi(void) { return OTHER_ABI; }

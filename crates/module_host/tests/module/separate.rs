@@ -1,4 +1,4 @@
-//! Features of libraries in a separate process: they may crash or hang.
+//! Features of libraries in a separate process: a crash or hang affects only that process.
 
 use std::process::Command;
 use std::sync::Arc;
@@ -18,7 +18,11 @@ const SERVES: &str = "LOWROAD_TEST_SERVES";
 /// A process of this test program that only serves a module.
 pub fn command() -> Command {
     let mut command = Command::new(std::env::current_exe().expect("it is known"));
-    let only = ["--exact", "separate::serves_when_told_to", "--quiet"];
+    let only = [
+        "--exact",
+        "separate::serve_module_if_child_process",
+        "--quiet",
+    ];
     command
         .args(only)
         .env(SERVES, "1")
@@ -27,7 +31,7 @@ pub fn command() -> Command {
 }
 
 #[test]
-fn serves_when_told_to() {
+fn serve_module_if_child_process() {
     use std::os::fd::AsFd;
     if std::env::var_os(SERVES).is_some() {
         let socket = std::io::stdin()
@@ -40,18 +44,18 @@ fn serves_when_told_to() {
 }
 
 #[tokio::test]
-async fn what_is_no_module_is_told_so() {
+async fn unusable_library_is_reported() {
     let path = scratch("separate-none.so");
     std::fs::write(&path, "no library at all").expect("it is written");
     let runtime = tokio::runtime::Handle::current();
     let identity = identity("library", Vec::new());
-    let said = SeparateCode::open(&path, &identity, 1, &runtime, command);
-    let said = said.err().expect("it does not start");
-    assert!(said.contains("incomplete ELF file"), "{said}");
+    let message = SeparateCode::open(&path, &identity, 1, &runtime, command);
+    let message = message.err().expect("it does not start");
+    assert!(message.contains("incomplete ELF file"), "{message}");
 }
 
 #[tokio::test]
-async fn a_crash_is_502_for_its_requests_and_nothing_else() {
+async fn crash_fails_only_its_own_requests_with_502() {
     let (identity, handler) = separate(CallLimits::default());
     let HandlerResult::OnRuntime(held) = handler.clone().begin(0, request("/forever")) else {
         panic!("it waits");
@@ -74,18 +78,18 @@ async fn a_crash_is_502_for_its_requests_and_nothing_else() {
     works_again(&identity, &handler).await;
 }
 
-/// Calls that wait behind one that crashes the module have not begun: the next process answers them.
+/// Calls queued behind one that crashes the module have not begun: the next process answers them.
 #[tokio::test]
-async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
+async fn calls_queued_behind_a_crash_are_repeated() {
     let (identity, handler) = separate(CallLimits::default());
     for crashes in 1..=4 {
-        // All are sent before the process gets the first: this thread polls them in this order, then sends.
+        // All calls are sent before the process gets the first one: this thread polls them in this order, then sends.
         let begin = |target: &str| match handler.clone().begin(0, request(target)) {
             HandlerResult::OnRuntime(call) => tokio::spawn(call),
             _ => panic!("it waits"),
         };
         let ends = begin("/crash");
-        // Long requests still lie in the socket, unread, when the process dies.
+        // Long requests are still unread in the socket when the process dies.
         let query = "x".repeat(20_000 * (crashes as usize % 2));
         let target = format!("/version?{query}");
         let behind: Vec<_> = (0..8).map(|_| begin(&target)).collect();
@@ -105,10 +109,9 @@ async fn calls_behind_one_that_ends_the_process_are_answered_by_the_next() {
     }
 }
 
-/// However often a request crashes the module, the next call is answered by the spare, or by a process that it waits
-/// for.
+/// However often a request crashes the module, the next call is answered by the spare process, or waits for a new one.
 #[tokio::test]
-async fn a_request_that_crashes_it_costs_no_later_call() {
+async fn repeated_crashes_do_not_fail_later_calls() {
     let (identity, handler) = separate(CallLimits::default());
     for crashes in 1..=12 {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");
@@ -124,7 +127,7 @@ async fn a_request_that_crashes_it_costs_no_later_call() {
 }
 
 #[tokio::test]
-async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
+async fn module_that_cannot_restart_fails_immediately() {
     let (path, away) = (scratch("separate-gone.so"), scratch("separate-away.so"));
     compile("features.c", &path, &[]);
     let identity = identity("features", settings());
@@ -136,7 +139,7 @@ async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
         CallLimits::default(),
     ));
     std::fs::rename(&path, &away).expect("it is moved");
-    // The active process, the spare, and one that was starting.
+    // The active process, the spare, and one that was already starting.
     let mut crashes = 0;
     let failure = loop {
         let failure = answer(&handler, "/crash").await.err().expect("it crashes");
@@ -158,7 +161,7 @@ async fn a_module_that_does_not_start_any_more_fails_at_once_until_it_does() {
 }
 
 #[tokio::test]
-async fn a_call_is_continued_by_another_one_there() {
+async fn call_is_resumed_by_another_call_in_process() {
     let (_, handler) = separate(CallLimits::default());
     let response = answer(&handler, "/hold").await.expect("it is answered");
     let ResponseContent::Stream { stream, .. } = response.content else {
@@ -177,7 +180,7 @@ async fn a_call_is_continued_by_another_one_there() {
 }
 
 #[tokio::test]
-async fn a_module_that_hangs_is_ended_and_started_again() {
+async fn hanging_module_is_killed_and_restarted() {
     let limits = CallLimits {
         timeout_ms: 300,
         ..CallLimits::default()

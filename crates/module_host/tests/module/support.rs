@@ -21,18 +21,18 @@ use lowroad_module_host::module::library::LibraryCode;
 use lowroad_module_host::module::out_of_process::SeparateCode;
 use lowroad_module_host::module::{CallLimits, ModuleHandler, ModuleIdentity};
 
-/// A site with one page that is in memory and one that is not.
+/// A site with one page in memory and one on disk.
 pub struct Site;
 
 impl SubrequestSource for Site {
-    fn now(&self, path: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, path: &[u8]) -> Option<Bytes> {
         (path == b"/now.html").then(|| Bytes::from_static(b"from memory"))
     }
 
     fn load(&self, path: &[u8]) -> SubrequestLoad {
         let page = match path {
             b"/later.html" => Some(Bytes::from_static(b"from disk")),
-            _ => self.now(path),
+            _ => self.find_in_memory(path),
         };
         Box::pin(async move {
             tokio::task::yield_now().await;
@@ -53,7 +53,7 @@ pub fn request(target: &str) -> HandlerRequest {
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
@@ -68,16 +68,16 @@ pub fn settings() -> Vec<(String, String)> {
 }
 
 pub fn identity(name: &str, settings: Vec<(String, String)>) -> Arc<ModuleIdentity> {
-    Arc::new(ModuleIdentity::new(name, settings, None).with_fetch(listed()))
+    Arc::new(ModuleIdentity::new(name, settings, None).with_fetch(allowed_destinations()))
 }
 
-/// A server that modules may fetch from; each test plays its role.
-pub static OTHER: LazyLock<TcpListener> =
+/// A server that modules may fetch from; the tests listen on it.
+pub static OTHER_SERVER: LazyLock<TcpListener> =
     LazyLock::new(|| TcpListener::bind("127.0.0.1:0").expect("a port"));
 
 /// The servers that modules may fetch from.
-fn listed() -> Vec<AllowedDestination> {
-    let other = OTHER.local_addr().expect("an address").to_string();
+fn allowed_destinations() -> Vec<AllowedDestination> {
+    let other = OTHER_SERVER.local_addr().expect("an address").to_string();
     [&other, "127.0.0.1:1"]
         .map(|text| AllowedDestination::parse(text).expect("a destination"))
         .into()
@@ -89,14 +89,14 @@ static C: LazyLock<PathBuf> = LazyLock::new(|| {
     to
 });
 
-/// The module of features in every form.
+/// The test module in every form.
 pub fn forms(limits: CallLimits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     let mut forms = forms_in_process(limits);
     forms.push(("separate", separate(limits).1));
     forms
 }
 
-/// The library of features in a separate process.
+/// The test module as a library in a separate process.
 pub fn separate(limits: CallLimits) -> (Arc<ModuleIdentity>, Arc<dyn Handler>) {
     let identity = identity("features", settings());
     let runtime = tokio::runtime::Handle::current();
@@ -108,7 +108,7 @@ pub fn separate(limits: CallLimits) -> (Arc<ModuleIdentity>, Arc<dyn Handler>) {
     )
 }
 
-/// The module of features in the forms that run in this process.
+/// The test module in the forms that run in this process.
 pub fn forms_in_process(limits: CallLimits) -> Vec<(&'static str, Arc<dyn Handler>)> {
     let identity = identity("features", settings());
     let entry = linked::<crate::features::Features>("features");
@@ -123,14 +123,14 @@ pub fn forms_in_process(limits: CallLimits) -> Vec<(&'static str, Arc<dyn Handle
     ]
 }
 
-/// A file of this test run.
+/// The path of a temporary file of this test run.
 pub fn scratch(name: &str) -> PathBuf {
     let folder = Path::new(env!("CARGO_TARGET_TMPDIR")).join(std::process::id().to_string());
     std::fs::create_dir_all(&folder).expect("a folder for scratch files");
     folder.join(name)
 }
 
-/// Builds a C file of this folder, and moves it to its place at once.
+/// Compiles a C file of this folder, and moves the library to its path atomically.
 pub fn compile(source: &str, to: &Path, flags: &[&str]) {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let part = to.with_extension("part");
@@ -149,7 +149,7 @@ pub fn compile(source: &str, to: &Path, flags: &[&str]) {
     std::fs::rename(part, to).expect("it is moved");
 }
 
-/// Answers a request; returns, too, whether it was answered at once.
+/// Answers a request; also returns whether the answer came directly from the worker.
 pub async fn answer_when(
     handler: &Arc<dyn Handler>,
     request: HandlerRequest,
@@ -171,7 +171,9 @@ pub async fn answer(
 pub async fn body(response: HandlerResponse) -> Vec<u8> {
     match response.content {
         ResponseContent::Bytes(bytes) => bytes.to_vec(),
-        ResponseContent::Stored(_) | ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {
+        ResponseContent::Stored(_)
+        | ResponseContent::Upgrade(_)
+        | ResponseContent::LocalRedirect(_) => {
             panic!("a stored object has no bytes here")
         }
         ResponseContent::Stream { stream, .. } => {
@@ -192,8 +194,8 @@ pub async fn text(handler: &Arc<dyn Handler>, target: &str) -> String {
     String::from_utf8(body(response).await).expect("it is text")
 }
 
-/// An identity that may fetch nothing, and its lines.
-pub fn listening(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<ModuleIdentity>) {
+/// An identity without permission to fetch, and its log lines.
+pub fn recording_identity(name: &str) -> (Arc<Mutex<Vec<String>>>, Arc<ModuleIdentity>) {
     let lines = Arc::<Mutex<Vec<String>>>::default();
     let to = lines.clone();
     let sink = move |_, line: &str| to.lock().expect("nobody panicked").push(line.to_string());

@@ -1,4 +1,4 @@
-//! The examples that users begin with: as they are in the repository, and built anew.
+//! The examples for users: the binaries in the repository, and fresh builds.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -7,7 +7,7 @@ use std::process::Command;
 use lowroad_module_host::wasm::WasmModuleLimits;
 use lowroad_testkit::skip;
 
-use crate::support::{OWN, now, open, runtime, text};
+use crate::support::{DEFAULT_LIMITS, answer_now, open, runtime, text};
 
 const EXAMPLES: [(&str, &str); 3] = [
     ("hello-wasm-c", "C"),
@@ -20,24 +20,24 @@ fn folder() -> PathBuf {
 }
 
 #[test]
-fn each_language_says_hello() {
+fn hello_examples_answer() {
     for (name, language) in EXAMPLES {
         let path = folder().join(format!("{name}.wasm"));
-        let hello = open(&runtime(), &path, OWN).expect("it can be opened");
+        let hello = open(&runtime(), &path, DEFAULT_LIMITS).expect("it can be opened");
         assert_eq!(
-            text(now(&hello, "/")),
+            text(answer_now(&hello, "/")),
             format!("Hello, World, from {language}\n")
         );
         assert_eq!(
-            text(now(&hello, "/?a=b&name=J%C3%BCrgen+1")),
+            text(answer_now(&hello, "/?a=b&name=J%C3%BCrgen+1")),
             format!("Hello, Jürgen 1, from {language}\n")
         );
     }
 }
 
-/// Go's runtime makes a module of nearly 2 MB, so it is not kept here built.
+/// A Go module has nearly 2 MB, so its binary is not in the repository.
 #[test]
-fn so_does_go() {
+fn go_example_answers() {
     let go = Command::new("go").args(["env", "GOVERSION"]).output();
     let version = go.map(|it| String::from_utf8_lossy(&it.stdout).trim().to_owned());
     let minor = version.ok().and_then(|it| {
@@ -45,7 +45,7 @@ fn so_does_go() {
         numbers.split('.').next()?.parse::<u32>().ok()
     });
     if minor.is_none_or(|minor| minor < 24) {
-        return skip("so_does_go", "no Go from 1.24 on");
+        return skip("go_example_answers", "no Go from 1.24 on");
     }
     let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join("examples-go");
     make("go", &to);
@@ -56,8 +56,8 @@ fn so_does_go() {
     };
     let hello = open(&runtime(), &to.join("hello-go.wasm"), own).expect("it can be opened");
     for _ in 0..2 {
-        let said = text(now(&hello, "/?a=b&name=J%C3%BCrgen+1"));
-        assert_eq!(said, "Hello, Jürgen 1, from Go\n");
+        let answer_text = text(answer_now(&hello, "/?a=b&name=J%C3%BCrgen+1"));
+        assert_eq!(answer_text, "Hello, Jürgen 1, from Go\n");
     }
 }
 
@@ -73,7 +73,7 @@ fn make(target: &str, to: &Path) {
 }
 
 #[test]
-fn they_are_small() {
+fn example_binaries_are_small() {
     for (name, _) in EXAMPLES {
         let len = fs::metadata(folder().join(format!("{name}.wasm")))
             .expect("it is there")
@@ -83,23 +83,26 @@ fn they_are_small() {
 }
 
 #[test]
-fn they_are_what_their_sources_make() {
+fn example_binaries_match_their_sources() {
     let tools = [
         ("c", "hello-wasm-c", "wasm-ld"),
         ("rust", "hello-wasm-rust", "/usr/bin/rustc"),
     ];
     for (target, name, tool) in tools {
         if Command::new(tool).arg("--version").output().is_err() {
-            skip("they_are_what_their_sources_make", &format!("no {tool}"));
+            skip(
+                "example_binaries_match_their_sources",
+                &format!("no {tool}"),
+            );
             continue;
         }
         let to = Path::new(env!("CARGO_TARGET_TMPDIR")).join(format!("examples-{target}"));
         make(target, &to);
         let file = format!("{name}.wasm");
         let built = fs::read(to.join(&file)).expect("it was built");
-        let kept = fs::read(folder().join(&file)).expect("it is there");
+        let committed = fs::read(folder().join(&file)).expect("it is there");
         assert!(
-            built == kept,
+            built == committed,
             "{name} differs: run make -f wasm.mk in examples/modules"
         );
     }

@@ -7,11 +7,11 @@ use lowroad_handler::Handler;
 use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits, WasmRuntime};
 
 use crate::support::{
-    HELLO, OWN, alone, answer, count, failure, handler, handling, later, module, now, request,
-    runtime, text,
+    DEFAULT_LIMITS, HELLO, answer, answer_now, count, failure, handler, module, module_with_handle,
+    pending_answer, request, runtime, separate_runtime, text,
 };
 
-/// Instances that are at work.
+/// The number of instances that are not idle.
 fn busy(runtime: &WasmRuntime) -> u64 {
     count(runtime, "wasm.now_instances") - count(runtime, "wasm.now_resting")
 }
@@ -19,51 +19,60 @@ fn busy(runtime: &WasmRuntime) -> u64 {
 const ENDLESS: &str = "(loop $on (br $on)) (i32.const 0)";
 
 fn hello(runtime: &Arc<WasmRuntime>) -> Arc<dyn Handler> {
-    handler(runtime, &handling(HELLO), OWN)
+    handler(runtime, &module_with_handle(HELLO), DEFAULT_LIMITS)
 }
 
 #[test]
-fn a_trap_is_a_500_and_a_counter() {
+fn trap_gets_500_and_is_counted() {
     let cases = [
         ("(unreachable)", "unreachable"),
         ("(i32.load (i32.const 0x7fffffff))", "out of bounds"),
         ("(i32.div_u (i32.const 1) (local.get $a))", "divide by zero"),
         ("(i32.trunc_f32_s (f32.const nan))", "invalid conversion"),
     ];
-    let runtime = alone(RuntimeLimits::default());
+    let runtime = separate_runtime(RuntimeLimits::default());
     let hello = hello(&runtime);
-    for (number, (code, told)) in (1..).zip(cases) {
-        let (status, detail) = failure(now(&handler(&runtime, &handling(code), OWN), "/"));
+    for (number, (code, reason)) in (1..).zip(cases) {
+        let (status, detail) = failure(answer_now(
+            &handler(&runtime, &module_with_handle(code), DEFAULT_LIMITS),
+            "/",
+        ));
         assert_eq!(status, 500);
         assert!(detail.starts_with("module tested: it trapped"), "{detail}");
-        assert!(detail.contains(told), "{detail}");
+        assert!(detail.contains(reason), "{detail}");
         assert!(!detail.contains('\n'), "{detail}");
         assert_eq!(count(&runtime, "wasm.traps"), number);
-        assert_eq!(text(now(&hello, "/")), "hello");
+        assert_eq!(text(answer_now(&hello, "/")), "hello");
     }
     assert_eq!(busy(&runtime), 0);
 }
 
 #[test]
-fn recursion_without_end_is_a_trap() {
+fn endless_recursion_traps() {
     let code = r#"
         (func $deep (param i32) (result i32) (call $deep (i32.add (local.get 0) (i32.const 1))))
         (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32)
             (call $deep (i32.const 0)))"#;
-    let (status, detail) = failure(now(&handler(&runtime(), &module(code), OWN), "/"));
+    let (status, detail) = failure(answer_now(
+        &handler(&runtime(), &module(code), DEFAULT_LIMITS),
+        "/",
+    ));
     assert_eq!(status, 500);
     assert!(detail.contains("stack overflow"), "{detail}");
 }
 
 #[tokio::test]
-async fn a_loop_without_end_lets_others_have_their_turn() {
-    let runtime = alone(RuntimeLimits::default());
-    let (endless, hello) = (handler(&runtime, &handling(ENDLESS), OWN), hello(&runtime));
-    // One thread: had the loop kept it, nothing after this line would be reached.
-    let looping = tokio::spawn(later(&endless, request("/")));
+async fn endless_loop_yields_and_times_out() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let (endless, hello) = (
+        handler(&runtime, &module_with_handle(ENDLESS), DEFAULT_LIMITS),
+        hello(&runtime),
+    );
+    // On a single thread: if the loop never yielded, nothing after this line would run.
+    let looping = tokio::spawn(pending_answer(&endless, request("/")));
     let mut answered = 0;
     while !looping.is_finished() {
-        assert_eq!(text(now(&hello, "/")), "hello");
+        assert_eq!(text(answer_now(&hello, "/")), "hello");
         answered += 1;
         tokio::task::yield_now().await;
     }
@@ -77,60 +86,60 @@ async fn a_loop_without_end_lets_others_have_their_turn() {
 }
 
 #[tokio::test]
-async fn a_loop_whose_client_goes_away_ends() {
+async fn abandoned_loop_ends() {
     let own = WasmModuleLimits {
         compute_ms_max: u64::MAX,
-        ..OWN
+        ..DEFAULT_LIMITS
     };
     for keep in [false, true] {
-        let runtime = alone(RuntimeLimits::default());
+        let runtime = separate_runtime(RuntimeLimits::default());
         let endless = handler(
             &runtime,
-            &handling(ENDLESS),
+            &module_with_handle(ENDLESS),
             WasmModuleLimits { keep, ..own },
         );
-        drop(later(&endless, request("/")));
+        drop(pending_answer(&endless, request("/")));
         assert_eq!(busy(&runtime), 0);
     }
 }
 
 #[test]
-fn memory_ends_where_it_should() {
-    let runtime = alone(RuntimeLimits::default());
-    // Grows by one page until that is refused; then sends as many bytes as it has pages.
+fn memory_growth_stops_at_module_limit() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    // Grows by one page until growth fails, then sends as many bytes as it has pages.
     let code = r#"
         (block $full (loop $on
             (br_if $full (i32.eq (memory.grow (i32.const 1)) (i32.const -1)))
             (br $on)))
         (drop (call $send (local.get $call) (i32.const 1000) (memory.size)))
         (i32.const 0)"#;
-    let growing = handler(&runtime, &handling(code), OWN);
-    assert_eq!(text(now(&growing, "/")).len(), 16, "1 MiB");
+    let growing = handler(&runtime, &module_with_handle(code), DEFAULT_LIMITS);
+    assert_eq!(text(answer_now(&growing, "/")).len(), 16, "1 MiB");
     assert_eq!(count(&runtime, "wasm.memory_refused"), 1);
     assert_eq!(count(&runtime, "wasm.now_memory_bytes"), 0);
 }
 
 #[test]
-fn all_instances_together_have_a_limit_too() {
-    let runtime = alone(RuntimeLimits {
+fn memory_growth_stops_at_limit_of_all_instances() {
+    let runtime = separate_runtime(RuntimeLimits {
         memory_len_max: 320 << 10,
         ..RuntimeLimits::default()
     });
-    // Takes three pages and waits.
+    // Allocates three pages and waits.
     let code = r#"
         (if (i32.eq (memory.grow (i32.const 2)) (i32.const -1)) (then (unreachable)))
         (i32.const 1)"#;
-    let growing = handler(&runtime, &handling(code), OWN);
-    let first = later(&growing, request("/"));
-    assert_eq!(failure(now(&growing, "/")).0, 500);
+    let growing = handler(&runtime, &module_with_handle(code), DEFAULT_LIMITS);
+    let first = pending_answer(&growing, request("/"));
+    assert_eq!(failure(answer_now(&growing, "/")).0, 500);
     assert_eq!(count(&runtime, "wasm.memory_refused"), 1);
     drop(first);
-    drop(later(&growing, request("/")));
+    drop(pending_answer(&growing, request("/")));
     assert_eq!(count(&runtime, "wasm.now_memory_bytes"), 0);
 }
 
 #[test]
-fn pointers_to_outside_are_refused() {
+fn out_of_bounds_pointers_are_refused() {
     let calls = [
         "(call $send (local.get $call) (i32.const -16) (i32.const 32))",
         "(call $send (local.get $call) (i32.const 65530) (i32.const 7))",
@@ -145,11 +154,14 @@ fn pointers_to_outside_are_refused() {
             (i32.const 0) (i32.const 2)))",
         "(i32.wrap_i64 (call $read (local.get $call) (i32.const 0) (i32.const -1) (i32.const -1)))",
     ];
-    let runtime = alone(RuntimeLimits::default());
+    let runtime = separate_runtime(RuntimeLimits::default());
     for (number, call) in (1..).zip(calls) {
         let code = format!("(if (i32.ne {call} (i32.const -1)) (then (unreachable))) {HELLO}");
         assert_eq!(
-            text(now(&handler(&runtime, &handling(&code), OWN), "/")),
+            text(answer_now(
+                &handler(&runtime, &module_with_handle(&code), DEFAULT_LIMITS),
+                "/"
+            )),
             "hello",
             "{call}"
         );
@@ -158,21 +170,24 @@ fn pointers_to_outside_are_refused() {
 }
 
 #[test]
-fn another_call_than_the_current_one_is_refused() {
+fn number_of_another_call_is_refused() {
     let code = format!(
         r#"(if (i32.ne (i32.const -1)
             (call $send (i32.add (local.get $call) (i32.const 1)) (i32.const 0) (i32.const 5)))
             (then (unreachable))) {HELLO}"#
     );
     assert_eq!(
-        text(now(&handler(&runtime(), &handling(&code), OWN), "/")),
+        text(answer_now(
+            &handler(&runtime(), &module_with_handle(&code), DEFAULT_LIMITS),
+            "/"
+        )),
         "hello"
     );
 }
 
 #[tokio::test]
-async fn a_full_pool_is_a_503_and_a_counter() {
-    let runtime = alone(RuntimeLimits {
+async fn full_pool_gets_503_and_is_counted() {
+    let runtime = separate_runtime(RuntimeLimits {
         instances_max: 8,
         ..RuntimeLimits::default()
     });
@@ -181,13 +196,13 @@ async fn a_full_pool_is_a_503_and_a_counter() {
             (drop (call $timer (local.get $call) (i32.const 50)))))
            (if (i32.ne (local.get $event) (i32.const 4)) (then (return (i32.const 1)))) {HELLO}"#
     );
-    let waiting = handler(&runtime, &handling(&code), OWN);
+    let waiting = handler(&runtime, &module_with_handle(&code), DEFAULT_LIMITS);
     let mut held = Vec::new();
     for _ in 0..8 {
-        held.push(later(&waiting, request("/")));
+        held.push(pending_answer(&waiting, request("/")));
     }
     for number in 1..=992 {
-        let (status, detail) = failure(now(&waiting, "/"));
+        let (status, detail) = failure(answer_now(&waiting, "/"));
         assert_eq!(status, 503, "{detail}");
         assert_eq!(count(&runtime, "wasm.full"), number);
     }

@@ -6,12 +6,12 @@ use std::time::{Duration, Instant};
 use lowroad_module_host::wasm::{RuntimeLimits, WasmModuleLimits};
 
 use crate::support::{
-    HELLO, OWN, alone, count, handling, later, module, now, open, refused, request, runtime,
-    scratch, text,
+    DEFAULT_LIMITS, HELLO, answer_now, count, module, module_with_handle, open, pending_answer,
+    refusal_reason, request, runtime, scratch, separate_runtime, text,
 };
 
-/// When a test gives up.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// The timeout of a test.
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 const NO_HANDLE: &str = r#"(memory (export "memory") 1)
     (func (export "lowroad_abi") (result i32) (i32.const 1))"#;
@@ -21,7 +21,7 @@ fn parsed(text: &str) -> Vec<u8> {
 }
 
 #[test]
-fn what_is_missing_is_told() {
+fn unusable_module_is_reported_with_reason() {
     let handle =
         r#"(func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0))"#;
     let cases = [
@@ -71,65 +71,67 @@ fn what_is_missing_is_told() {
         ),
     ];
     for (bytes, told) in cases {
-        let problem = refused(&bytes);
+        let problem = refusal_reason(&bytes);
         assert!(problem.contains(told), "{problem}\nhas not: {told}");
         assert!(problem.starts_with('/'), "begins with the path: {problem}");
     }
 }
 
 #[test]
-fn the_same_file_is_compiled_once() {
-    let runtime = alone(RuntimeLimits::default());
-    let path = scratch(&handling(HELLO));
-    let opened: Vec<_> = (0..3).map(|_| open(&runtime, &path, OWN)).collect();
+fn same_file_is_compiled_once() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let path = scratch(&module_with_handle(HELLO));
+    let opened: Vec<_> = (0..3)
+        .map(|_| open(&runtime, &path, DEFAULT_LIMITS))
+        .collect();
     assert!(opened.iter().all(Result::is_ok));
     assert_eq!(count(&runtime, "wasm.compiled"), 1);
 }
 
 #[test]
-fn a_newer_version_takes_over() {
-    let runtime = alone(RuntimeLimits::default());
-    let path = scratch(&handling(HELLO));
-    let handler = open(&runtime, &path, OWN).expect("it can be opened");
-    assert_eq!(text(now(&handler, "/")), "hello");
+fn newer_version_is_loaded() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let path = scratch(&module_with_handle(HELLO));
+    let handler = open(&runtime, &path, DEFAULT_LIMITS).expect("it can be opened");
+    assert_eq!(text(answer_now(&handler, "/")), "hello");
     replace(
         &path,
-        &handling(&format!(
+        &module_with_handle(&format!(
             "(i32.store8 (i32.const 0) (i32.const 74)) {HELLO}"
         )),
     );
-    until(|| text(now(&handler, "/")) == "Jello");
+    until(|| text(answer_now(&handler, "/")) == "Jello");
     replace(&path, b"no module at all");
     until(|| count(&runtime, "wasm.rejected") == 1);
     assert_eq!(
-        text(now(&handler, "/")),
+        text(answer_now(&handler, "/")),
         "Jello",
         "the version before stays"
     );
-    replace(&path, &handling(HELLO));
-    until(|| text(now(&handler, "/")) == "hello");
+    replace(&path, &module_with_handle(HELLO));
+    until(|| text(answer_now(&handler, "/")) == "hello");
     assert_eq!(count(&runtime, "wasm.rejected"), 1, "told once");
 }
 
 /// Any truncated file is rejected or is a valid module, without a panic.
 #[test]
-fn a_file_that_is_cut_anywhere_is_refused() {
-    let runtime = alone(RuntimeLimits::default());
-    let whole = handling(HELLO);
+fn truncated_file_is_refused() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let whole = module_with_handle(HELLO);
     let path = scratch(&whole);
-    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+    let handler = open(&runtime, &path, DEFAULT_LIMITS).expect("it can be opened");
     for len in 0..whole.len() {
-        // Without the names at its end it is a module still.
-        if let Err(problem) = open(&runtime, &scratch(&whole[..len]), OWN) {
+        // Without the name section at its end, the file is still a valid module.
+        if let Err(problem) = open(&runtime, &scratch(&whole[..len]), DEFAULT_LIMITS) {
             assert!(problem.starts_with('/'), "cut at {len}: {problem}");
         }
     }
-    // In its place, where another one is at work.
+    // The file is truncated while its earlier version is in use.
     for (refusals, len) in [(1, whole.len() / 2), (2, whole.len() - 1), (3, 0)] {
         fs::write(&path, &whole[..len]).expect("it is written");
         until(|| count(&runtime, "wasm.rejected") == refusals);
         assert_eq!(
-            text(now(&handler, "/")),
+            text(answer_now(&handler, "/")),
             "hello",
             "the version before stays"
         );
@@ -137,8 +139,8 @@ fn a_file_that_is_cut_anywhere_is_refused() {
 }
 
 #[test]
-fn bytes_that_are_spoilt_do_no_harm() {
-    let whole = handling(HELLO);
+fn corrupted_file_causes_no_panic() {
+    let whole = module_with_handle(HELLO);
     let mut seed: u64 = 0x9e37_79b9_7f4a_7c15;
     let mut next = |below: usize| {
         seed ^= seed << 13;
@@ -153,18 +155,18 @@ fn bytes_that_are_spoilt_do_no_harm() {
             bytes[at] = next(256) as u8;
         }
         bytes.truncate(whole.len() / 2 + next(whole.len()));
-        // A module still, or a reason: there is nothing else that it could be.
-        if let Err(problem) = open(&runtime(), &scratch(&bytes), OWN) {
+        // The result is a valid module, or an error with a reason.
+        if let Err(problem) = open(&runtime(), &scratch(&bytes), DEFAULT_LIMITS) {
             assert!(problem.starts_with('/'), "{problem}");
         }
     }
 }
 
 #[test]
-fn what_stands_in_the_place_of_a_file_is_refused() {
-    let runtime = alone(RuntimeLimits::default());
-    let path = scratch(&handling(HELLO));
-    let handler = open(&runtime, &path, OWN).expect("it can be opened");
+fn non_regular_or_huge_file_is_refused() {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let path = scratch(&module_with_handle(HELLO));
+    let handler = open(&runtime, &path, DEFAULT_LIMITS).expect("it can be opened");
     let others: [(&str, &dyn Fn()); 4] = [
         ("Is a directory|not a file", &|| {
             fs::create_dir(&path).expect("a folder")
@@ -184,27 +186,29 @@ fn what_stands_in_the_place_of_a_file_is_refused() {
     for (number, (told, put)) in (1..).zip(others) {
         let _ = fs::remove_file(&path).or_else(|_| fs::remove_dir(&path));
         put();
-        let problem = open(&runtime, &path, OWN).err().expect("it is refused");
+        let problem = open(&runtime, &path, DEFAULT_LIMITS)
+            .err()
+            .expect("it is refused");
         assert!(
             told.split('|').any(|told| problem.contains(told)),
             "{problem}"
         );
         until(|| count(&runtime, "wasm.rejected") == number);
         assert_eq!(
-            text(now(&handler, "/")),
+            text(answer_now(&handler, "/")),
             "hello",
             "the version before stays"
         );
     }
     let _ = fs::remove_file(&path);
-    fs::write(&path, handling(HELLO)).expect("it is written");
+    fs::write(&path, module_with_handle(HELLO)).expect("it is written");
     until(|| count(&runtime, "wasm.compiled") == 2);
 }
 
 #[tokio::test]
-async fn what_has_begun_ends_with_the_version_that_it_began_with() {
+async fn call_ends_with_version_it_began_with() {
     let waiting = |letter: u8| {
-        handling(&format!(
+        module_with_handle(&format!(
             r#"(if (i32.eq (local.get $event) (i32.const 1)) (then
                 (i32.store8 (i32.const 0) (i32.const {letter}))
                 (drop (call $timer (local.get $call) (i32.const 1)))))
@@ -212,20 +216,27 @@ async fn what_has_begun_ends_with_the_version_that_it_began_with() {
         ))
     };
     for keep in [false, true] {
-        let runtime = alone(RuntimeLimits::default());
+        let runtime = separate_runtime(RuntimeLimits::default());
         let path = scratch(&waiting(b'A'));
-        let handler =
-            open(&runtime, &path, WasmModuleLimits { keep, ..OWN }).expect("it can be opened");
-        let begun = later(&handler, request("/"));
+        let handler = open(
+            &runtime,
+            &path,
+            WasmModuleLimits {
+                keep,
+                ..DEFAULT_LIMITS
+            },
+        )
+        .expect("it can be opened");
+        let begun = pending_answer(&handler, request("/"));
         replace(&path, &waiting(b'B'));
         until(|| count(&runtime, "wasm.compiled") == 2);
-        let begun_after = later(&handler, request("/"));
+        let begun_after = pending_answer(&handler, request("/"));
         assert_eq!(text(begun.await), "Aello", "{keep}");
         assert_eq!(text(begun_after.await), "Bello", "{keep}");
     }
 }
 
-/// Moves a new version to its place, as compilers and deployments do.
+/// Renames a new version to the path, as compilers and deployments do.
 fn replace(path: &std::path::Path, bytes: &[u8]) {
     fs::rename(scratch(bytes), path).expect("it is moved");
 }
@@ -233,7 +244,7 @@ fn replace(path: &std::path::Path, bytes: &[u8]) {
 fn until(mut happened: impl FnMut() -> bool) {
     let begun = Instant::now();
     while !happened() {
-        assert!(begun.elapsed() < PATIENCE, "it does not happen");
+        assert!(begun.elapsed() < TIMEOUT, "it does not happen");
         std::thread::yield_now();
     }
 }

@@ -16,8 +16,8 @@ use lowroad_http::version::HttpVersion;
 use lowroad_module_host::module::{CallLimits as RouteLimits, ModuleHandler, ModuleIdentity};
 use lowroad_module_host::wasm::{RuntimeLimits, WasmCode, WasmModuleLimits, WasmRuntime};
 
-/// The limits of a module, unless a test sets others.
-pub const OWN: WasmModuleLimits = WasmModuleLimits {
+/// The limits of a module, unless a test uses others.
+pub const DEFAULT_LIMITS: WasmModuleLimits = WasmModuleLimits {
     memory_len_max: 1 << 20,
     compute_ms_max: 200,
     keep: false,
@@ -34,8 +34,7 @@ const IMPORTS: &str = r#"
 (import "lowroad" "log" (func $log (param i32 i32 i32 i32) (result i32)))
 "#;
 
-/// A module that has everything but `lowroad_handle`, with this after it. Its memory begins with
-/// "hello".
+/// A module without `lowroad_handle`, to which `rest` is appended. Its memory starts with "hello".
 pub fn module(rest: &str) -> Vec<u8> {
     let text = format!(
         r#"(module {IMPORTS}
@@ -48,7 +47,7 @@ pub fn module(rest: &str) -> Vec<u8> {
 }
 
 /// A module with this `lowroad_handle`, which has the locals $a and $b.
-pub fn handling(code: &str) -> Vec<u8> {
+pub fn module_with_handle(code: &str) -> Vec<u8> {
     module(&format!(
         r#"(func (export "lowroad_handle") (param $state i32) (param $call i32) (param $event i32)
             (param $number i32) (result i32) (local $a i32) (local $b i32) {code})"#
@@ -61,16 +60,17 @@ pub const HELLO: &str =
 
 /// The runtime that most tests share.
 pub fn runtime() -> Arc<WasmRuntime> {
-    static SHARED: LazyLock<Arc<WasmRuntime>> = LazyLock::new(|| alone(RuntimeLimits::default()));
+    static SHARED: LazyLock<Arc<WasmRuntime>> =
+        LazyLock::new(|| separate_runtime(RuntimeLimits::default()));
     SHARED.clone()
 }
 
-/// A separate runtime, with counters that no other test changes.
-pub fn alone(limits: RuntimeLimits) -> Arc<WasmRuntime> {
+/// A separate runtime, whose counters no other test changes.
+pub fn separate_runtime(limits: RuntimeLimits) -> Arc<WasmRuntime> {
     WasmRuntime::new(limits).expect("the system gives what it needs")
 }
 
-/// A file of this test run.
+/// Writes a temporary file of this test run.
 pub fn scratch(bytes: &[u8]) -> PathBuf {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let name = format!("wasm-{}-{}", std::process::id(), NEXT.fetch_add(1, Relaxed));
@@ -79,7 +79,7 @@ pub fn scratch(bytes: &[u8]) -> PathBuf {
     path
 }
 
-/// A module with its file.
+/// Opens a module from its file.
 pub fn open(
     runtime: &Arc<WasmRuntime>,
     path: &Path,
@@ -99,7 +99,7 @@ pub fn open(
     )))
 }
 
-/// A module of these bytes.
+/// Opens a module with these bytes.
 pub fn handler(
     runtime: &Arc<WasmRuntime>,
     bytes: &[u8],
@@ -108,15 +108,15 @@ pub fn handler(
     open(runtime, &scratch(bytes), own).expect("it can be opened")
 }
 
-/// Why a module of these bytes is refused.
-pub fn refused(bytes: &[u8]) -> String {
-    match open(&runtime(), &scratch(bytes), OWN) {
+/// The reason that a module with these bytes is refused.
+pub fn refusal_reason(bytes: &[u8]) -> String {
+    match open(&runtime(), &scratch(bytes), DEFAULT_LIMITS) {
         Ok(_) => panic!("it is not refused"),
         Err(problem) => problem,
     }
 }
 
-/// A count.
+/// The value of a counter.
 pub fn count(runtime: &WasmRuntime, name: &str) -> u64 {
     let list = runtime.counts().list();
     let found = list.iter().find(|(known, _)| *known == name);
@@ -126,7 +126,7 @@ pub fn count(runtime: &WasmRuntime, name: &str) -> u64 {
 struct Site;
 
 impl SubrequestSource for Site {
-    fn now(&self, path: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, path: &[u8]) -> Option<Bytes> {
         (path == b"/kept").then(|| Bytes::from_static(b"a page"))
     }
 
@@ -152,7 +152,7 @@ pub fn request(target: &str) -> HandlerRequest {
         peer: [192, 0, 2, 1].into(),
         peer_port: 40_000,
         local: ([127, 0, 0, 1], 8080).into(),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: Arc::from(Path::new("/srv/site")),
         objects: Arc::new(Site),
@@ -162,14 +162,16 @@ pub fn request(target: &str) -> HandlerRequest {
     }
 }
 
-/// The answer of a module that waits for nothing. On a busy machine a short call may be interrupted,
-/// and end later than at once.
-pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, HandlerFailure> {
+/// The answer of a module that does not wait. On a busy machine a short call may be interrupted and complete later.
+pub fn answer_now(
+    handler: &Arc<dyn Handler>,
+    target: &str,
+) -> Result<HandlerResponse, HandlerFailure> {
     let mut answering = match handler.clone().begin(0, request(target)) {
         HandlerResult::Ready(answer) => return answer,
         HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering,
     };
-    // Time limits need a runtime, also in tests that run without one.
+    // Time limits need a runtime, even in tests that run without one.
     static SPARE: LazyLock<tokio::runtime::Runtime> =
         LazyLock::new(|| tokio::runtime::Runtime::new().expect("a runtime"));
     let _entered = SPARE.enter();
@@ -181,15 +183,15 @@ pub fn now(handler: &Arc<dyn Handler>, target: &str) -> Result<HandlerResponse, 
     }
 }
 
-/// The answer that must not be there at once.
-pub fn later(handler: &Arc<dyn Handler>, request: HandlerRequest) -> PendingResponse {
+/// The pending answer of a module that waits.
+pub fn pending_answer(handler: &Arc<dyn Handler>, request: HandlerRequest) -> PendingResponse {
     match handler.clone().begin(0, request) {
         HandlerResult::Ready(_) => panic!("it is there at once"),
         HandlerResult::OnRuntime(answering) | HandlerResult::OnWorker(answering) => answering,
     }
 }
 
-/// The answer, whenever it comes.
+/// The answer, immediate or pending.
 pub async fn answer(
     handler: &Arc<dyn Handler>,
     target: &str,

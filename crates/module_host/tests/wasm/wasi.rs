@@ -1,11 +1,11 @@
-//! The WASI functions available to modules.
+//! The WASI functions that are available to modules.
 
 use std::collections::HashSet;
 
 use lowroad_handler::ResponseContent;
 use lowroad_module_host::wasm::RuntimeLimits;
 
-use crate::support::{OWN, alone, count, handler, now, runtime, text};
+use crate::support::{DEFAULT_LIMITS, answer_now, count, handler, runtime, separate_runtime, text};
 
 const IMPORTS: &str = r#"
 (import "lowroad" "send" (func $send (param i32 i32 i32) (result i32)))
@@ -19,8 +19,8 @@ const IMPORTS: &str = r#"
 (func (export "lowroad_abi") (result i32) (i32.const 1))
 "#;
 
-/// Sends what `code` leaves as a letter: `@` for 0.
-fn letter(code: &str) -> String {
+/// Sends the result of `code` as a letter: `@` for 0.
+fn result_letter(code: &str) -> String {
     let text_form = format!(
         r#"(module {IMPORTS}
         (global $ready (mut i32) (i32.const 0))
@@ -32,30 +32,36 @@ fn letter(code: &str) -> String {
             (i32.const 0)))"#
     );
     let bytes = wat::parse_str(text_form).expect("the text is a module");
-    text(now(&handler(&runtime(), &bytes, OWN), "/"))
+    text(answer_now(
+        &handler(&runtime(), &bytes, DEFAULT_LIMITS),
+        "/",
+    ))
 }
 
 #[test]
-fn text_random_bytes_and_clocks_are_there() {
+fn fd_write_random_get_and_clocks_work() {
     let two_parts =
         "(i32.store (i32.const 104) (i32.const 3)) (i32.store (i32.const 112) (i32.const 4))";
     let write = "(call $write (i32.const 1) (i32.const 100) (i32.const 2) (i32.const 200))";
     let code =
         format!("(block (result i32) {two_parts} (drop {write}) (i32.load (i32.const 200)))");
-    assert_eq!(letter(&code), "G", "7 bytes are written");
-    assert_eq!(letter("(call $random (i32.const 100) (i32.const 16))"), "@");
+    assert_eq!(result_letter(&code), "G", "7 bytes are written");
     assert_eq!(
-        letter("(call $clock (i32.const 0) (i64.const 0) (i32.const 100))"),
+        result_letter("(call $random (i32.const 100) (i32.const 16))"),
         "@"
     );
     assert_eq!(
-        letter("(call $clock (i32.const 1) (i64.const 0) (i32.const 100))"),
+        result_letter("(call $clock (i32.const 0) (i64.const 0) (i32.const 100))"),
+        "@"
+    );
+    assert_eq!(
+        result_letter("(call $clock (i32.const 1) (i64.const 0) (i32.const 100))"),
         "@"
     );
 }
 
 #[test]
-fn what_a_start_draws_is_drawn_for_each_request() {
+fn start_with_random_bytes_or_time_prevents_reuse() {
     let cases = [
         ("(drop (call $random (i32.const 8) (i32.const 8)))", 0),
         (
@@ -83,14 +89,14 @@ fn what_a_start_draws_is_drawn_for_each_request() {
     }
 }
 
-/// Random bytes drawn during a request are discarded with it.
+/// Random bytes drawn during a request are discarded by the reset.
 #[test]
-fn an_instance_that_draws_later_is_put_back() {
+fn instance_using_random_bytes_after_start_is_reused() {
     let draw = "(drop (call $random (i32.const 8) (i32.const 8)))";
     assert_eq!(five_answers("", draw), (5, 4));
 }
 
-/// The number of different answers to five requests, and of resets of an instance.
+/// The number of different answers to five requests, and the number of reused instances.
 fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
     let text_form = format!(
         r#"(module {IMPORTS} {begin}
@@ -99,9 +105,12 @@ fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
             (i32.const 0)))"#
     );
     let bytes = wat::parse_str(text_form).expect("the text is a module");
-    let runtime = alone(RuntimeLimits::default());
-    let drawing = handler(&runtime, &bytes, OWN);
-    let sent = |_| match now(&drawing, "/").expect("it is answered").content {
+    let runtime = separate_runtime(RuntimeLimits::default());
+    let random_module = handler(&runtime, &bytes, DEFAULT_LIMITS);
+    let sent = |_| match answer_now(&random_module, "/")
+        .expect("it is answered")
+        .content
+    {
         ResponseContent::Bytes(bytes) => bytes.to_vec(),
         _ => panic!("the response is not of bytes"),
     };
@@ -110,33 +119,33 @@ fn five_answers(begin: &str, handle: &str) -> (usize, u64) {
 }
 
 #[test]
-fn pointers_to_outside_are_faults() {
+fn out_of_bounds_pointers_return_fault() {
     let fault = "U"; // 64 + 21
     assert_eq!(
-        letter("(call $random (i32.const 65535) (i32.const 16))"),
+        result_letter("(call $random (i32.const 65535) (i32.const 16))"),
         fault
     );
     assert_eq!(
-        letter("(call $clock (i32.const 0) (i64.const 0) (i32.const -4))"),
+        result_letter("(call $clock (i32.const 0) (i64.const 0) (i32.const -4))"),
         fault
     );
     let write = "(call $write (i32.const 1) (i32.const -8) (i32.const 2) (i32.const 200))";
-    assert_eq!(letter(write), fault);
+    assert_eq!(result_letter(write), fault);
 }
 
 #[test]
-fn what_is_not_there_says_so() {
+fn missing_wasi_function_returns_enosys() {
     let zeros = "(i32.const 0) ".repeat(6);
     assert_eq!(
-        letter(&format!("(call $rename {zeros})")),
+        result_letter(&format!("(call $rename {zeros})")),
         "t",
         "64 + 52, ENOSYS"
     );
 }
 
 #[test]
-fn a_module_is_initialized_before_anything_is_asked_of_it() {
-    // Go's runtime, for example, traps in any function called before that.
+fn initialize_runs_before_other_functions() {
+    // Go's runtime, for example, traps in any function called before initialization.
     let text = r#"(module
         (memory (export "memory") 1)
         (global $ready (mut i32) (i32.const 0))
@@ -146,5 +155,5 @@ fn a_module_is_initialized_before_anything_is_asked_of_it() {
             (i32.const 1))
         (func (export "lowroad_handle") (param i32 i32 i32 i32) (result i32) (i32.const 0)))"#;
     let bytes = wat::parse_str(text).expect("the text is a module");
-    assert!(now(&handler(&runtime(), &bytes, OWN), "/").is_ok());
+    assert!(answer_now(&handler(&runtime(), &bytes, DEFAULT_LIMITS), "/").is_ok());
 }

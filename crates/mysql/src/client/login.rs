@@ -1,4 +1,4 @@
-//! The beginning of a connection: greeting, login and the session's settings.
+//! The start of a connection: greeting, login, and setting session variables.
 
 use super::{ClientState, MySqlClient, failure};
 use crate::auth::{self, AuthPlugin};
@@ -10,16 +10,16 @@ use crate::packet_reader::PacketReader;
 use crate::{packet, request};
 
 const OK: u8 = 0x00;
-const MORE: u8 = 0x01;
-const SWITCH: u8 = 0xfe;
+const AUTH_MORE_DATA: u8 = 0x01;
+const AUTH_SWITCH_REQUEST: u8 = 0xfe;
 const ERR: u8 = 0xff;
 
-/// The status bytes of `caching_sha2_password`.
-const FAST_IS_ENOUGH: u8 = 3;
-const ALL_IS_WANTED: u8 = 4;
-const ASK_FOR_KEY: u8 = 2;
-/// The request for the key in `sha256_password`.
-const SHA256_ASK_FOR_KEY: u8 = 1;
+/// Status bytes of `caching_sha2_password`.
+const FAST_AUTH_SUCCESS: u8 = 3;
+const PERFORM_FULL_AUTH: u8 = 4;
+const REQUEST_PUBLIC_KEY: u8 = 2;
+/// The request for the public key in `sha256_password`.
+const SHA256_REQUEST_PUBLIC_KEY: u8 = 1;
 
 impl MySqlClient {
     pub(super) fn greeting(
@@ -27,7 +27,7 @@ impl MySqlClient {
         payload: &[u8],
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
-        // The server may refuse the connection at once, for example with "too many connections".
+        // The server can refuse the connection, for example with "too many connections".
         if payload.first() == Some(&ERR) {
             failure(payload, events)?;
             return Err(MySqlError::LoginRefused);
@@ -35,26 +35,26 @@ impl MySqlClient {
         let greeting = greeting::read(payload)?;
         let starts_tls = match (self.login.tls, greeting.offers_tls()) {
             (TlsPolicy::Never, _) | (TlsPolicy::IfOffered, false) => false,
-            // An attacker that removes the TLS capability from the greeting must not cause a login in clear.
+            // An attacker could remove the TLS capability from the greeting; this must not cause a login without TLS.
             (TlsPolicy::Required, false) => return Err(MySqlError::NoTls),
             (_, true) => true,
         };
-        self.dialect = greeting.dialect();
+        self.capabilities = greeting.session_capabilities();
         self.salt = greeting.salt;
-        // The server's default method may differ from the user's, so a supported one is offered; the server can switch.
+        // The server's default method may not be that of the user; a supported one is used, and the server can switch.
         self.plugin = match greeting.plugin {
             AuthPlugin::Unknown(_) | AuthPlugin::Sha256 => AuthPlugin::Native,
             known => known,
         };
         self.settings = greeting::settings(&self.login, greeting.is_mariadb);
-        // Taken from the end by `next_setting`.
+        // `next_setting` takes statements from the end.
         self.settings.reverse();
         if starts_tls {
             let start = packet::begin(&mut self.out, self.sequence);
             greeting.tls_request(&self.login, &mut self.out);
             packet::end(&mut self.out, start);
             self.set_next_state(ClientState::Tls);
-            // The reply depends on the greeting, and follows after the handshake.
+            // The reply depends on the greeting, and is sent after the handshake.
             self.greeting = Some(greeting);
             events(MySqlEvent::StartTls);
         } else {
@@ -77,7 +77,7 @@ impl MySqlClient {
         self.set_next_state(ClientState::Login);
     }
 
-    /// Continues the login over TLS, after `MySqlEvent::StartTls`.
+    /// Continues the login over TLS after `MySqlEvent::StartTls`.
     ///
     /// # Errors
     /// Bytes arrived before the TLS handshake, or the client has not requested TLS.
@@ -86,7 +86,7 @@ impl MySqlClient {
             .greeting
             .take()
             .filter(|_| self.state == ClientState::Tls);
-        // Bytes that arrived before the handshake could have been injected in clear.
+        // Bytes that arrived before the handshake could have been injected by an attacker.
         let Some(greeting) = greeting.filter(|_| self.partial.is_empty()) else {
             self.close();
             return Err(MySqlError::Protocol("bytes before the TLS handshake"));
@@ -104,7 +104,7 @@ impl MySqlClient {
         let mut from = PacketReader(payload);
         match from.u8()? {
             OK => {
-                // The password is not needed again, so it does not stay in memory.
+                // The password is no longer needed, so it is removed from memory.
                 self.login.password.clear();
                 self.next_setting(events);
                 Ok(())
@@ -113,18 +113,18 @@ impl MySqlClient {
                 failure(payload, events)?;
                 Err(MySqlError::LoginRefused)
             }
-            SWITCH => self.switch(from),
-            MORE if self.plugin == AuthPlugin::CachingSha2 => match from.u8()? {
-                // An OK packet follows: the server had the password's hash in its cache.
-                FAST_IS_ENOUGH => Ok(()),
-                ALL_IS_WANTED => self.whole_password(ASK_FOR_KEY),
+            AUTH_SWITCH_REQUEST => self.switch(from),
+            AUTH_MORE_DATA if self.plugin == AuthPlugin::CachingSha2 => match from.u8()? {
+                // An OK packet follows: the password's hash was in the server's cache.
+                FAST_AUTH_SUCCESS => Ok(()),
+                PERFORM_FULL_AUTH => self.send_full_password(REQUEST_PUBLIC_KEY),
                 _ => Err(MySqlError::Protocol("an unknown request during the login")),
             },
             _ => Err(MySqlError::Protocol("an unknown request during the login")),
         }
     }
 
-    /// Handles the server's switch to another authentication method.
+    /// Handles AuthSwitchRequest: the server switches to another authentication method.
     fn switch(&mut self, mut from: PacketReader<'_>) -> Result<(), MySqlError> {
         self.plugin = AuthPlugin::from_name(from.until_zero());
         if let AuthPlugin::Unknown(reason) = self.plugin {
@@ -133,16 +133,17 @@ impl MySqlClient {
         // The new method has its own salt.
         self.salt = from.array()?;
         if self.plugin == AuthPlugin::Sha256 {
-            return self.whole_password(SHA256_ASK_FOR_KEY);
+            return self.send_full_password(SHA256_REQUEST_PUBLIC_KEY);
         }
         let auth_response = self.plugin.auth_response(&self.login.password, &self.salt);
         self.answer(&auth_response, ClientState::Login);
         Ok(())
     }
 
-    /// Sends the whole password inside TLS, or requests the key to encrypt it. An empty password needs no secrecy.
-    fn whole_password(&mut self, key_request: u8) -> Result<(), MySqlError> {
-        // Inside TLS the password is protected. An empty one is only the final zero.
+    /// Sends the full password inside TLS; otherwise requests the public key to encrypt it. An empty password is sent
+    /// in plaintext.
+    fn send_full_password(&mut self, key_request: u8) -> Result<(), MySqlError> {
+        // TLS protects the password. An empty one consists of the terminating zero only.
         if self.is_tls || self.login.password.is_empty() {
             let ended = [self.login.password.as_bytes(), &[0]].concat();
             self.answer(&ended, ClientState::Login);
@@ -165,10 +166,10 @@ impl MySqlClient {
     ) -> Result<(), MySqlError> {
         let mut from = PacketReader(payload);
         match from.u8()? {
-            MORE => {
+            AUTH_MORE_DATA => {
                 let password = &self.login.password;
                 let encrypted = auth::encrypt_password(password, &self.salt, from.0, &self.random)?;
-                // The bytes served as the encryption's seed, which must not be used twice.
+                // The random bytes were the seed of the encryption, which must not be used twice.
                 self.random = [0; 32];
                 // A second request would be encrypted with the same random bytes, so it is not answered.
                 self.login.trusts_key = false;
@@ -209,7 +210,6 @@ impl MySqlClient {
             self.expect(ClientState::Setting);
         } else {
             self.settings = alloc::vec::Vec::new();
-            // A copy without capacity, since the list is not needed again.
             self.state = ClientState::Idle;
             events(MySqlEvent::Ready);
         }

@@ -1,6 +1,6 @@
-//! Statements: the replies to preparing and executing them.
+//! Processes the replies to preparing and executing statements.
 
-use super::{ClientState, MySqlClient, VALUES_DO_NOT_FIT};
+use super::{CR_PARAMS_NOT_BOUND, ClientState, MySqlClient};
 use crate::column::ColumnInfo;
 use crate::error::MySqlError;
 use crate::event::{MySqlEvent, ServerFailure};
@@ -12,7 +12,7 @@ const LOCAL_INFILE: u8 = 0xfb;
 const END: u8 = 0xfe;
 const ERR: u8 = 0xff;
 
-/// A server status bit: another result follows.
+/// A status flag: another result follows.
 const MORE_RESULTS: u16 = 1 << 3;
 
 impl MySqlClient {
@@ -34,18 +34,18 @@ impl MySqlClient {
         let id = from.u32()?;
         let columns = usize::from(from.u16()?);
         let parameters = usize::from(from.u16()?);
-        // Checked before the columns arrive, so that a hostile count allocates nothing.
+        // Checked before the columns arrive, so that a hostile count causes no allocations.
         if columns > self.limits.column_count_max {
             return Err(MySqlError::TooManyColumns);
         }
-        let text = core::mem::take(&mut self.waiting.0);
+        let text = core::mem::take(&mut self.pending_execute.0);
         let (at, evicted) = self.statements.add(text, id, parameters);
         self.current = at;
         if let Some(old) = evicted {
-            // COM_STMT_CLOSE has no reply, so it may precede the next command.
+            // COM_STMT_CLOSE has no reply, so it can precede the next command.
             request::close(&mut self.out, old);
         }
-        // Lists without elements send no packets, and no EOF either.
+        // Empty lists consist of no packets, not even an EOF packet.
         match self.list_len(parameters) {
             0 => self.columns_begin(columns, true, events),
             left => {
@@ -58,15 +58,15 @@ impl MySqlClient {
         Ok(())
     }
 
-    /// Packets of a list of `count`: without CLIENT_DEPRECATE_EOF one more ends it.
+    /// The number of packets in a list of `count` definitions: without CLIENT_DEPRECATE_EOF, an additional one ends it.
     fn list_len(&self, count: usize) -> usize {
         match count {
             0 => 0,
-            count => count + usize::from(!self.dialect.deprecates_eof),
+            count => count + usize::from(!self.capabilities.deprecates_eof),
         }
     }
 
-    /// Handles a parameter's packet. Its type is unknown even to the server; only the number of parameters counts.
+    /// Handles the definition of a parameter. Its content is ignored, since even the server does not know the type.
     pub(super) fn parameter(
         &mut self,
         payload: &[u8],
@@ -74,7 +74,6 @@ impl MySqlClient {
         columns: usize,
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
-        // Parameters have no names or types of interest; a packet only counts.
         match (payload.first(), remaining) {
             (None, _) => return Err(SHORT),
             (Some(&ERR), _) => return self.failed(payload, events),
@@ -89,14 +88,14 @@ impl MySqlClient {
         Ok(())
     }
 
-    /// Begins a list of columns; an empty one ends at once.
+    /// Starts a list of column definitions; an empty list ends immediately.
     fn columns_begin(
         &mut self,
         count: usize,
         is_prepared: bool,
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) {
-        // Column structures of an earlier result are reused, with their allocations.
+        // The column definitions of an earlier result are overwritten, to reuse their allocations.
         if let Some(statement) = self.statements.at(self.current) {
             statement.columns.truncate(count);
         }
@@ -120,7 +119,7 @@ impl MySqlClient {
         is_prepared: bool,
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
-        // A server may fail after it announced the columns.
+        // A server can still fail after it has announced the columns.
         if payload.first() == Some(&ERR) {
             return self.failed(payload, events);
         }
@@ -131,7 +130,7 @@ impl MySqlClient {
                 statement.columns.push(ColumnInfo::empty());
             }
             statement.columns[at].read(payload)?;
-        // Without CLIENT_DEPRECATE_EOF an EOF packet follows the last column.
+        // Without CLIENT_DEPRECATE_EOF, an EOF packet follows the last column.
         } else if payload.first() != Some(&END) {
             return Err(MySqlError::Protocol("an unterminated list of columns"));
         }
@@ -156,11 +155,11 @@ impl MySqlClient {
             self.state = ClientState::Rows;
             return;
         }
-        // The statement is prepared: the kept execute packet can be sent if the number of values is right.
-        let (_, packet, count) = &mut self.waiting;
+        // The statement has been prepared: if the number of values is right, the stored execute packet is sent.
+        let (_, packet, count) = &mut self.pending_execute;
         if *count != statement.value_count {
             events(MySqlEvent::Failed(ServerFailure {
-                code: VALUES_DO_NOT_FIT,
+                code: CR_PARAMS_NOT_BOUND,
                 state: "HY000",
                 message: "the number of values differs from the number of ? in the statement",
             }));
@@ -194,7 +193,7 @@ impl MySqlClient {
             None => Err(SHORT),
             Some(&OK) => self.done(payload, events),
             Some(&ERR) => self.failed(payload, events),
-            // Honouring it would let a server read files of this machine.
+            // Otherwise, a server could read files of this machine.
             Some(&LOCAL_INFILE) => Err(MySqlError::Unsupported(
                 "the database server requests a file: LOAD DATA LOCAL is not supported",
             )),
@@ -205,13 +204,13 @@ impl MySqlClient {
                 if count > self.limits.column_count_max {
                     return Err(MySqlError::TooManyColumns);
                 }
-                // With MariaDB's metadata cache a flag tells whether the columns follow.
-                let has_columns = !self.dialect.caches_columns || from.u8()? != 0;
+                // With MariaDB's metadata cache, a flag tells whether column definitions follow.
+                let has_columns = !self.capabilities.caches_columns || from.u8()? != 0;
                 if has_columns {
                     self.columns_begin(count, false, events);
                     return Ok(());
                 }
-                // A wrong count would shift all values of the rows.
+                // With a wrong count, the values of all rows would be misinterpreted.
                 let column_count = self
                     .statements
                     .at(self.current)
@@ -257,8 +256,8 @@ impl MySqlClient {
         payload: &[u8],
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
-        // The final packet is an OK packet with the header of an EOF packet.
-        if self.dialect.deprecates_eof {
+        // With CLIENT_DEPRECATE_EOF, the final packet is an OK packet with the header of an EOF packet.
+        if self.capabilities.deprecates_eof {
             return self.done(payload, events);
         }
         let mut from = PacketReader(payload);
@@ -289,7 +288,7 @@ impl MySqlClient {
         events: &mut impl FnMut(MySqlEvent<'_>),
     ) -> Result<(), MySqlError> {
         if status & MORE_RESULTS != 0 {
-            // A procedure: its result sets come first, its own OK packet last.
+            // A procedure: its result sets are followed by its own OK packet.
             self.state = ClientState::Result;
             return Ok(());
         }

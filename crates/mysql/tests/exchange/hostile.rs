@@ -1,12 +1,14 @@
-//! Hostile servers: recorded exchanges with random changes. The client must not panic, and its events and memory must
-//! stay within the limits.
+//! Hostile servers: exchanges with random changes. The client must not panic, and its events and memory must stay
+//! within the limits.
 
 use lowroad_mysql::{LoginRequest, MySqlEvent, MySqlLimits, SqlValue, TlsPolicy};
 
-use crate::server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, greeting, packet};
+use crate::server::{
+    ClientHarness, Dialect, END, EOF, OK, UNKNOWN_COLUMN, column, greeting, packet,
+};
 use crate::{ALL, answer, found, prepared};
 
-/// A small random number generator (xorshift64*); a failure prints its seed.
+/// A small random number generator (xorshift64*); failures print the seed.
 struct Random(u64);
 
 impl Random {
@@ -42,7 +44,7 @@ fn wide(dialect: Dialect) -> Vec<Vec<u8>> {
     }
     packets.extend(KINDS.iter().map(|kind| column("c", *kind, 0)));
     packets.extend((dialect == Dialect::Old).then(|| EOF.to_vec()));
-    // The last one is NULL.
+    // The last value is NULL.
     let mut row = vec![0, 0, 0, 2];
     row.extend_from_slice(&[
         1, 2, 2, 3, 3, 3, 3, 8, 8, 8, 8, 8, 8, 8, 8, 4, 4, 4, 4, 5, 5, 5, 5, 5, 5, 5, 5,
@@ -56,14 +58,14 @@ fn wide(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A server's reply to the client's bytes.
+/// A server's reply to the client's output.
 fn reply(said: &[u8], dialect: Dialect, random: &mut Random) -> Vec<u8> {
     match said.get(4) {
         None => {
             let plugin = ["mysql_native_password", "caching_sha2_password"][random.below(2)];
             packet(0, &greeting(dialect, plugin))
         }
-        // The reply to the greeting has sequence number 1; commands have 0.
+        // The client's reply to the greeting has sequence number 1; its commands have 0.
         Some(_) if said[3] == 1 => match random.below(4) {
             0 => packet(2, b"\xfemysql_native_password\0abcdefghijabcdefghij\0"),
             1 => packet(2, &[1, 3 + random.below(2) as u8]),
@@ -112,7 +114,7 @@ fn exchange(seed: u64) -> u32 {
         tls: [TlsPolicy::Never, TlsPolicy::IfOffered][random.below(2)],
         ..LoginRequest::default()
     };
-    let mut client = Talk::new(login, LIMITS).client;
+    let mut client = ClientHarness::new(login, LIMITS).client;
     let (mut rows, mut values, mut done) = (0_u32, 0_usize, 0);
     for _ in 0..30 {
         let said = client.output().to_vec();
@@ -120,7 +122,7 @@ fn exchange(seed: u64) -> u32 {
         client.sent(said.len());
         let mut part = reply(&said, dialect, &mut random);
         change(&mut part, &mut random);
-        // Packets are split at random, so that incomplete ones are tested too.
+        // Input is split at random, so that incomplete packets are tested, too.
         let size = 1 + random.below(60);
         for piece in part.chunks(size) {
             let taken = client.input(piece, &mut |event| match event {
@@ -141,7 +143,7 @@ fn exchange(seed: u64) -> u32 {
                 MySqlEvent::StartTls | MySqlEvent::Ready | MySqlEvent::Failed(_) => {}
             });
             if taken.is_err() {
-                // After an error the client must be silent.
+                // After an error, the client must not send anything.
                 assert!(client.output().is_empty() && !client.is_idle());
                 return done;
             }
@@ -157,26 +159,30 @@ fn exchange(seed: u64) -> u32 {
 }
 
 #[test]
-fn a_row_with_every_type_is_taken() {
+fn row_with_every_type_is_parsed() {
     for dialect in ALL {
-        let mut talk = Talk::ready(dialect, LIMITS);
-        talk.client
+        let mut harness = ClientHarness::ready(dialect, LIMITS);
+        harness
+            .client
             .execute("SELECT ?", [SqlValue::Int(1)].into_iter())
             .expect("idle");
-        talk.input(&answer(&prepared(dialect))).expect("prepared");
-        talk.input(&answer(&wide(dialect))).expect("rows");
-        let told = talk.told().join(" ");
+        harness
+            .input(&answer(&prepared(dialect)))
+            .expect("prepared");
+        harness.input(&answer(&wide(dialect))).expect("rows");
+        let event_texts = harness.take_events().join(" ");
         assert!(
-            told.contains("Text(\"2026-11-23\") Text(\"-30:00:01\") Text(\"2026-11-23 08:05:09\")"),
-            "{told}"
+            event_texts
+                .contains("Text(\"2026-11-23\") Text(\"-30:00:01\") Text(\"2026-11-23 08:05:09\")"),
+            "{event_texts}"
         );
-        assert!(told.ends_with("UInt(258) Text(\"abc\") Bytes([255, 0]) Text(\"12.5\") Int(2026) Null RowEnd Done 0 0"), "{told}");
+        assert!(event_texts.ends_with("UInt(258) Text(\"abc\") Bytes([255, 0]) Text(\"12.5\") Int(2026) Null RowEnd Done 0 0"), "{event_texts}");
     }
 }
 
 #[test]
-fn changed_exchanges_do_no_harm() {
-    // Counts completed statements: the test must get beyond the login.
+fn corrupted_exchanges_cause_no_panic() {
+    // The number of completed statements shows that exchanges get beyond the login.
     let mut done = 0;
     for seed in 0..30_000 {
         done +=

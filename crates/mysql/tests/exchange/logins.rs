@@ -1,13 +1,13 @@
-//! Logins: the forms in which the password is requested.
+//! Logins: the ways in which servers request the password.
 
 use lowroad_mysql::{LoginRequest, MySqlError, MySqlLimits, TlsPolicy};
 use rsa::pkcs8::{EncodePublicKey, LineEnding};
 use rsa::traits::PublicKeyParts;
 use rsa::{BigUint, RsaPublicKey};
 
-use crate::server::{Dialect, OK, Talk, greeting};
+use crate::server::{ClientHarness, Dialect, OK, greeting};
 
-fn login(trusts_key: bool) -> Talk {
+fn login(trusts_key: bool) -> ClientHarness {
     let login = LoginRequest {
         user: "me".into(),
         password: "geheim".into(),
@@ -15,206 +15,244 @@ fn login(trusts_key: bool) -> Talk {
         trusts_key,
         ..LoginRequest::default()
     };
-    Talk::new(login, MySqlLimits::default())
+    ClientHarness::new(login, MySqlLimits::default())
 }
 
 #[test]
-fn the_answer_names_user_database_and_plugin() {
-    let mut talk = login(false);
-    talk.hear(0, &greeting(Dialect::New, "mysql_native_password"))
+fn login_contains_user_database_and_plugin() {
+    let mut harness = login(false);
+    harness
+        .receive_packet(0, &greeting(Dialect::New, "mysql_native_password"))
         .expect("a greeting");
-    let said = talk.said();
+    let said = harness.take_output();
     assert_eq!(said[3], 1, "it follows the greeting");
     assert_eq!(&said[36..39], b"me\0");
     assert_eq!(said[39], 20, "the proof's length");
     assert!(said.ends_with(b"shop\0mysql_native_password\0"));
-    talk.hear(2, b"\xff\x15\x04#28000Access denied")
+    harness
+        .receive_packet(2, b"\xff\x15\x04#28000Access denied")
         .unwrap_err();
-    assert_eq!(talk.told(), ["Failed 1045 28000 Access denied"]);
+    assert_eq!(harness.take_events(), ["Failed 1045 28000 Access denied"]);
 }
 
 #[test]
-fn a_server_that_knows_the_password_wants_a_proof_only() {
-    let mut talk = login(false);
-    talk.hear(0, &greeting(Dialect::New, "caching_sha2_password"))
+fn cached_password_needs_challenge_response_only() {
+    let mut harness = login(false);
+    harness
+        .receive_packet(0, &greeting(Dialect::New, "caching_sha2_password"))
         .expect("a greeting");
-    assert_eq!(talk.said()[39], 32, "the proof's length");
-    talk.hear(2, &[1, 3]).expect("enough");
-    talk.hear(3, OK).expect("a login");
-    talk.hear(1, OK).expect("a setting");
-    assert!(talk.client.is_idle());
+    assert_eq!(harness.take_output()[39], 32, "the proof's length");
+    harness.receive_packet(2, &[1, 3]).expect("enough");
+    harness.receive_packet(3, OK).expect("a login");
+    harness.receive_packet(1, OK).expect("a setting");
+    assert!(harness.client.is_idle());
 }
 
 #[test]
-fn another_plugin_may_be_wanted() {
-    let mut talk = login(false);
-    talk.hear(0, &greeting(Dialect::New, "caching_sha2_password"))
+fn auth_switch_request_is_followed() {
+    let mut harness = login(false);
+    harness
+        .receive_packet(0, &greeting(Dialect::New, "caching_sha2_password"))
         .expect("a greeting");
-    let first = talk.said();
-    talk.hear(2, b"\xfemysql_native_password\0abcdefghijabcdefghij\0")
+    let first = harness.take_output();
+    harness
+        .receive_packet(2, b"\xfemysql_native_password\0abcdefghijabcdefghij\0")
         .expect("another one");
-    let said = talk.said();
+    let said = harness.take_output();
     assert_eq!((said[0], said[3]), (20, 3));
     assert_ne!(first[40..60], said[4..24]);
-    talk.hear(4, OK).expect("a login");
+    harness.receive_packet(4, OK).expect("a login");
     for (plugin, word) in [
         ("client_ed25519", "ed25519"),
         ("mysql_clear_password", "in clear"),
         ("new", "unknown"),
     ] {
-        let mut talk = login(false);
-        talk.hear(0, &greeting(Dialect::New, plugin))
+        let mut harness = login(false);
+        harness
+            .receive_packet(0, &greeting(Dialect::New, plugin))
             .expect("a greeting");
         let switch = format!("\u{0}{plugin}\0abcdefghijabcdefghij\0").into_bytes();
         let switch: Vec<u8> = [&[0xfe], &switch[1..]].concat();
-        let error = talk.hear(2, &switch).expect_err("unsupported");
+        let error = harness.receive_packet(2, &switch).expect_err("unsupported");
         assert!(error.to_string().contains(word), "{error}");
-        assert!(!talk.said().windows(6).any(|part| part == b"geheim"));
+        assert!(
+            !harness
+                .take_output()
+                .windows(6)
+                .any(|part| part == b"geheim")
+        );
     }
 }
 
 #[test]
-fn the_whole_password_is_for_a_key_that_is_trusted() {
-    let wanted = |trusts_key: bool| {
-        let mut talk = login(trusts_key);
-        talk.hear(0, &greeting(Dialect::New, "caching_sha2_password"))
+fn full_password_requires_trusted_key() {
+    let password_request = |trusts_key: bool| {
+        let mut harness = login(trusts_key);
+        harness
+            .receive_packet(0, &greeting(Dialect::New, "caching_sha2_password"))
             .expect("a greeting");
-        talk.said();
-        (talk.hear(2, &[1, 4]), talk)
+        harness.take_output();
+        (harness.receive_packet(2, &[1, 4]), harness)
     };
     assert!(
-        matches!(wanted(false).0, Err(MySqlError::Unsupported(why)) if why.contains("full password"))
+        matches!(password_request(false).0, Err(MySqlError::Unsupported(why)) if why.contains("full password"))
     );
-    let (asked, mut talk) = wanted(true);
+    let (asked, mut harness) = password_request(true);
     asked.expect("asked for");
-    assert_eq!(talk.said()[3..], [3, 2], "the key is asked for");
-    // Only the length is checked here, which is the key's; `auth` tests the decryption.
+    assert_eq!(harness.take_output()[3..], [3, 2], "the key is asked for");
+    // Only the length, that of the key, is checked here; `auth` tests the encryption.
     let modulus = BigUint::from_bytes_be(&[0xc5; 128]);
     let key = RsaPublicKey::new(modulus, BigUint::from(65_537_u32)).expect("a key");
     let pem = key.to_public_key_pem(LineEnding::LF).expect("PEM");
-    talk.hear(4, &[&[1], pem.as_bytes()].concat())
+    harness
+        .receive_packet(4, &[&[1], pem.as_bytes()].concat())
         .expect("a key");
-    let said = talk.said();
+    let said = harness.take_output();
     assert_eq!(said.len(), 4 + key.size());
-    talk.hear(6, OK).expect("a login");
-    let (_, mut talk) = wanted(true);
+    harness.receive_packet(6, OK).expect("a login");
+    let (_, mut harness) = password_request(true);
     assert!(matches!(
-        talk.hear(4, b"\x01no key"),
+        harness.receive_packet(4, b"\x01no key"),
         Err(MySqlError::Protocol(_))
     ));
 }
 
 #[test]
-fn servers_that_can_not_be_talked_to() {
+fn malformed_or_refusing_greeting_fails() {
     for payload in [
         &b"\x09old"[..],
         b"\x0a5.0\0\x01\0\0\x0001234567\0\xff\xf7\x08\x02\0\0\0\x08\0\0\0\0\0\0\0\0\0\0",
         b"\x0a",
         b"",
     ] {
-        let mut talk = login(false);
-        assert!(talk.hear(0, payload).is_err());
+        let mut harness = login(false);
+        assert!(harness.receive_packet(0, payload).is_err());
     }
-    let mut talk = login(false);
+    let mut harness = login(false);
     assert_eq!(
-        talk.hear(0, b"\xff\x10\x04Too many connections"),
+        harness.receive_packet(0, b"\xff\x10\x04Too many connections"),
         Err(MySqlError::LoginRefused)
     );
-    assert_eq!(talk.told(), ["Failed 1040 HY000 Too many connections"]);
+    assert_eq!(
+        harness.take_events(),
+        ["Failed 1040 HY000 Too many connections"]
+    );
 }
 
-/// The offset of the second capability byte in the greeting: after version, thread, salt and a zero.
+/// The offset of the second capability byte in the greeting: after version, version text, connection id, salt and a
+/// zero.
 const CAPABILITIES_AT: usize = 1 + b"8.0.40\0".len() + 4 + 8 + 1 + 1;
-/// TLS in that byte.
+/// The TLS flag in that byte.
 const TLS: u8 = 1 << 3;
 
 /// A client after the greeting of a server with or without TLS.
-fn greeted(tls: TlsPolicy, offers_tls: bool, plugin: &str) -> (Result<(), MySqlError>, Talk) {
+fn greeted(
+    tls: TlsPolicy,
+    offers_tls: bool,
+    plugin: &str,
+) -> (Result<(), MySqlError>, ClientHarness) {
     let login = LoginRequest {
         user: "me".into(),
         password: "geheim".into(),
         tls,
         ..LoginRequest::default()
     };
-    let mut talk = Talk::new(login, MySqlLimits::default());
+    let mut harness = ClientHarness::new(login, MySqlLimits::default());
     let mut payload = greeting(Dialect::New, plugin);
     payload[CAPABILITIES_AT] &= !TLS;
     payload[CAPABILITIES_AT] |= if offers_tls { TLS } else { 0 };
-    (talk.hear(0, &payload), talk)
+    (harness.receive_packet(0, &payload), harness)
 }
 
 #[test]
-fn tls_is_asked_for_where_it_is_wanted_and_offered() {
+fn tls_is_requested_as_policy_and_server_permit() {
     use TlsPolicy::{IfOffered, Never, Required};
     for (tls, offers_tls) in [(Never, false), (Never, true), (IfOffered, false)] {
-        let (heard, mut talk) = greeted(tls, offers_tls, "mysql_native_password");
+        let (heard, mut harness) = greeted(tls, offers_tls, "mysql_native_password");
         assert_eq!(heard, Ok(()));
-        let said = talk.said();
+        let said = harness.take_output();
         assert_eq!((said[3], said[5] & TLS), (1, 0), "{tls:?}");
         assert!(said.ends_with(b"mysql_native_password\0"));
-        assert!(talk.told().is_empty() && talk.client.tls_started().is_err());
+        assert!(harness.take_events().is_empty() && harness.client.tls_started().is_err());
     }
-    let (heard, mut talk) = greeted(Required, false, "mysql_native_password");
-    assert_eq!((heard, talk.said().len()), (Err(MySqlError::NoTls), 0));
+    let (heard, mut harness) = greeted(Required, false, "mysql_native_password");
+    assert_eq!(
+        (heard, harness.take_output().len()),
+        (Err(MySqlError::NoTls), 0)
+    );
     for tls in [IfOffered, Required] {
-        let (heard, mut talk) = greeted(tls, true, "mysql_native_password");
-        assert_eq!((heard, talk.told()), (Ok(()), vec!["StartTls".into()]));
-        let asked = talk.said();
+        let (heard, mut harness) = greeted(tls, true, "mysql_native_password");
+        assert_eq!(
+            (heard, harness.take_events()),
+            (Ok(()), vec!["StartTls".into()])
+        );
+        let asked = harness.take_output();
         assert_eq!((asked.len(), asked[0], asked[3]), (36, 32, 1));
         assert_eq!(asked[5] & TLS, TLS);
-        talk.client.tls_started().expect("nothing came before");
-        let said = talk.said();
+        harness.client.tls_started().expect("nothing came before");
+        let said = harness.take_output();
         assert_eq!(
             (said[3], &said[4..36]),
             (2, &asked[4..]),
             "it repeats the request"
         );
         assert_eq!(&said[36..39], b"me\0");
-        talk.hear(3, OK).expect("a login");
-        talk.hear(1, OK).expect("a setting");
-        assert!(talk.client.is_idle());
+        harness.receive_packet(3, OK).expect("a login");
+        harness.receive_packet(1, OK).expect("a setting");
+        assert!(harness.client.is_idle());
     }
 }
 
 #[test]
-fn bytes_before_the_tls_handshake_end_the_connection() {
-    // A whole packet after the greeting, in one piece with it or not, and the beginning of one.
-    let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
-    assert!(matches!(talk.hear(2, OK), Err(MySqlError::Protocol(_))));
-    let (_, mut talk) = greeted(TlsPolicy::Required, true, "mysql_native_password");
-    talk.input(&[7, 0]).expect("no packet yet");
-    assert!(talk.client.tls_started().is_err());
-    assert!(talk.said().is_empty());
+fn bytes_before_tls_handshake_end_the_connection() {
+    // A complete packet after the greeting, and the start of one.
+    let (_, mut harness) = greeted(TlsPolicy::Required, true, "mysql_native_password");
+    assert!(matches!(
+        harness.receive_packet(2, OK),
+        Err(MySqlError::Protocol(_))
+    ));
+    let (_, mut harness) = greeted(TlsPolicy::Required, true, "mysql_native_password");
+    harness.input(&[7, 0]).expect("no packet yet");
+    assert!(harness.client.tls_started().is_err());
+    assert!(harness.take_output().is_empty());
 }
 
 #[test]
-fn the_whole_password_is_sent_inside_tls() {
+fn full_password_is_sent_inside_tls() {
     for plugin in ["caching_sha2_password", "sha256_password"] {
-        let (_, mut talk) = greeted(TlsPolicy::Required, true, plugin);
-        talk.said();
-        talk.client.tls_started().expect("nothing came before");
-        assert!(!talk.said().windows(6).any(|part| part == b"geheim"));
-        let wanted = match plugin {
+        let (_, mut harness) = greeted(TlsPolicy::Required, true, plugin);
+        harness.take_output();
+        harness.client.tls_started().expect("nothing came before");
+        assert!(
+            !harness
+                .take_output()
+                .windows(6)
+                .any(|part| part == b"geheim")
+        );
+        let password_request = match plugin {
             "caching_sha2_password" => vec![1, 4],
             _ => b"\xfesha256_password\0abcdefghijabcdefghij\0".to_vec(),
         };
-        talk.hear(3, &wanted).expect("the whole password");
-        assert_eq!(talk.said(), b"\x07\0\0\x04geheim\0");
-        talk.hear(5, OK).expect("a login");
+        harness
+            .receive_packet(3, &password_request)
+            .expect("the whole password");
+        assert_eq!(harness.take_output(), b"\x07\0\0\x04geheim\0");
+        harness.receive_packet(5, OK).expect("a login");
     }
 }
 
 #[test]
-fn sha256_password_without_tls_wants_a_key_that_is_trusted() {
-    let wanted = b"\xfesha256_password\0abcdefghijabcdefghij\0";
+fn sha256_password_without_tls_requires_trusted_key() {
+    let password_request = b"\xfesha256_password\0abcdefghijabcdefghij\0";
     for trusts_key in [false, true] {
-        let mut talk = login(trusts_key);
-        talk.hear(0, &greeting(Dialect::New, "caching_sha2_password"))
+        let mut harness = login(trusts_key);
+        harness
+            .receive_packet(0, &greeting(Dialect::New, "caching_sha2_password"))
             .expect("a greeting");
-        talk.said();
-        let heard = talk.hear(2, wanted);
+        harness.take_output();
+        let heard = harness.receive_packet(2, password_request);
         assert_eq!(heard.is_ok(), trusts_key);
-        let said = talk.said();
+        let said = harness.take_output();
         assert_eq!(
             said,
             if trusts_key {
@@ -227,7 +265,7 @@ fn sha256_password_without_tls_wants_a_key_that_is_trusted() {
 }
 
 #[test]
-fn the_session_has_the_settings_of_the_login() {
+fn session_variables_are_set_from_login() {
     let set = |charset: &str, collation: &str, time_zone: &str| {
         let login = LoginRequest {
             charset: charset.into(),
@@ -235,12 +273,13 @@ fn the_session_has_the_settings_of_the_login() {
             time_zone: time_zone.into(),
             ..LoginRequest::default()
         };
-        let mut talk = Talk::new(login, MySqlLimits::default());
-        talk.hear(0, &greeting(Dialect::New, "mysql_native_password"))
+        let mut harness = ClientHarness::new(login, MySqlLimits::default());
+        harness
+            .receive_packet(0, &greeting(Dialect::New, "mysql_native_password"))
             .expect("a greeting");
-        talk.said();
-        talk.hear(2, OK).expect("a login");
-        String::from_utf8_lossy(&talk.said()).into_owned()
+        harness.take_output();
+        harness.receive_packet(2, OK).expect("a login");
+        String::from_utf8_lossy(&harness.take_output()).into_owned()
     };
     for (charset, collation, time_zone, end) in [
         (

@@ -5,11 +5,11 @@ mod logins;
 mod server;
 
 use lowroad_mysql::{MySqlError, MySqlLimits, SqlValue, StatementRefusal};
-use server::{Dialect, END, EOF, OK, Talk, UNKNOWN_COLUMN, column, packet};
+use server::{ClientHarness, Dialect, END, EOF, OK, UNKNOWN_COLUMN, column, packet};
 
 const ALL: [Dialect; 3] = [Dialect::Old, Dialect::New, Dialect::Caching];
 
-/// A server's reply to the preparation of a statement with one `?` and one column.
+/// The server's reply to preparing a statement with one `?` and one column.
 fn prepared(dialect: Dialect) -> Vec<Vec<u8>> {
     let mut packets = vec![
         vec![0, 7, 0, 0, 0, 1, 0, 1, 0, 0, 0, 0],
@@ -21,7 +21,7 @@ fn prepared(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// Its reply to the execution of the statement, with two rows.
+/// The server's reply to executing this statement, with two rows.
 fn found(dialect: Dialect) -> Vec<Vec<u8>> {
     let mut packets = vec![vec![1]];
     match dialect {
@@ -34,18 +34,20 @@ fn found(dialect: Dialect) -> Vec<Vec<u8>> {
     packets
 }
 
-/// A client that waits for the reply to a statement.
-fn executing() -> Talk {
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
-    talk.client
+/// A client that waits for the reply to the execution.
+fn executing() -> ClientHarness {
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
+    harness
+        .client
         .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
         .expect("idle");
-    talk.input(&answer(&prepared(Dialect::New)))
+    harness
+        .input(&answer(&prepared(Dialect::New)))
         .expect("prepared");
-    talk
+    harness
 }
 
-/// Packets of a reply as bytes.
+/// Encodes the packets of a reply.
 fn answer(packets: &[Vec<u8>]) -> Vec<u8> {
     (1..)
         .zip(packets)
@@ -63,74 +65,81 @@ const ROWS: [&str; 6] = [
 ];
 
 #[test]
-fn a_statement_is_prepared_once_and_then_only_executed() {
+fn statement_is_prepared_once() {
     for dialect in ALL {
-        let mut talk = Talk::ready(dialect, MySqlLimits::default());
-        talk.client
+        let mut harness = ClientHarness::ready(dialect, MySqlLimits::default());
+        harness
+            .client
             .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
             .expect("idle");
-        assert_eq!(talk.said(), packet(0, b"\x16SELECT ?"));
-        talk.input(&answer(&prepared(dialect))).expect("prepared");
+        assert_eq!(harness.take_output(), packet(0, b"\x16SELECT ?"));
+        harness
+            .input(&answer(&prepared(dialect)))
+            .expect("prepared");
         let mut execute = b"\x17\x07\0\0\0\0\x01\0\0\0\0\x01\x08\0".to_vec();
         execute.extend_from_slice(&5_u64.to_le_bytes());
-        assert_eq!(talk.said(), packet(0, &execute));
-        assert!(!talk.client.is_idle());
-        talk.input(&answer(&found(dialect))).expect("rows");
-        assert_eq!(talk.told(), ROWS);
-        assert!(talk.client.is_idle());
-        talk.client
+        assert_eq!(harness.take_output(), packet(0, &execute));
+        assert!(!harness.client.is_idle());
+        harness.input(&answer(&found(dialect))).expect("rows");
+        assert_eq!(harness.take_events(), ROWS);
+        assert!(harness.client.is_idle());
+        harness
+            .client
             .execute("SELECT ?", [SqlValue::Null].into_iter())
             .expect("idle");
         assert_eq!(
-            talk.said(),
+            harness.take_output(),
             packet(0, b"\x17\x07\0\0\0\0\x01\0\0\0\x01\x01\x06\0")
         );
-        talk.input(&answer(&found(dialect))).expect("rows");
-        assert_eq!(talk.told(), ROWS);
+        harness.input(&answer(&found(dialect))).expect("rows");
+        assert_eq!(harness.take_events(), ROWS);
     }
 }
 
 #[test]
-fn bytes_may_come_in_pieces_of_any_size() {
+fn input_split_at_any_position_is_processed() {
     for dialect in ALL {
         for size in 1..40 {
-            let mut talk = Talk::ready(dialect, MySqlLimits::default());
-            talk.client
+            let mut harness = ClientHarness::ready(dialect, MySqlLimits::default());
+            harness
+                .client
                 .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
                 .expect("idle");
             for bytes in [answer(&prepared(dialect)), answer(&found(dialect))] {
                 bytes
                     .chunks(size)
-                    .for_each(|piece| talk.input(piece).expect("a piece"));
+                    .for_each(|piece| harness.input(piece).expect("a piece"));
             }
-            assert_eq!(talk.told(), ROWS);
+            assert_eq!(harness.take_events(), ROWS);
         }
     }
 }
 
 #[test]
-fn an_error_at_any_point_leaves_the_connection_usable() {
+fn error_packet_at_any_point_keeps_connection_usable() {
     for dialect in ALL {
         let both = [prepared(dialect), found(dialect)];
         for (part, packets) in both.iter().enumerate() {
             for cut in 0..packets.len() {
-                let mut talk = Talk::ready(dialect, MySqlLimits::default());
-                talk.client
+                let mut harness = ClientHarness::ready(dialect, MySqlLimits::default());
+                harness
+                    .client
                     .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
                     .expect("idle");
                 both[..part]
                     .iter()
-                    .for_each(|whole| talk.input(&answer(whole)).expect("prepared"));
+                    .for_each(|whole| harness.input(&answer(whole)).expect("prepared"));
                 let mut packets = packets[..cut].to_vec();
                 packets.push(UNKNOWN_COLUMN.to_vec());
-                talk.input(&answer(&packets)).expect("an error");
+                harness.input(&answer(&packets)).expect("an error");
                 assert_eq!(
-                    talk.told().last().expect("told"),
+                    harness.take_events().last().expect("told"),
                     "Failed 1054 42S22 Unknown column 'x'"
                 );
-                talk.said();
+                harness.take_output();
                 assert!(
-                    talk.client
+                    harness
+                        .client
                         .execute("SELECT ?", [SqlValue::Int(1)].into_iter())
                         .is_ok()
                 );
@@ -140,108 +149,125 @@ fn an_error_at_any_point_leaves_the_connection_usable() {
 }
 
 #[test]
-fn one_statement_at_a_time_and_none_before_the_login() {
-    let mut talk = Talk::new(Default::default(), MySqlLimits::default());
+fn statement_while_busy_or_before_login_is_refused() {
+    let mut harness = ClientHarness::new(Default::default(), MySqlLimits::default());
     assert_eq!(
-        talk.client.execute("SELECT 1", [].into_iter()),
+        harness.client.execute("SELECT 1", [].into_iter()),
         Err(StatementRefusal::Busy)
     );
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
-    talk.client
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
+    harness
+        .client
         .execute("SELECT 1", [].into_iter())
         .expect("idle");
     assert_eq!(
-        talk.client.execute("SELECT 1", [].into_iter()),
+        harness.client.execute("SELECT 1", [].into_iter()),
         Err(StatementRefusal::Busy)
     );
 }
 
 #[test]
-fn what_would_be_too_long_is_not_begun() {
+fn too_long_statement_is_not_started() {
     let limits = MySqlLimits {
         packet_len_max: 200,
         ..MySqlLimits::default()
     };
-    let mut talk = Talk::ready(Dialect::New, limits);
+    let mut harness = ClientHarness::ready(Dialect::New, limits);
     let long = "x".repeat(200);
     assert_eq!(
-        talk.client.execute(&long, [].into_iter()),
+        harness.client.execute(&long, [].into_iter()),
         Err(StatementRefusal::TooLong)
     );
     let value = [SqlValue::Text(&long)];
     assert_eq!(
-        talk.client.execute("SELECT ?", value.iter().copied()),
+        harness.client.execute("SELECT ?", value.iter().copied()),
         Err(StatementRefusal::TooLong)
     );
-    assert!(talk.said().is_empty() && talk.client.is_idle());
-    talk.client
+    assert!(harness.take_output().is_empty() && harness.client.is_idle());
+    harness
+        .client
         .execute("SELECT ?", [SqlValue::Int(5)].into_iter())
         .expect("idle");
-    talk.input(&answer(&prepared(Dialect::New)))
+    harness
+        .input(&answer(&prepared(Dialect::New)))
         .expect("prepared");
-    talk.input(&answer(&found(Dialect::New))).expect("rows");
-    talk.said();
+    harness.input(&answer(&found(Dialect::New))).expect("rows");
+    harness.take_output();
     assert_eq!(
-        talk.client.execute("SELECT ?", value.iter().copied()),
+        harness.client.execute("SELECT ?", value.iter().copied()),
         Err(StatementRefusal::TooLong)
     );
-    assert!(talk.said().is_empty() && talk.client.is_idle());
+    assert!(harness.take_output().is_empty() && harness.client.is_idle());
 }
 
 #[test]
-fn values_that_do_not_fit_fail_without_being_sent() {
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
-    talk.client
+fn wrong_number_of_values_fails_without_execution() {
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
+    harness
+        .client
         .execute("SELECT ?", [].into_iter())
         .expect("idle");
-    talk.said();
-    talk.input(&answer(&prepared(Dialect::New)))
+    harness.take_output();
+    harness
+        .input(&answer(&prepared(Dialect::New)))
         .expect("prepared");
-    assert!(talk.told()[0].starts_with("Failed 2031"));
-    assert!(talk.said().is_empty() && talk.client.is_idle());
+    assert!(harness.take_events()[0].starts_with("Failed 2031"));
+    assert!(harness.take_output().is_empty() && harness.client.is_idle());
 }
 
 #[test]
-fn the_oldest_statement_is_closed() {
+fn evicted_statement_is_closed() {
     let limits = MySqlLimits {
         statement_count_max: 1,
         ..MySqlLimits::default()
     };
-    let mut talk = Talk::ready(Dialect::New, limits);
+    let mut harness = ClientHarness::ready(Dialect::New, limits);
     for (id, statement) in [(1, "SELECT 1"), (2, "SELECT 2")] {
-        talk.client
+        harness
+            .client
             .execute(statement, [].into_iter())
             .expect("idle");
-        talk.said();
-        talk.hear(1, &[0, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
+        harness.take_output();
+        harness
+            .receive_packet(1, &[0, id, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0])
             .expect("prepared");
-        let said = talk.said();
+        let said = harness.take_output();
         let closes = said.starts_with(&packet(0, &[0x19, 1, 0, 0, 0]));
         assert_eq!(closes, id == 2);
         assert!(said.ends_with(&packet(0, &[0x17, id, 0, 0, 0, 0, 1, 0, 0, 0])));
-        talk.hear(1, &[0, 3, 9, 2, 0, 0, 0]).expect("done");
-        assert_eq!(talk.told(), ["Done 3 9"]);
+        harness
+            .receive_packet(1, &[0, 3, 9, 2, 0, 0, 0])
+            .expect("done");
+        assert_eq!(harness.take_events(), ["Done 3 9"]);
     }
 }
 
 #[test]
-fn a_command_is_not_prepared_and_gives_no_rows() {
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
-    talk.client.command("BEGIN").expect("idle");
-    assert_eq!(talk.client.command("BEGIN"), Err(StatementRefusal::Busy));
-    assert_eq!(talk.said(), b"\x06\0\0\0\x03BEGIN");
-    talk.hear(1, OK).expect("an answer");
-    assert_eq!(talk.told(), ["Done 0 0"]);
-    talk.client.command("x").expect("idle");
-    talk.hear(1, UNKNOWN_COLUMN).expect("an answer");
-    assert_eq!(talk.told(), ["Failed 1054 42S22 Unknown column 'x'"]);
-    talk.client.command("SELECT 1").expect("idle");
-    assert!(matches!(talk.hear(1, &[1]), Err(MySqlError::Protocol(_))));
+fn command_is_not_prepared_and_must_return_no_rows() {
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
+    harness.client.command("BEGIN").expect("idle");
+    assert_eq!(harness.client.command("BEGIN"), Err(StatementRefusal::Busy));
+    assert_eq!(harness.take_output(), b"\x06\0\0\0\x03BEGIN");
+    harness.receive_packet(1, OK).expect("an answer");
+    assert_eq!(harness.take_events(), ["Done 0 0"]);
+    harness.client.command("x").expect("idle");
+    harness
+        .receive_packet(1, UNKNOWN_COLUMN)
+        .expect("an answer");
+    assert_eq!(
+        harness.take_events(),
+        ["Failed 1054 42S22 Unknown column 'x'"]
+    );
+    harness.client.command("SELECT 1").expect("idle");
+    assert!(matches!(
+        harness.receive_packet(1, &[1]),
+        Err(MySqlError::Protocol(_))
+    ));
 }
 
 #[test]
-fn a_procedure_gives_results_and_is_done_after_them() {
-    let mut talk = executing();
+fn procedure_returns_results_then_done() {
+    let mut harness = executing();
     let more = [0xfe, 0, 0, 10, 0, 0, 0];
     let mut packets = vec![
         vec![1],
@@ -256,7 +282,7 @@ fn a_procedure_gives_results_and_is_done_after_them() {
         more.to_vec(),
     ]);
     packets.push(OK.to_vec());
-    talk.input(&answer(&packets)).expect("results");
+    harness.input(&answer(&packets)).expect("results");
     let told = [
         "Columns a",
         "Text(\"x\")",
@@ -264,21 +290,21 @@ fn a_procedure_gives_results_and_is_done_after_them() {
         "Columns a b",
         "Done 0 0",
     ];
-    assert_eq!(talk.told(), told);
-    assert!(talk.client.is_idle());
+    assert_eq!(harness.take_events(), told);
+    assert!(harness.client.is_idle());
 }
 
 #[test]
-fn what_is_asked_for_and_not_done_ends_the_connection() {
+fn unsupported_or_malformed_result_ends_the_connection() {
     let rows = |packets: &[Vec<u8>]| {
-        let mut talk = executing();
-        let error = talk.input(&answer(packets)).expect_err("an error");
-        assert_eq!(talk.input(b"x"), Err(MySqlError::Ended));
+        let mut harness = executing();
+        let error = harness.input(&answer(packets)).expect_err("an error");
+        assert_eq!(harness.input(b"x"), Err(MySqlError::Ended));
         assert_eq!(
-            talk.client.execute("SELECT ?", [].into_iter()),
+            harness.client.execute("SELECT ?", [].into_iter()),
             Err(StatementRefusal::Busy)
         );
-        assert!(talk.said().is_empty());
+        assert!(harness.take_output().is_empty());
         error
     };
     assert!(
@@ -301,32 +327,36 @@ fn what_is_asked_for_and_not_done_ends_the_connection() {
 }
 
 #[test]
-fn numbers_of_packets_are_checked() {
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
-    talk.client
+fn packet_sequence_numbers_are_checked() {
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
+    harness
+        .client
         .execute("SELECT 1", [].into_iter())
         .expect("idle");
-    assert!(matches!(talk.hear(2, OK), Err(MySqlError::Protocol(why)) if why.contains("number")));
-    let mut talk = Talk::ready(Dialect::New, MySqlLimits::default());
+    assert!(
+        matches!(harness.receive_packet(2, OK), Err(MySqlError::Protocol(why)) if why.contains("number"))
+    );
+    let mut harness = ClientHarness::ready(Dialect::New, MySqlLimits::default());
     assert_eq!(
-        talk.hear(0, UNKNOWN_COLUMN),
-        Err(MySqlError::Dismissed),
+        harness.receive_packet(0, UNKNOWN_COLUMN),
+        Err(MySqlError::SessionClosed),
         "nobody has asked"
     );
 }
 
 #[test]
-fn sixteen_mebibytes_are_refused_at_their_head() {
+fn packet_of_16_mib_is_refused_from_its_header() {
     let limits = MySqlLimits {
         packet_len_max: usize::MAX,
         ..MySqlLimits::default()
     };
-    let mut talk = Talk::ready(Dialect::New, limits);
-    talk.client
+    let mut harness = ClientHarness::ready(Dialect::New, limits);
+    harness
+        .client
         .execute("SELECT 1", [].into_iter())
         .expect("idle");
     assert_eq!(
-        talk.input(&[0xff, 0xff, 0xff, 1]),
+        harness.input(&[0xff, 0xff, 0xff, 1]),
         Err(MySqlError::PacketTooLong)
     );
 }

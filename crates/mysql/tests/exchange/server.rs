@@ -1,25 +1,25 @@
-//! A server's side of the protocol, as bytes. Independent of the client.
+//! The server's side of the protocol, as bytes. Independent of the client.
 
 use lowroad_mysql::{LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimits};
 
 pub const OK: &[u8] = &[0, 0, 0, 2, 0, 0, 0];
-/// The end of rows without EOF packets.
+/// The end of rows, if the server sends no EOF packets.
 pub const END: &[u8] = &[0xfe, 0, 0, 2, 0, 0, 0];
 pub const EOF: &[u8] = &[0xfe, 0, 0, 2, 0];
 pub const UNKNOWN_COLUMN: &[u8] = b"\xff\x1e\x04#42S22Unknown column 'x'";
 
-/// A server's capabilities.
+/// The capabilities of a server.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Dialect {
     /// Lists end with an EOF packet.
     Old,
-    /// MySQL 8: lists end without one.
+    /// MySQL 8: no EOF packets.
     New,
-    /// MariaDB: also omits known columns.
+    /// MariaDB: no EOF packets, and known columns are omitted.
     Caching,
 }
 
-/// A packet.
+/// Encodes a packet.
 pub fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     let mut bytes = (payload.len() as u32).to_le_bytes()[..3].to_vec();
     bytes.push(sequence);
@@ -27,7 +27,7 @@ pub fn packet(sequence: u8, payload: &[u8]) -> Vec<u8> {
     bytes
 }
 
-/// The first packet's payload.
+/// The payload of the greeting.
 pub fn greeting(dialect: Dialect, plugin: &str) -> Vec<u8> {
     let is_mysql = u8::from(dialect != Dialect::Caching);
     let deprecates_eof = u8::from(dialect != Dialect::Old);
@@ -41,7 +41,7 @@ pub fn greeting(dialect: Dialect, plugin: &str) -> Vec<u8> {
     payload
 }
 
-/// A column definition with a name and a type.
+/// A column definition with this name, type and flags.
 pub fn column(name: &str, kind: u8, flags: u8) -> Vec<u8> {
     let mut payload = b"\x03def\x04test\x01t\x01t".to_vec();
     for _ in 0..2 {
@@ -52,60 +52,61 @@ pub fn column(name: &str, kind: u8, flags: u8) -> Vec<u8> {
     payload
 }
 
-/// A client, and its events so far.
-pub struct Talk {
+/// A client, and its events since they were last taken.
+pub struct ClientHarness {
     pub client: MySqlClient,
-    pub told: Vec<String>,
+    pub events: Vec<String>,
 }
 
-impl Talk {
-    pub fn new(login: LoginRequest, limits: MySqlLimits) -> Talk {
+impl ClientHarness {
+    pub fn new(login: LoginRequest, limits: MySqlLimits) -> ClientHarness {
         let client = MySqlClient::new(login, limits, [3; 32]);
-        Talk {
+        ClientHarness {
             client,
-            told: Vec::new(),
+            events: Vec::new(),
         }
     }
 
-    /// A client after its login.
-    pub fn ready(dialect: Dialect, limits: MySqlLimits) -> Talk {
-        let mut talk = Talk::new(LoginRequest::default(), limits);
-        talk.hear(0, &greeting(dialect, "mysql_native_password"))
+    /// A client that has logged in.
+    pub fn ready(dialect: Dialect, limits: MySqlLimits) -> ClientHarness {
+        let mut harness = ClientHarness::new(LoginRequest::default(), limits);
+        harness
+            .receive_packet(0, &greeting(dialect, "mysql_native_password"))
             .expect("a greeting");
-        talk.said();
-        talk.hear(2, OK).expect("a login");
-        assert!(talk.said()[5..].starts_with(b"SET "));
-        talk.hear(1, OK).expect("a setting");
-        assert_eq!(talk.told(), ["Ready"]);
-        talk
+        harness.take_output();
+        harness.receive_packet(2, OK).expect("a login");
+        assert!(harness.take_output()[5..].starts_with(b"SET "));
+        harness.receive_packet(1, OK).expect("a setting");
+        assert_eq!(harness.take_events(), ["Ready"]);
+        harness
     }
 
-    /// The server sends a packet.
-    pub fn hear(&mut self, sequence: u8, payload: &[u8]) -> Result<(), MySqlError> {
+    /// Passes a packet from the server to the client.
+    pub fn receive_packet(&mut self, sequence: u8, payload: &[u8]) -> Result<(), MySqlError> {
         self.input(&packet(sequence, payload))
     }
 
-    /// The server sends bytes.
+    /// Passes bytes from the server to the client.
     pub fn input(&mut self, bytes: &[u8]) -> Result<(), MySqlError> {
-        let told = &mut self.told;
+        let told = &mut self.events;
         self.client
             .input(bytes, &mut |event| told.push(name(event)))
     }
 
     /// The client's output since the last call.
-    pub fn said(&mut self) -> Vec<u8> {
+    pub fn take_output(&mut self) -> Vec<u8> {
         let said = self.client.output().to_vec();
         self.client.sent(said.len());
         said
     }
 
     /// The client's events since the last call.
-    pub fn told(&mut self) -> Vec<String> {
-        std::mem::take(&mut self.told)
+    pub fn take_events(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.events)
     }
 }
 
-/// An event's short name.
+/// A short text for an event.
 fn name(event: MySqlEvent<'_>) -> String {
     match event {
         MySqlEvent::Columns(columns) => {

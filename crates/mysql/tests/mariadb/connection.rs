@@ -7,7 +7,7 @@ use lowroad_mysql::{LoginRequest, MySqlClient, MySqlError, MySqlEvent, MySqlLimi
 
 /// An owned value.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Kept {
+pub enum OwnedValue {
     Null,
     Int(i64),
     UInt(u64),
@@ -20,13 +20,13 @@ pub enum Kept {
 #[derive(Debug, Default, PartialEq)]
 pub struct Answer {
     pub names: Vec<String>,
-    pub rows: Vec<Vec<Kept>>,
+    pub rows: Vec<Vec<OwnedValue>>,
     pub affected: u64,
     pub last_id: u64,
-    /// Code, SQLSTATE and message.
+    /// Error number, SQLSTATE and message.
     pub failed: Option<(u16, String, String)>,
     is_ended: bool,
-    row: Vec<Kept>,
+    row: Vec<OwnedValue>,
 }
 
 /// A blocking connection.
@@ -63,8 +63,12 @@ impl Connection {
         Connection::open(url, login, MySqlLimits::default()).unwrap_or_else(|it| panic!("{it:?}"))
     }
 
-    /// The answer to a statement.
-    pub fn ask(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Result<Answer, MySqlError> {
+    /// Executes a statement, and returns its result.
+    pub fn execute(
+        &mut self,
+        statement: &str,
+        values: &[SqlValue<'_>],
+    ) -> Result<Answer, MySqlError> {
         self.client
             .execute(statement, values.iter().copied())
             .expect("idle");
@@ -72,9 +76,9 @@ impl Connection {
         self.wait(&mut answer).map(|()| answer)
     }
 
-    /// The rows of a statement that must succeed.
-    pub fn rows(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Vec<Vec<Kept>> {
-        let answer = self.ask(statement, values).expect("an answer");
+    /// The rows of a statement, which must succeed.
+    pub fn rows(&mut self, statement: &str, values: &[SqlValue<'_>]) -> Vec<Vec<OwnedValue>> {
+        let answer = self.execute(statement, values).expect("an answer");
         assert_eq!(answer.failed, None, "{statement}");
         answer.rows
     }
@@ -96,21 +100,21 @@ impl Connection {
                 return Err(MySqlError::Ended);
             }
             self.client
-                .input(&bytes[..len], &mut |event| answer.note(event))?;
+                .input(&bytes[..len], &mut |event| answer.record_event(event))?;
         }
         Ok(())
     }
 }
 
 impl Answer {
-    pub fn note(&mut self, event: MySqlEvent<'_>) {
+    pub fn record_event(&mut self, event: MySqlEvent<'_>) {
         match event {
             MySqlEvent::StartTls => {}
             MySqlEvent::Ready => self.is_ended = true,
             MySqlEvent::Columns(columns) => {
                 self.names = columns.iter().map(|column| column.name.clone()).collect()
             }
-            MySqlEvent::Value(value) => self.row.push(keep(value)),
+            MySqlEvent::Value(value) => self.row.push(to_owned_value(value)),
             MySqlEvent::RowEnd => self.rows.push(std::mem::take(&mut self.row)),
             MySqlEvent::Done { affected, last_id } => {
                 (self.affected, self.last_id) = (affected, last_id);
@@ -124,13 +128,13 @@ impl Answer {
     }
 }
 
-fn keep(value: SqlValue<'_>) -> Kept {
+fn to_owned_value(value: SqlValue<'_>) -> OwnedValue {
     match value {
-        SqlValue::Null => Kept::Null,
-        SqlValue::Int(number) => Kept::Int(number),
-        SqlValue::UInt(number) => Kept::UInt(number),
-        SqlValue::Float(number) => Kept::Float(number),
-        SqlValue::Text(text) => Kept::Text(text.into()),
-        SqlValue::Bytes(bytes) => Kept::Bytes(bytes.into()),
+        SqlValue::Null => OwnedValue::Null,
+        SqlValue::Int(number) => OwnedValue::Int(number),
+        SqlValue::UInt(number) => OwnedValue::UInt(number),
+        SqlValue::Float(number) => OwnedValue::Float(number),
+        SqlValue::Text(text) => OwnedValue::Text(text.into()),
+        SqlValue::Bytes(bytes) => OwnedValue::Bytes(bytes.into()),
     }
 }

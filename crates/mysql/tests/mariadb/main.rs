@@ -7,11 +7,11 @@ mod servers;
 
 use lowroad_mysql::{LoginRequest, MySqlError, MySqlLimits, SqlValue};
 
-use connection::{Connection, Kept};
+use connection::{Connection, OwnedValue};
 use servers::{Kind, Server};
 
-fn text(text: &str) -> Kept {
-    Kept::Text(text.into())
+fn text(text: &str) -> OwnedValue {
+    OwnedValue::Text(text.into())
 }
 
 const TABLE: &str = "CREATE TABLE t (i INT, u BIGINT UNSIGNED, n DECIMAL(10,2), d DOUBLE, f FLOAT, s VARCHAR(20), \
@@ -19,7 +19,7 @@ const TABLE: &str = "CREATE TABLE t (i INT, u BIGINT UNSIGNED, n DECIMAL(10,2), 
     e ENUM('one', 'two'), small SMALLINT, medium MEDIUMINT, nothing INT)";
 
 #[test]
-fn values_of_each_type_both_ways() {
+fn values_of_each_type_are_sent_and_received() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::types") else {
         return;
     };
@@ -47,28 +47,28 @@ fn values_of_each_type_both_ways() {
     ];
     let marks = vec!["?"; values.len()].join(",");
     let insert = format!("INSERT INTO t VALUES ({marks})");
-    let done = root.ask(&insert, &values).expect("an answer");
+    let done = root.execute(&insert, &values).expect("an answer");
     assert_eq!((done.failed, done.affected), (None, 1));
     let rows = root.rows("SELECT * FROM t WHERE i = ?", &[SqlValue::Int(-7)]);
     let expected = vec![
-        Kept::Int(-7),
-        Kept::UInt(u64::MAX),
+        OwnedValue::Int(-7),
+        OwnedValue::UInt(u64::MAX),
         text("12.50"),
-        Kept::Float(0.25),
-        Kept::Float(1.5),
+        OwnedValue::Float(0.25),
+        OwnedValue::Float(1.5),
         text("O'Neil ☃"),
-        Kept::Bytes(vec![0, 255]),
+        OwnedValue::Bytes(vec![0, 255]),
         text("2026-11-21"),
         text("-30:00:01"),
         text("2026-11-21 12:30:00"),
         text("2026-11-21 12:30:00.042"),
-        Kept::Int(1),
-        Kept::UInt(2026),
-        Kept::UInt(513),
+        OwnedValue::Int(1),
+        OwnedValue::UInt(2026),
+        OwnedValue::UInt(513),
         text("two"),
-        Kept::Int(-300),
-        Kept::Int(70_000),
-        Kept::Null,
+        OwnedValue::Int(-300),
+        OwnedValue::Int(70_000),
+        OwnedValue::Null,
     ];
     assert_eq!(rows, [expected]);
     assert_eq!(
@@ -76,7 +76,7 @@ fn values_of_each_type_both_ways() {
             .len(),
         0
     );
-    // The client's text of a value equals MariaDB's.
+    // The client's text for a value equals MariaDB's.
     for column in ["n", "day", "at", "moment", "exact", "e"] {
         let statement = format!("SELECT {column}, CONCAT({column}) FROM t");
         let rows = root.rows(&statement, &[]);
@@ -85,7 +85,7 @@ fn values_of_each_type_both_ways() {
 }
 
 #[test]
-fn logins_with_each_plugin() {
+fn login_with_each_plugin() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::logins") else {
         return;
     };
@@ -111,7 +111,7 @@ fn logins_with_each_plugin() {
         .map_err(|error| error.0)
         .expect("a login");
     assert!(
-        matches!(&native.rows("SELECT CURRENT_USER()", &[])[0][0], Kept::Text(user) if user.starts_with("native@"))
+        matches!(&native.rows("SELECT CURRENT_USER()", &[])[0][0], OwnedValue::Text(user) if user.starts_with("native@"))
     );
     assert!(login("empty", "").is_ok());
     let refused = login("native", "wrong").err().expect("refused");
@@ -130,7 +130,7 @@ fn logins_with_each_plugin() {
 }
 
 #[test]
-fn many_queries_on_one_connection_and_errors_between_them() {
+fn queries_and_errors_alternate_on_one_connection() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::many") else {
         return;
     };
@@ -143,23 +143,26 @@ fn many_queries_on_one_connection_and_errors_between_them() {
         );
     }
     for i in 0..10_000 {
-        // More texts than are cached, so that some are closed and prepared again.
+        // More statements than are cached, so that some are closed and prepared again.
         let statement = format!("SELECT i, s FROM n WHERE i = ? AND {} = {}", i % 40, i % 40);
         let rows = root.rows(&statement, &[SqlValue::Int(i % 100)]);
-        assert_eq!(rows, [[Kept::Int(i % 100), text(&"é".repeat(100))]]);
+        assert_eq!(rows, [[OwnedValue::Int(i % 100), text(&"é".repeat(100))]]);
         if i % 100 == 0 {
-            let failed = root.ask("SELECT nothing_such", &[]).expect("usable").failed;
+            let failed = root
+                .execute("SELECT nothing_such", &[])
+                .expect("usable")
+                .failed;
             assert_eq!(failed.map(|it| (it.0, it.1)), Some((1054, "42S22".into())));
         }
     }
     let prepared = root.rows("SHOW STATUS LIKE 'Prepared_stmt_count'", &[]);
     assert!(
-        matches!(&prepared[0][1], Kept::Text(count) if count.parse::<u32>().expect("a number") <= 33)
+        matches!(&prepared[0][1], OwnedValue::Text(count) if count.parse::<u32>().expect("a number") <= 33)
     );
-    let failed = root.ask("SELECT ?", &[]).expect("usable").failed;
+    let failed = root.execute("SELECT ?", &[]).expect("usable").failed;
     assert_eq!(failed.map(|it| it.0), Some(2031));
     let failed = root
-        .ask("INSERT INTO n VALUES (?, '')", &[SqlValue::Int(1)])
+        .execute("INSERT INTO n VALUES (?, '')", &[SqlValue::Int(1)])
         .expect("usable")
         .failed;
     assert_eq!(failed.map(|it| it.0), Some(1062));
@@ -175,27 +178,27 @@ fn many_queries_on_one_connection_and_errors_between_them() {
 }
 
 #[test]
-fn a_killed_connection_ends_and_another_one_works() {
+fn killed_connection_fails_and_new_one_works() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::killed") else {
         return;
     };
     let mut root = Connection::root(&server.url);
     let mut other = Connection::root(&server.url);
     let id = other.rows("SELECT CAST(CONNECTION_ID() AS CHAR)", &[]);
-    let Kept::Text(id) = &id[0][0] else {
+    let OwnedValue::Text(id) = &id[0][0] else {
         panic!("{id:?}")
     };
     root.rows(&format!("KILL {id}"), &[]);
-    let ended = other.ask("SELECT 1", &[]);
+    let ended = other.execute("SELECT 1", &[]);
     assert!(ended.is_err() || ended.expect("an answer").failed.is_some());
     assert_eq!(
         Connection::root(&server.url).rows("SELECT 1", &[]),
-        [[Kept::Int(1)]]
+        [[OwnedValue::Int(1)]]
     );
 }
 
 #[test]
-fn a_session_that_reads_does_not_write_and_ends_in_time() {
+fn read_only_session_with_timeout_and_limits_is_enforced() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::reads") else {
         return;
     };
@@ -219,25 +222,28 @@ fn a_session_that_reads_does_not_write_and_ends_in_time() {
     };
     let mut reader = open();
     let failed = reader
-        .ask("INSERT INTO r VALUES (1)", &[])
+        .execute("INSERT INTO r VALUES (1)", &[])
         .expect("usable")
         .failed;
     assert_eq!(failed.map(|it| it.0), Some(1792));
-    let failed = reader.ask("SELECT SLEEP(20)", &[]).expect("usable").failed;
+    let failed = reader
+        .execute("SELECT SLEEP(20)", &[])
+        .expect("usable")
+        .failed;
     assert_eq!(failed.map(|it| it.0), Some(1969));
     assert_eq!(reader.rows("SELECT seq FROM seq_1_to_10", &[]).len(), 10);
     let zone = reader.rows("SELECT @@time_zone, @@character_set_client", &[]);
     assert_eq!(zone, [[text("+00:00"), text("utf8mb4")]]);
     assert_eq!(
-        reader.ask("SELECT seq FROM seq_1_to_11", &[]),
+        reader.execute("SELECT seq FROM seq_1_to_11", &[]),
         Err(MySqlError::TooManyRows)
     );
     let mut reader = open();
     assert_eq!(
-        reader.ask("SELECT REPEAT('x', 2000000)", &[]),
+        reader.execute("SELECT REPEAT('x', 2000000)", &[]),
         Err(MySqlError::PacketTooLong)
     );
     let mut reader = open();
-    let local = reader.ask("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE r", &[]);
+    let local = reader.execute("LOAD DATA LOCAL INFILE '/etc/passwd' INTO TABLE r", &[]);
     assert!(local.is_err() || local.expect("an answer").failed.is_some());
 }

@@ -3,14 +3,14 @@
 use crate::bytes::{be32, write_be16, write_be32};
 use crate::ipv4::is_not_host;
 
-/// The length of sent messages, which old relays require.
+/// The length of sent messages; old relays require it.
 pub(crate) const MESSAGE_LEN: usize = 300;
 const OPTIONS_AT: usize = 240;
 const MAGIC: [u8; 4] = [99, 130, 83, 99];
 
 const MASK: u8 = 1;
 const ROUTER: u8 = 3;
-const WANTED: u8 = 50;
+const REQUESTED_ADDRESS: u8 = 50;
 const LEASE_TIME: u8 = 51;
 const KIND: u8 = 53;
 const SERVER: u8 = 54;
@@ -51,14 +51,14 @@ pub(crate) struct DhcpReply {
     pub rebinding_s: Option<u32>,
 }
 
-/// The mask if a server sends none.
+/// The subnet mask if the server sends none.
 const MASK_DEFAULT: u32 = 0xffff_ff00;
 
 impl DhcpReply {
-    /// The prefix length. `None`: no machine can have this address with this mask (RFC 1122 §3.2.1.3).
+    /// The prefix length. `None` if no host can have this address with this mask (RFC 1122 §3.2.1.3).
     pub(crate) fn prefix_len(&self) -> Option<u8> {
         let mask = self.mask.unwrap_or(MASK_DEFAULT);
-        // A mask is contiguous: leading ones only.
+        // A valid mask is contiguous: leading ones only.
         let prefix_len = mask.leading_ones();
         let is_mask = prefix_len > 0 && prefix_len == mask.count_ones();
         let is_host = prefix_len >= 31 || is_host(self.address, mask);
@@ -73,7 +73,7 @@ impl DhcpReply {
     }
 }
 
-/// Whether an address is neither the network's nor its broadcast address.
+/// Whether an address is neither that of the network nor its broadcast address.
 fn is_host(address: u32, mask: u32) -> bool {
     address & !mask != 0 && address | mask != u32::MAX
 }
@@ -90,7 +90,7 @@ pub(crate) fn write(
     out[..3].copy_from_slice(&[1, 1, 6]);
     write_be32(out, 4, xid);
     write_be16(out, 8, secs);
-    // `ciaddr` is set only by a client that can answer ARP for it (RFC 2131 §4.3.6).
+    // `ciaddr` is set only by a client that can respond to ARP for that address (RFC 2131 §4.3.6).
     if let DhcpRequest::Renew { address } = request {
         write_be32(out, 12, address);
     }
@@ -112,23 +112,23 @@ pub(crate) fn write(
         }],
     );
     let [a, b, c, d, e, f] = mac;
-    // The client identifier: hardware type Ethernet, and the MAC.
+    // The client identifier: hardware type Ethernet, and the MAC address.
     write_option(CLIENT, &[1, a, b, c, d, e, f]);
     write_option(
         PARAMETERS,
         &[MASK, ROUTER, LEASE_TIME, SERVER, RENEWAL, REBINDING],
     );
     if let DhcpRequest::Request { requested, server } = request {
-        write_option(WANTED, &requested.to_be_bytes());
+        write_option(REQUESTED_ADDRESS, &requested.to_be_bytes());
         write_option(SERVER, &server.to_be_bytes());
     }
     out[at] = 255;
 }
 
-/// Parses a reply to the transaction `xid` of this machine.
+/// Parses a server's reply to the transaction `xid` of this client.
 pub(crate) fn parse(bytes: &[u8], xid: u32, mac: [u8; 6]) -> Option<DhcpReply> {
     let (head, mut options) = bytes.split_first_chunk::<OPTIONS_AT>()?;
-    // A reply, Ethernet, six bytes of MAC.
+    // op BOOTREPLY, hardware type Ethernet, six bytes of MAC address.
     let is_matching = head[..3] == [2, 1, 6]
         && be32(head, 4) == xid
         && head[28..34] == mac

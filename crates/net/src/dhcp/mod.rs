@@ -1,5 +1,5 @@
-//! A DHCP client (RFC 2131 §4.4): the due messages and the effect of replies. It does not probe whether the address is
-//! in use.
+//! A DHCP client (RFC 2131 §4.4): determines which message is due, and processes replies. It does not probe whether the
+//! address is in use.
 
 pub(crate) mod message;
 
@@ -12,16 +12,16 @@ pub(crate) const CLIENT_PORT: u16 = 68;
 pub(crate) const SERVER_PORT: u16 = 67;
 
 const SECOND_US: u64 = 1_000_000;
-/// The first timeout; each later one is doubled.
+/// The first timeout; each further timeout is twice as long.
 const WAIT_FIRST_S: u64 = 2;
 const WAIT_MAX_S: u64 = 64;
-/// Requests sent for one offer.
+/// The number of requests sent for one offer.
 const REQUESTS_MAX: u32 = 4;
-/// The shortest interval of renewals (RFC 2131 §4.4.5).
+/// The shortest interval between renewals (RFC 2131 §4.4.5).
 const RENEW_EVERY_US: u64 = 60 * SECOND_US;
 /// The lease time if a server sends none.
 const LEASE_DEFAULT_S: u32 = 3600;
-/// The shortest lease that is believed.
+/// Shorter lease times are raised to this.
 const LEASE_MIN_S: u32 = 60;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,7 +43,7 @@ struct DhcpLease {
 /// A due action.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DhcpAction {
-    /// Send this message, to that server or by broadcast.
+    /// Send this message, to that server or as a broadcast.
     Send {
         request: DhcpRequest,
         to: Option<u32>,
@@ -55,10 +55,10 @@ pub(crate) enum DhcpAction {
 /// The effect of a reply.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum DhcpEvent {
-    /// None: the reply was ignored.
+    /// The reply was ignored.
     None,
-    /// Another message is due at once.
-    Go,
+    /// Another message is due immediately.
+    SendNow,
     /// This address is leased.
     Bound(LocalAddress),
     /// The lease was revoked.
@@ -77,7 +77,7 @@ pub(crate) struct DhcpClient {
 }
 
 impl DhcpClient {
-    /// A client that sends its first message at once.
+    /// A client that sends its first message immediately.
     pub(crate) fn new(random: u64) -> DhcpClient {
         let mut dhcp = DhcpClient {
             state: DhcpState::Selecting,
@@ -93,7 +93,7 @@ impl DhcpClient {
     }
 
     fn random(&mut self) -> u64 {
-        // xorshift: only spreads transaction numbers and pauses, so it need not be cryptographic.
+        // xorshift: it only spreads transaction numbers and pauses, so it need not be cryptographic.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;
@@ -103,7 +103,7 @@ impl DhcpClient {
     fn begin(&mut self, now_us: u64) {
         self.state = DhcpState::Selecting;
         self.lease = None;
-        // RFC 2131 §4.1: a random number, so that clients do not take the replies to others.
+        // RFC 2131 §4.1: a random number, so that clients do not accept the replies to others.
         self.xid = (self.random() >> 16) as u32;
         self.exchange_start_us = now_us;
         self.tries = 0;
@@ -121,7 +121,7 @@ impl DhcpClient {
         u16::try_from(secs).unwrap_or(u16::MAX)
     }
 
-    /// Retries in a second: the message could not be sent.
+    /// Retries in a second, since the message could not be sent.
     pub(crate) fn retry_soon(&mut self, now_us: u64) {
         self.next_us = now_us + SECOND_US;
     }
@@ -143,7 +143,7 @@ impl DhcpClient {
                 let request = DhcpRequest::Discover;
                 Some(DhcpAction::Send { request, to: None })
             }
-            // The server of the offer does not reply, so the discovery begins again.
+            // The server that made the offer does not reply, so the discovery starts again.
             _ => {
                 self.begin(now_us);
                 None
@@ -151,10 +151,11 @@ impl DhcpClient {
         }
     }
 
-    /// Sets the next timeout: doubled, with a jitter of a second (RFC 2131 §4.1).
+    /// Sets the next timeout: doubled, with a jitter of one second (RFC 2131 §4.1).
     fn wait(&mut self, now_us: u64) {
         let seconds = (WAIT_FIRST_S << self.tries.min(6)).min(WAIT_MAX_S);
-        // RFC 2131 §4.1: a random second more or less, so that clients do not stay in step after a power failure.
+        // RFC 2131 §4.1: up to one second more or less, so that clients do not send simultaneously after a power
+        // failure.
         let jitter_us = self.random() % (2 * SECOND_US);
         self.tries += 1;
         self.next_us = now_us + seconds * SECOND_US + jitter_us - SECOND_US;
@@ -170,7 +171,7 @@ impl DhcpClient {
             true => lease.rebind_us,
             false => lease.end_us,
         };
-        // RFC 2131 §4.4.5: half of the remaining time, but at least a minute.
+        // RFC 2131 §4.4.5: wait half of the remaining time, but at least a minute.
         let wait_us = ((limit_us - now_us) / 2).max(RENEW_EVERY_US);
         self.next_us = (now_us + wait_us).min(limit_us);
         // The first renewal of a lease begins a new exchange.
@@ -183,7 +184,7 @@ impl DhcpClient {
             request: DhcpRequest::Renew {
                 address: lease.address,
             },
-            // Renewing asks the lease's server; rebinding asks all (RFC 2131 §4.4.5).
+            // A renewal is sent to the lease's server; a rebinding is broadcast (RFC 2131 §4.4.5).
             to: is_renewing.then_some(lease.server),
         }
     }
@@ -191,7 +192,7 @@ impl DhcpClient {
     /// Processes a reply.
     pub(crate) fn received(&mut self, now_us: u64, answer: &DhcpReply) -> DhcpEvent {
         let prefix_len = match (answer.kind, answer.prefix_len()) {
-            // An impossible address or mask: the message is ignored.
+            // A message with an impossible address or mask is ignored.
             (DhcpReplyKind::Offer | DhcpReplyKind::Ack, None) => return DhcpEvent::None,
             (_, prefix_len) => prefix_len.unwrap_or_default(),
         };
@@ -204,7 +205,7 @@ impl DhcpClient {
                 };
                 self.tries = 0;
                 self.next_us = now_us;
-                DhcpEvent::Go
+                DhcpEvent::SendNow
             }
             (DhcpState::Requesting { requested: wanted, server }, DhcpReplyKind::Ack, _)
                 // An ACK for another address or from another server belongs to another exchange.
@@ -212,12 +213,12 @@ impl DhcpClient {
             {
                 DhcpEvent::Bound(self.bind(now_us, answer, prefix_len, server))
             }
-            // Refusals of other servers don't concern the chosen offer.
+            // NAKs of other servers don't concern the chosen offer.
             (DhcpState::Requesting { server, .. }, DhcpReplyKind::Nak, Some(from))
                 if from == server =>
             {
                 self.begin(now_us);
-                // A pause, since a server may refuse each request.
+                // A pause, since a server may send a NAK for each request.
                 self.next_us = now_us + SECOND_US;
                 DhcpEvent::None
             }
@@ -264,7 +265,7 @@ impl DhcpClient {
         self.lease = Some(DhcpLease {
             address: answer.address,
             server,
-            // A server's T1 of 0 would cause renewals without a pause.
+            // A T1 of 0 would cause renewals without a pause.
             renew_us: after(renew_s.max(LEASE_MIN_S / 2)),
             rebind_us: after(rebind_s),
             end_us: after(lease_s),

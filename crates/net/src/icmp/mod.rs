@@ -1,5 +1,5 @@
-//! ICMP (RFC 792): answers echo, and accepts "fragmentation needed" if it quotes a segment in flight. Other types are
-//! ignored.
+//! ICMP (RFC 792): answers echo requests, and accepts "fragmentation needed" if it quotes a segment in flight. Other
+//! types are ignored.
 
 pub(crate) mod quoted;
 
@@ -16,7 +16,7 @@ const FRAME_MAX: usize = 1514;
 const AT: usize = 34;
 
 impl<L: LinkDevice> StackContext<'_, L> {
-    /// Processes an ICMP message for the machine.
+    /// Processes an ICMP message to the local address.
     pub(crate) fn icmp(&mut self, mac: [u8; 6], packet: &Ipv4Packet<'_>) {
         if crate::payload_checksums::sum_of(packet.payload) != 0xffff {
             self.core.counters.sums_wrong += 1;
@@ -66,8 +66,8 @@ impl<L: LinkDevice> StackContext<'_, L> {
         self.send_whole(&frame[..AT + len]);
     }
 
-    /// Path MTU discovery: lowers the MSS of the connection after a segment did not fit, and retransmits (RFC 1191, RFC
-    /// 5927). Routers that send no MTU are obsolete; their messages are ignored.
+    /// Path MTU discovery: if a segment did not fit, lowers the MSS of its connection and retransmits (RFC 1191, RFC
+    /// 5927). Messages without an MTU come from obsolete routers and are ignored.
     fn lower_mss(&mut self, quoted: QuotedSegment) -> Option<u32> {
         let core = &mut *self.core;
         let QuotedSegment {
@@ -79,7 +79,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         let is_from_us = from == core.local?.address;
         let index = core.table.find(key).filter(|_| is_from_us)?;
         let connection = core.table.at_mut(index)?;
-        // RFC 5927 §4: a blind attacker can't quote a sequence number in flight.
+        // RFC 5927 §4: an off-path attacker can't quote a sequence number in flight.
         let is_in_flight = seq.wrapping_sub(connection.snd_una) < connection.flight();
         // A forged tiny MTU must not force tiny segments.
         let mss = mtu.checked_sub(40)?.max(MSS_MIN);
@@ -87,7 +87,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
             return None;
         }
         connection.mss = mss;
-        // The retransmission makes a running measurement ambiguous.
+        // The retransmission makes a running RTT measurement ambiguous.
         connection.rtt.forget();
         connection
             .congestion

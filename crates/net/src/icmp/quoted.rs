@@ -19,7 +19,7 @@ pub(crate) struct QuotedSegment {
     pub mtu: u16,
 }
 
-/// Parses such a message; `None`: another type, or not about TCP.
+/// Parses such a message. `None` if the message has another type, or does not quote a TCP segment.
 pub(crate) fn quoted(message: &[u8]) -> Option<QuotedSegment> {
     let (icmp, quoted) = message.split_first_chunk::<8>()?;
     let head: &[u8; 20] = quoted.first_chunk()?;

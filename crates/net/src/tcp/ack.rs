@@ -1,5 +1,5 @@
-//! The ACK of a segment: removes acknowledged data, updates the window, and detects losses (RFC 9293 §3.10.7.4, RFC
-//! 6675, RFC 6582).
+//! Processes the ACK of a segment: removes acknowledged data, updates the window, and detects losses (RFC 9293
+//! §3.10.7.4, RFC 6675, RFC 6582).
 
 use super::congestion::RecoveryMode;
 use super::connection::{NEVER, TcpConnection};
@@ -7,16 +7,16 @@ use super::segment::{FIN, TcpSegment};
 use crate::bytes::before;
 use crate::context::StackCore;
 
-/// Duplicate ACKs that indicate a loss (RFC 5681 §3.2).
+/// The number of duplicate ACKs that indicate a loss (RFC 5681 §3.2).
 const DUP_ACKS: u32 = 3;
 
 /// The result of an ACK.
 pub(crate) enum AckOutcome {
-    /// It acknowledges data that were never sent.
+    /// The ACK acknowledges data that was never sent.
     Bad,
-    /// It acknowledges all queued data.
+    /// The ACK acknowledges all queued data.
     All,
-    /// Data are left, or there were none.
+    /// Some queued data is not acknowledged yet, or none was queued.
     Some,
 }
 
@@ -34,7 +34,7 @@ pub(crate) fn acknowledged(
     // In unsigned arithmetic an old ACK appears as a large number.
     if acked > connection.flight() {
         let age = acked.wrapping_neg();
-        // An old ACK within a window's distance may be delayed; others are forged (RFC 5961 §5.2).
+        // An old ACK within the distance of a window may be delayed; others are forged (RFC 5961 §5.2).
         return match age <= connection.snd_wnd_max.max(65_535) {
             true => AckOutcome::Some,
             false => AckOutcome::Bad,
@@ -53,17 +53,17 @@ pub(crate) fn acknowledged(
     let flight = connection.flight();
     let queued_before = connection.queue.len();
     connection.snd_una = segment.ack;
-    // Progress: the backoff of the timeout starts again.
+    // Progress: reset the backoff of the retransmission timeout.
     connection.retries = 0;
     connection.is_fin_acked = connection.is_fin_sent && segment.ack == connection.snd_nxt;
     connection.queue.consume(&mut core.pool, acked as usize);
-    // Slow-reader attack: ACKs of a few bytes don't count as progress, so the connection can be evicted.
-    // At least a segment, or all that was queued.
+    // Only an ACK of at least a segment, or of all queued data, counts as progress. Otherwise a slow-reading client
+    // that acknowledges a few bytes at a time could not be evicted.
     if acked >= connection.mss.into() || connection.queue.len() == 0 {
         connection.record_progress(core.now_us);
     }
     connection.rtt.acked(segment.ack, core.now_us);
-    // The common case: no sign of loss, so neither the scoreboard nor the options are read.
+    // The common case: there is no sign of loss, so neither the scoreboard nor the options are read.
     if connection.congestion.mode == RecoveryMode::Open
         && connection.board.is_empty()
         && segment.options.is_empty()
@@ -74,7 +74,7 @@ pub(crate) fn acknowledged(
         let recovers = recovering(connection, segment, acked, flight);
         core.counters.recoveries += u64::from(recovers);
     }
-    // RFC 6298 §5.2 and §5.3: the timer stops without data in flight, and restarts with an ACK of new data.
+    // RFC 6298 §5.2 and §5.3: the timer is stopped if no data is in flight, and restarted by an ACK of new data.
     connection.resend_at_us = match connection.flight() {
         0 => NEVER,
         _ => core.now_us + connection.rtt.timeout_us(),
@@ -85,9 +85,9 @@ pub(crate) fn acknowledged(
     }
 }
 
-/// Updates the send window if the segment is recent. Returns whether it is unchanged.
+/// Updates the send window if the segment is recent. Returns whether the window is unchanged.
 fn update_window(connection: &mut TcpConnection, segment: &TcpSegment<'_>) -> bool {
-    // RFC 9293 §3.10.7.4: SND.WL1 and SND.WL2 keep an old segment from setting the window.
+    // RFC 9293 §3.10.7.4: SND.WL1 and SND.WL2 prevent an old segment from setting the window.
     let is_recent = before(connection.snd_wl1, segment.seq)
         || (connection.snd_wl1 == segment.seq && !before(segment.ack, connection.snd_wl2));
     if !is_recent {
@@ -99,22 +99,22 @@ fn update_window(connection: &mut TcpConnection, segment: &TcpSegment<'_>) -> bo
     let previous_window = core::mem::replace(&mut connection.snd_wnd, window);
     connection.snd_wnd_max = connection.snd_wnd_max.max(window);
     if previous_window == 0 && window > 0 && connection.flight() > 0 {
-        // Data beyond a closed window were dropped by the peer.
+        // The peer has dropped data beyond its closed window.
         connection
             .congestion
             .send_again(connection.snd_una, connection.snd_nxt);
     }
-    // The window has opened: no probe is needed.
+    // The window has opened, so no probe is needed.
     if previous_window == 0 && window > 0 && connection.flight() == 0 {
         connection.resend_at_us = NEVER;
     }
     previous_window == window
 }
 
-/// Processes an ACK without new data. Returns whether a recovery begins.
+/// Processes an ACK that acknowledges no new data. Returns whether a recovery starts.
 fn duplicate(connection: &mut TcpConnection, segment: &TcpSegment<'_>, is_bare: bool) -> bool {
     let is_duplicate = match connection.has_sack {
-        // RFC 6675: an ACK is a duplicate if it brings new SACK blocks; else by the rules of RFC 5681 §2.
+        // RFC 6675: with SACK, an ACK is a duplicate if it has new SACK blocks; otherwise by the rules of RFC 5681 §2.
         true => connection
             .board
             .read(segment.options, connection.snd_una, connection.snd_nxt),
@@ -127,17 +127,17 @@ fn duplicate(connection: &mut TcpConnection, segment: &TcpSegment<'_>, is_bare: 
     detect_loss(connection)
 }
 
-/// Enters recovery if the peer has enough later data (RFC 6675 §5). Returns whether it did.
+/// Enters recovery if the peer has received enough later data (RFC 6675 §5). Returns whether it did.
 fn detect_loss(connection: &mut TcpConnection) -> bool {
     let mss = u32::from(connection.mss);
     let flight = connection.flight();
-    // Early retransmit (RFC 5827): with little data in flight three duplicate ACKs can't arrive.
+    // Early retransmit (RFC 5827): with little data in flight, three duplicate ACKs can't arrive.
     let segments = flight.div_ceil(mss);
     let threshold = match connection.has_sack && connection.unsent() == 0 && segments < 4 {
         true => segments.saturating_sub(1).max(1),
         false => DUP_ACKS,
     };
-    // A delayed ACK reports two segments at once, so bytes are counted as well as ACKs.
+    // A delayed ACK reports two segments, so SACKed bytes are counted as well as ACKs.
     let sacked_segments = connection.board.total().div_ceil(mss);
     if connection.congestion.mode != RecoveryMode::Open
         || sacked_segments.max(connection.congestion.dup_acks.into()) < threshold
@@ -150,7 +150,7 @@ fn detect_loss(connection: &mut TcpConnection) -> bool {
     true
 }
 
-/// Processes new acknowledged data during or near a recovery. Returns whether a recovery begins.
+/// Processes an ACK of new data during a recovery or shortly after it. Returns whether a recovery starts.
 fn recovering(
     connection: &mut TcpConnection,
     segment: &TcpSegment<'_>,
@@ -179,12 +179,12 @@ fn recovering(
         congestion.acked(acked, flight, connection.mss);
     }
     if congestion.mode == RecoveryMode::Recovery && connection.board.is_empty() {
-        // Partial ACK: the next segment is lost too (RFC 6582 §3.2).
+        // Partial ACK: the next segment was lost, too (RFC 6582 §3.2).
         let segments = acked.div_ceil(connection.mss.into()).min(255) as u8;
         congestion.dup_acks = congestion.dup_acks.saturating_sub(segments);
         congestion.resent = connection.snd_una;
     }
-    // Acknowledged bytes are not sent again.
+    // Acknowledged bytes are not retransmitted.
     if before(congestion.resent, connection.snd_una) {
         congestion.resent = connection.snd_una;
     }

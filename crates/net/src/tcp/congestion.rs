@@ -11,11 +11,11 @@ const CWND_MAX: u32 = 1 << 30;
 /// The phase of loss recovery.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RecoveryMode {
-    /// No loss is known.
+    /// No loss was detected.
     Open,
-    /// Data below the highest SACKed sequence number are lost.
+    /// Data below the highest SACKed sequence number is considered lost.
     Recovery,
-    /// All data in flight at the timeout are lost.
+    /// All data in flight at the timeout is considered lost.
     Loss,
 }
 
@@ -24,12 +24,12 @@ pub(crate) enum RecoveryMode {
 pub(crate) struct CongestionControl {
     pub cwnd: u32,
     ssthresh: u32,
-    /// Bytes acknowledged since the window grew last.
+    /// Bytes acknowledged since the window last grew.
     acked_since_growth: u32,
     pub mode: RecoveryMode,
-    /// The highest sent number when the loss was detected.
+    /// SND.NXT when the loss was detected: an ACK of all data below it ends the recovery.
     pub recover: u32,
-    /// Lost data below this number are already retransmitted.
+    /// Lost data below this sequence number was already retransmitted.
     pub resent: u32,
     pub dup_acks: u8,
 }
@@ -47,20 +47,20 @@ impl CongestionControl {
         }
     }
 
-    /// The end of the data that count as lost.
+    /// The end of the data that is considered lost.
     pub(crate) fn lost_end(&self, una: u32, nxt: u32, mss: u16, board: &SackScoreboard) -> u32 {
         match self.mode {
             RecoveryMode::Open => una,
             RecoveryMode::Loss => self.recover,
             RecoveryMode::Recovery => board.highest().unwrap_or_else(|| {
-                // Without SACK, one segment is known to be lost.
+                // Without SACK, only one segment is known to be lost.
                 let end = una.wrapping_add(u32::from(mss));
                 if before(end, nxt) { end } else { nxt }
             }),
         }
     }
 
-    /// Bytes in flight, as estimated.
+    /// The estimated number of bytes in flight ("pipe" in RFC 6675).
     pub(crate) fn pipe(&self, una: u32, nxt: u32, mss: u16, board: &SackScoreboard) -> u32 {
         // The common case: no sign of a loss.
         if self.mode == RecoveryMode::Open && self.dup_acks == 0 && board.is_empty() {
@@ -78,25 +78,25 @@ impl CongestionControl {
         };
         let pipe = retransmitted + board.missing(lost_end, nxt);
         match board.is_empty() && self.mode != RecoveryMode::Loss {
-            // Without SACK each duplicate ACK stands for a segment that has left the network.
+            // Without SACK each duplicate ACK means that a segment has left the network.
             true => pipe.saturating_sub(u32::from(self.dup_acks) * u32::from(mss)),
             false => pipe,
         }
     }
 
-    /// Grows the window after `acked` bytes of `flight`.
+    /// Grows the window after an ACK of `acked` bytes; `flight` bytes were in flight.
     pub(crate) fn acked(&mut self, acked: u32, flight: u32, mss: u16) {
         let mss = u32::from(mss);
-        // A window that was not used is not validated, so it doesn't grow (RFC 7661).
+        // A window that was not fully used is not validated, so it doesn't grow (RFC 7661).
         if flight.saturating_mul(2) < self.cwnd {
             return;
         }
         if self.cwnd < self.ssthresh {
-            // RFC 3465: at most two segments for an ACK, against ACK division.
+            // RFC 3465: at most two segments per ACK, as a defence against ACK division.
             self.cwnd = (self.cwnd + acked.min(2 * mss)).min(CWND_MAX);
             return;
         }
-        // Congestion avoidance: one segment for each window of acknowledged data (RFC 5681 §3.1).
+        // Congestion avoidance: one segment per window of acknowledged data (RFC 5681 §3.1).
         self.acked_since_growth += acked;
         if self.acked_since_growth >= self.cwnd {
             self.acked_since_growth -= self.cwnd;
@@ -104,7 +104,7 @@ impl CongestionControl {
         }
     }
 
-    /// Enters recovery after a loss that was detected by ACKs.
+    /// Enters recovery after a loss detected by duplicate or selective ACKs.
     pub(crate) fn enter_recovery(&mut self, una: u32, nxt: u32, mss: u16) {
         self.ssthresh = half(nxt.wrapping_sub(una), mss);
         // The window is halved (RFC 5681 §3.2).
@@ -115,7 +115,7 @@ impl CongestionControl {
         self.resent = una;
     }
 
-    /// Enters loss recovery after a retransmission timeout.
+    /// Enters recovery after a retransmission timeout.
     pub(crate) fn enter_loss(&mut self, una: u32, nxt: u32, mss: u16) {
         // RFC 5681 §3.1: repeated timeouts of the same data reduce ssthresh only once.
         if self.mode != RecoveryMode::Loss {
@@ -126,7 +126,7 @@ impl CongestionControl {
         self.send_again(una, nxt);
     }
 
-    /// Retransmits all data in flight without reducing the window: the loss wasn't caused by congestion.
+    /// Retransmits all data in flight without reducing the window, since the loss wasn't caused by congestion.
     pub(crate) fn send_again(&mut self, una: u32, nxt: u32) {
         self.acked_since_growth = 0;
         self.mode = RecoveryMode::Loss;
@@ -135,17 +135,17 @@ impl CongestionControl {
         self.dup_acks = 0;
     }
 
-    /// Ends the recovery: all data up to `recover` are acknowledged.
+    /// Ends the recovery: all data up to `recover` is acknowledged.
     pub(crate) fn recovered(&mut self) {
         if self.mode == RecoveryMode::Recovery {
-            // Deflates the window after the recovery (RFC 6582 §3.2, step 3).
+            // Deflate the window after the recovery (RFC 6582 §3.2, step 3).
             self.cwnd = self.ssthresh;
         }
         self.mode = RecoveryMode::Open;
         self.dup_acks = 0;
     }
 
-    /// Limits the window after a pause longer than a timeout (RFC 5681 §4.1).
+    /// Limits the window after an idle period longer than a retransmission timeout (RFC 5681 §4.1).
     pub(crate) fn restart(&mut self, mss: u16) {
         // RFC 5681 §4.1: the restart window.
         self.cwnd = self.cwnd.min(INITIAL_SEGMENTS * u32::from(mss));

@@ -11,22 +11,22 @@ use crate::bytes::len32;
 use crate::pool::{BufferPool, PoolBuffer};
 use crate::stack_api::{SMALL, WAITING_MAX};
 
-/// The receive window while no input is unread. It needs no window scale.
+/// The receive window while there is no unread input. It needs no window scale.
 pub(crate) const WINDOW: u32 = 65_535;
-/// The smallest MSS, whatever a peer announces: tiny segments would multiply the work.
+/// The smallest MSS that is used, even if a peer announces a smaller one: tiny segments would multiply the work.
 pub(crate) const MSS_MIN: u16 = 256;
-/// The number of out-of-order segments that are kept.
+/// The number of out-of-order segments that are stored.
 pub(crate) const OUT_OF_ORDER_MAX: usize = 3;
-/// A connection without progress for this long may be evicted.
+/// A connection without progress for this time may be evicted.
 const STALLED_US: u64 = 4_000_000;
-/// Challenge ACKs of a connection within a slot. The limit is per connection: a global one would be a side channel
-/// about other connections (RFC 5961 §7).
+/// The number of challenge ACKs of a connection in each time slot. The limit is per connection: a global limit would be
+/// a side channel about other connections (RFC 5961 §7).
 const CHALLENGES_MAX: u8 = 10;
 const CHALLENGE_SLOT_US: u64 = 100_000;
 /// No deadline.
 pub(crate) const NEVER: u64 = u64::MAX;
 
-/// The state of the handshake. Afterwards, flags of `TcpConnection` represent the states of RFC 9293 §3.3.2.
+/// The state of the handshake. After the handshake, flags of `TcpConnection` represent the states of RFC 9293 §3.3.2.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum HandshakeState {
     /// A SYN was sent.
@@ -37,7 +37,7 @@ pub(crate) enum HandshakeState {
     Open,
 }
 
-/// Input that the service has not taken.
+/// Input that the service has not consumed.
 pub(crate) struct PendingInput {
     pub buffer: PoolBuffer,
     pub start: usize,
@@ -50,10 +50,10 @@ impl PendingInput {
         &self.buffer[self.start..self.end]
     }
 
-    /// Appends as many bytes as fit; returns their number. A full small buffer is replaced by a large one if there is
-    /// a spare one.
+    /// Appends as many bytes as fit; returns their number. A full small buffer is replaced by a large one, if the pool
+    /// can spare one.
     pub(crate) fn append(&mut self, bytes: &[u8], pool: &mut BufferPool) -> usize {
-        // All free room must be contiguous behind the bytes.
+        // All free space must be contiguous after the bytes.
         if self.start > 0 {
             self.buffer.copy_within(self.start..self.end, 0);
             self.end -= self.start;
@@ -85,21 +85,21 @@ pub(crate) struct OutOfOrderSegment {
 pub(crate) struct TcpConnection {
     pub key: ConnectionKey,
     pub state: HandshakeState,
-    /// The service was informed of it.
+    /// The service was notified of the connection.
     pub is_service_notified: bool,
     pub is_active_open: bool,
-    /// The service closed it: a FIN follows the queue.
+    /// The service closed the connection: a FIN follows the queue.
     pub is_closing: bool,
     pub is_fin_sent: bool,
     pub is_fin_acked: bool,
     pub is_fin_received: bool,
     /// The peer's FIN arrived before this side sent its own.
     pub is_passive_close: bool,
-    /// In the list of connections with pending work.
+    /// The connection is in the list of connections with pending work.
     pub is_pending: bool,
     pub wants_input: bool,
     pub ack_now: bool,
-    /// Segments received since the last sent ACK.
+    /// The number of segments received since the last sent ACK.
     pub unacked: u8,
     pub has_sack: bool,
     /// The window scale of the peer.
@@ -107,14 +107,14 @@ pub(crate) struct TcpConnection {
     pub retries: u8,
     pub mss: u16,
     pub rcv_nxt: u32,
-    /// The right edge of the window that was advertised last.
+    /// The right edge of the window that was last advertised.
     pub rcv_end: u32,
     pub snd_una: u32,
-    /// Above all sent numbers.
+    /// SND.NXT: one above the highest sequence number that was sent.
     pub snd_nxt: u32,
     pub snd_wnd: u32,
     pub snd_wnd_max: u32,
-    /// The segment and ACK numbers of the last window update (SND.WL1, SND.WL2).
+    /// SND.WL1 and SND.WL2: the sequence and ACK numbers of the last window update.
     pub snd_wl1: u32,
     pub snd_wl2: u32,
     pub congestion: CongestionControl,
@@ -124,24 +124,24 @@ pub(crate) struct TcpConnection {
     pub waiting: Option<PendingInput>,
     pub out_of_order: [Option<OutOfOrderSegment>; OUT_OF_ORDER_MAX],
     pub out_of_order_count: u8,
-    /// The number of a FIN that arrived out of order.
+    /// The sequence number of a FIN that arrived out of order.
     pub out_of_order_fin: Option<u32>,
     pub resend_at_us: u64,
     pub ack_at_us: u64,
     pub last_received_us: u64,
-    /// The time of the last progress, when data were queued or a full segment or the rest was acknowledged; in
-    /// milliseconds, wraps.
+    /// The time of the last progress in milliseconds (wraps): data was queued, or a full segment or all queued data was
+    /// acknowledged.
     pub progress_ms: u32,
-    /// Challenge ACKs in the current slot, and that slot's number.
+    /// The number of challenge ACKs in the current time slot, and the number of that slot.
     pub challenges: u8,
     pub challenge_slot: u32,
     /// Ethernet, IP and TCP headers without lengths, sequence numbers and checksums.
     pub template: [u8; 54],
-    /// The sum of the IP header without its length, unfolded.
+    /// The checksum of the IP header without its length, unfolded.
     pub ip_sum: u32,
-    /// The sum of the pseudo header without its length.
+    /// The checksum of the pseudo header without its length.
     pub pseudo_sum: u32,
-    /// The next hop's MAC is unknown.
+    /// The MAC address of the next hop is unknown.
     pub needs_mac: bool,
 }
 
@@ -155,7 +155,7 @@ pub(crate) fn agreed_mss(tcp_options: &TcpOptions, local_mss: u16) -> u16 {
 }
 
 impl TcpConnection {
-    /// A connection on which no segment was sent or received.
+    /// A connection on which no segment was sent or received yet.
     pub(crate) fn new(key: ConnectionKey, mss: u16, now_us: u64) -> TcpConnection {
         TcpConnection {
             key,
@@ -204,28 +204,28 @@ impl TcpConnection {
         }
     }
 
-    /// The receive window beyond `rcv_nxt`.
+    /// The receive window after `rcv_nxt`.
     pub(crate) fn window(&self) -> u32 {
         match &self.waiting {
-            // Unread input closes the window, so that a slow service slows the peer down.
+            // Unread input reduces the window, so that a slow service slows the peer down.
             None => WINDOW,
             Some(waiting) => len32(WAITING_MAX - waiting.bytes().len()),
         }
     }
 
-    /// The acceptable window: never smaller than the one that was advertised to the peer.
+    /// The window in which segments are acceptable: never smaller than the advertised window.
     pub(crate) fn remaining_window(&self) -> u32 {
         let advertised = self.rcv_end.wrapping_sub(self.rcv_nxt).cast_signed().max(0);
         // RFC 9293 §3.8.6.2.2: an advertised window should not shrink.
         self.window().max(advertised.cast_unsigned())
     }
 
-    /// Bytes sent and not acknowledged; a FIN counts as one.
+    /// The number of bytes sent but not acknowledged; a FIN counts as one.
     pub(crate) fn flight(&self) -> u32 {
         self.snd_nxt.wrapping_sub(self.snd_una)
     }
 
-    /// Bytes queued and not sent yet.
+    /// The number of bytes queued but not sent yet.
     pub(crate) fn unsent(&self) -> usize {
         self.queue.len().saturating_sub(self.flight() as usize)
     }
@@ -237,7 +237,7 @@ impl TcpConnection {
             || self.congestion.mode != RecoveryMode::Open
     }
 
-    /// Notes that a sent segment acknowledged all input and advertised this window.
+    /// Records that a sent segment acknowledged all input and advertised this window.
     pub(crate) fn record_advertised(&mut self, window: u32) {
         self.rcv_end = self.rcv_nxt.wrapping_add(window);
         self.unacked = 0;
@@ -245,7 +245,7 @@ impl TcpConnection {
         self.ack_at_us = NEVER;
     }
 
-    /// Notes progress: data were queued or acknowledged.
+    /// Records progress: data was queued or acknowledged.
     pub(crate) fn record_progress(&mut self, now_us: u64) {
         self.progress_ms = millis(now_us);
     }
@@ -255,13 +255,13 @@ impl TcpConnection {
         u64::from(millis(now_us).wrapping_sub(self.progress_ms)) * 1000
     }
 
-    /// Whether an incoming connection made no progress for so long that it may be evicted.
+    /// Whether the connection is incoming and made no progress for so long that it may be evicted.
     pub(crate) fn is_stalled(&self, now_us: u64) -> bool {
-        // Only connections that the peer opened are evicted for others.
+        // Outgoing connections are never evicted.
         !self.is_active_open && self.since_progress_us(now_us) >= STALLED_US
     }
 
-    /// Whether it occupies buffers of the pool.
+    /// Whether the connection holds buffers of the pool.
     pub(crate) fn holds_buffers(&self) -> bool {
         self.queue.has_copied() || self.waiting.is_some() || self.out_of_order_count > 0
     }
@@ -269,7 +269,7 @@ impl TcpConnection {
     /// Whether one more challenge ACK is within the connection's limit; if so, counts it.
     pub(crate) fn allow_challenge(&mut self, now_us: u64) -> bool {
         let slot = (now_us / CHALLENGE_SLOT_US) as u32;
-        // RFC 5961 §7: challenge ACKs are limited, since forged segments cause them.
+        // RFC 5961 §7: challenge ACKs are limited, since forged segments can cause them.
         if slot != self.challenge_slot {
             self.challenge_slot = slot;
             self.challenges = 0;
@@ -279,7 +279,7 @@ impl TcpConnection {
         is_within
     }
 
-    /// Whether an incoming connection has no data in flight, queued or unread.
+    /// Whether the connection is incoming and has no data in flight, queued or unread.
     pub(crate) fn is_idle(&self) -> bool {
         self.state == HandshakeState::Open
             && !self.is_active_open
@@ -289,7 +289,7 @@ impl TcpConnection {
             && self.out_of_order_count == 0
     }
 
-    /// Gives all buffers back.
+    /// Returns all buffers to the pool.
     pub(crate) fn release(&mut self, pool: &mut BufferPool) {
         self.queue.clear(pool);
         if let Some(waiting) = self.waiting.take() {
@@ -307,5 +307,5 @@ impl TcpConnection {
     }
 }
 
-// Ten thousand connections take a few megabytes.
+// Ten thousand connections occupy a few megabytes.
 const _: () = assert!(size_of::<TcpConnection>() <= 608);

@@ -3,7 +3,7 @@
 use crate::context::{StackContext, StackCore};
 use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 
-/// Removes a connection and informs the service.
+/// Removes a connection and notifies the service.
 pub(crate) fn end<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -23,7 +23,7 @@ pub(crate) fn end<L: LinkDevice, S: TcpService>(
     service.ended(cx, id, end);
 }
 
-/// Removes a connection. Returns whether there was one.
+/// Removes a connection. Returns whether it existed.
 pub(crate) fn remove(core: &mut StackCore, index: u32) -> bool {
     let Some(mut connection) = core.table.remove(index) else {
         return false;

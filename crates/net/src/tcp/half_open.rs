@@ -1,6 +1,6 @@
-//! Half-open connections: a table of received SYNs; each row evicts its oldest. The initial sequence number is always
-//! a SYN cookie (RFC 4987 §3.6), so a handshake that was evicted can still complete, with approximated options.
-//! SYN-ACKs are not retransmitted: a client that misses one sends its SYN again.
+//! Half-open connections: a table of received SYNs, in which each full row evicts its oldest entry. The initial
+//! sequence number is always a SYN cookie (RFC 4987 §3.6), so a handshake that was evicted can still complete, with
+//! approximated options. SYN-ACKs are not retransmitted: a client that does not receive one retransmits its SYN.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -14,7 +14,7 @@ use super::segment::ConnectionKey;
 
 const ROW: usize = 4;
 const MINUTE_US: u64 = 60_000_000;
-/// A cookie of the previous minute is valid for this long into the next.
+/// A cookie of the previous minute remains valid for this long.
 const COOKIE_LIFE_US: u64 = 10_000_000;
 /// The longest duration of a handshake.
 const LIFE_US: u64 = 63_000_000;
@@ -30,12 +30,12 @@ pub(crate) struct HalfOpenConnection {
     at_us: u64,
 }
 
-/// The relation of a segment to the handshake of its four-tuple.
+/// How a segment relates to the half-open connection of its four-tuple.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum HandshakeMatch {
-    /// No handshake is known, or its numbers differ.
+    /// There is no half-open connection, or its sequence numbers differ.
     None,
-    /// The segment follows the one that completes the handshake.
+    /// The segment was sent after the one that completes the handshake, but arrived before it.
     Overtakes,
     /// The segment completes the handshake.
     Completes {
@@ -44,8 +44,8 @@ pub(crate) enum HandshakeMatch {
     },
 }
 
-/// The table.
-pub(crate) struct HalfOpens {
+/// The table of half-open connections.
+pub(crate) struct HalfOpenTable {
     entries: Vec<Option<HalfOpenConnection>>,
     keys: [u64; 2],
     local: u32,
@@ -53,11 +53,11 @@ pub(crate) struct HalfOpens {
     displaced_us: Option<u64>,
 }
 
-impl HalfOpens {
+impl HalfOpenTable {
     /// A table for a stack with this many connections.
-    pub(crate) fn new(connections_max: usize, keys: [u64; 2]) -> HalfOpens {
+    pub(crate) fn new(connections_max: usize, keys: [u64; 2]) -> HalfOpenTable {
         let rows = (connections_max / ROW).next_power_of_two().clamp(16, 1024);
-        HalfOpens {
+        HalfOpenTable {
             entries: vec![None; rows * ROW],
             keys,
             local: 0,
@@ -106,7 +106,7 @@ impl HalfOpens {
         tcp_options: TcpOptions,
         now_us: u64,
     ) -> (u32, bool) {
-        // A retransmitted SYN must get the same number as before.
+        // The reply to a retransmitted SYN must have the same sequence number as before.
         if let Some(half_open) = self.find(key)
             && half_open.client_isn == client_isn
         {
@@ -131,8 +131,8 @@ impl HalfOpens {
         let age = |entry: &Option<HalfOpenConnection>| {
             entry.map_or(u64::MAX, |existing| now_us.saturating_sub(existing.at_us))
         };
-        // An entry of the same four-tuple is replaced first, so that a lookup finds the newest. Either SYN may be
-        // forged, so the replaced handshake counts as evicted and its cookie remains valid.
+        // An entry with the same four-tuple is replaced first, so that a lookup finds the newest. Either of the SYNs
+        // may be forged, so the replaced handshake counts as evicted, and its cookie remains valid.
         let has_same_key =
             |entry: &Option<HalfOpenConnection>| entry.is_some_and(|existing| existing.key == key);
         let oldest = row
@@ -157,7 +157,7 @@ impl HalfOpens {
             .copied()
     }
 
-    /// The relation of a segment with these numbers to a handshake.
+    /// How a segment with these numbers relates to a half-open connection.
     pub(crate) fn match_handshake(
         &mut self,
         key: ConnectionKey,
@@ -177,7 +177,7 @@ impl HalfOpens {
         }
     }
 
-    /// Drops a handshake if the numbers match.
+    /// Removes a half-open connection, if the numbers match.
     pub(crate) fn forget(&mut self, key: ConnectionKey, seq: u32) {
         for slot in self.row(key) {
             if slot.is_some_and(|entry| entry.key == key && entry.client_isn.wrapping_add(1) == seq)
@@ -187,13 +187,14 @@ impl HalfOpens {
         }
     }
 
-    /// Whether cookies of evicted handshakes may still arrive. Otherwise none is accepted, which spares their check.
+    /// Whether cookies of evicted handshakes may still arrive. Otherwise no cookie is accepted, which saves the cost of
+    /// its check.
     pub(crate) fn accepts_cookies(&self, now_us: u64) -> bool {
         self.displaced_us
             .is_some_and(|at_us| now_us.saturating_sub(at_us) < MINUTE_US + COOKIE_LIFE_US)
     }
 
-    /// The TCP options encoded in a segment's cookie; `None` if it is invalid.
+    /// The TCP options encoded in the cookie of a segment; `None` if the cookie is invalid.
     pub(crate) fn cookie(
         &self,
         key: ConnectionKey,
@@ -207,7 +208,7 @@ impl HalfOpens {
             cookie::check(self.keys, &tuple, client_isn, minute, isn)
         };
         let minute = now_us / MINUTE_US;
-        // Just after a full minute, cookies of the previous one are still valid.
+        // Just after a minute has ended, its cookies are still valid.
         let previous = now_us.saturating_sub(COOKIE_LIFE_US) / MINUTE_US;
         check_minute(minute).or_else(|| {
             (previous != minute)

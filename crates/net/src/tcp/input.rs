@@ -1,5 +1,5 @@
-//! A segment of a known connection (RFC 9293 §3.10.7). Segments that are next in order, without SYN, FIN or RST, take
-//! a fast path.
+//! Processes a segment of a known connection (RFC 9293 §3.10.7). Segments that are next in order and have no SYN, FIN
+//! or RST take a fast path.
 
 use super::ack::{AckOutcome, acknowledged};
 use super::connection::{HandshakeState, TcpConnection};
@@ -53,8 +53,8 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     let Some(connection) = cx.core.table.at_mut(index) else {
         return;
     };
-    note_received(connection, now_us);
-    // In the order of RFC 9293 §3.10.7.4: the ACK, the data, the FIN.
+    record_received(connection, now_us);
+    // In the order of RFC 9293 §3.10.7.4: ACK, data, FIN.
     match acknowledged(cx.core, index, segment) {
         AckOutcome::Bad => {
             cx.core.counters.acks_unacceptable += 1;
@@ -70,12 +70,12 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     cx.core.mark(index);
 }
 
-fn note_received(connection: &mut TcpConnection, now_us: u64) {
+fn record_received(connection: &mut TcpConnection, now_us: u64) {
     // In FIN-WAIT-2 the idle timeout must expire even if the peer keeps sending.
     if connection.is_fin_acked {
         return;
     }
-    // RFC 5681 §4.1: after an idle period the old window is no longer validated.
+    // RFC 5681 §4.1: after an idle period the congestion window is no longer validated.
     if now_us - connection.last_received_us > connection.rtt.timeout_us()
         && connection.flight() == 0
     {
@@ -84,7 +84,7 @@ fn note_received(connection: &mut TcpConnection, now_us: u64) {
     connection.last_received_us = now_us;
 }
 
-/// Processes data and FIN, in order or out of order.
+/// Processes data and FIN, in or out of order.
 fn data<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -100,7 +100,7 @@ fn data<L: LinkDevice, S: TcpService>(
         connection.ack_now = true;
     }
     if new_data.seq != connection.rcv_nxt {
-        // Kept until the gap is filled; the duplicate ACK reports it.
+        // Stored until the gap is filled; a duplicate ACK reports the gap.
         return receive_data::store_out_of_order(cx.core, id.index, new_data.seq, new_data.payload);
     }
     let had_out_of_order = connection.out_of_order_count > 0;
@@ -118,16 +118,16 @@ fn data<L: LinkDevice, S: TcpService>(
         connection.is_fin_received = true;
         connection.ack_now = true;
         connection.rcv_nxt = connection.rcv_nxt.wrapping_add(1);
-        // Kept segments behind the FIN are invalid.
+        // Stored segments after the FIN are invalid.
         connection.drop_out_of_order(&mut cx.core.pool);
-        // A service that has closed already expects no end of input.
+        // A service that has closed the connection is not notified of the end of input.
         if !connection.is_closing {
             service.finished(cx, id);
         }
     }
 }
 
-/// Ends the connection if both FINs are sent and acknowledged.
+/// Ends the connection if both FINs were sent and acknowledged.
 fn finish<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -139,7 +139,7 @@ fn finish<L: LinkDevice, S: TcpService>(
     if !connection.is_fin_received || !connection.is_fin_acked {
         return;
     }
-    // LAST-ACK: the peer closed first and keeps TIME-WAIT itself.
+    // LAST-ACK: the peer closed first, and is the side that remains in TIME-WAIT.
     if connection.is_passive_close {
         return end(cx, service, id.index, ConnectionEnd::Closed);
     }
@@ -148,7 +148,7 @@ fn finish<L: LinkDevice, S: TcpService>(
         rcv_nxt: connection.rcv_nxt,
         snd_nxt: connection.snd_nxt,
     };
-    // The ACK of the peer's FIN; TIME_WAIT repeats it if it gets lost.
+    // The ACK of the peer's FIN; if it gets lost, the TIME_WAIT entry repeats it.
     cx.send_ack(id.index);
     let now_us = cx.core.now_us;
     let displaces = cx.core.time_wait.insert(closed, now_us);
@@ -166,7 +166,7 @@ fn check<'f, L: LinkDevice, S: TcpService>(
 ) -> Option<NewData<'f>> {
     let index = id.index;
     let connection = cx.core.table.at_mut(index)?;
-    // RFC 9293 §3.10.7.3 has separate rules for SYN-SENT.
+    // SYN-SENT has separate rules (RFC 9293 §3.10.7.3).
     if connection.state == HandshakeState::SynSent {
         syn_sent::segment(cx, service, id, segment);
         return None;
@@ -179,12 +179,12 @@ fn check<'f, L: LinkDevice, S: TcpService>(
     let window = connection.remaining_window();
     let is_beyond_window = overlap < 0 && overlap.unsigned_abs() > window;
     let is_old = overlap > 0 && segment.len() <= overlap.unsigned_abs();
-    // The order of the checks is that of RFC 9293 §3.10.7.4: RST, SYN, ACK.
+    // The checks are in the order of RFC 9293 §3.10.7.4: RST, SYN, ACK.
     if segment.flags & RST != 0 {
         reset(cx, service, index, overlap, window);
         return None;
     }
-    // RFC 5961 §4.2: a SYN on an open connection gets a challenge ACK.
+    // RFC 5961 §4.2: a SYN on an established connection causes a challenge ACK.
     if segment.flags & SYN != 0 {
         match connection.state {
             HandshakeState::SynReceived => cx.send_syn(index),
@@ -199,14 +199,14 @@ fn check<'f, L: LinkDevice, S: TcpService>(
     {
         cx.core.counters.segments_outside += 1;
         if segment.flags & ACK != 0 && is_retransmission(is_old, segment) {
-            // The peer may have missed our ACK, and its ACK may be newer than the last one seen.
+            // The peer may have missed an ACK of this side, and its own ACK may be newer than the last one received.
             acknowledge_old(cx, service, id, segment);
         }
         cx.challenge(index);
         return None;
     }
     let connection = cx.core.table.get_mut(id)?;
-    // The part that overlaps with received data is cut off (RFC 9293 §3.10.7.4).
+    // The part that was already received is cut off (RFC 9293 §3.10.7.4).
     let skipped = usize::try_from(overlap.max(0)).ok()?;
     let payload = segment.payload.get(skipped..).unwrap_or_default();
     let seq = segment.seq.wrapping_add(len32(skipped));
@@ -214,13 +214,13 @@ fn check<'f, L: LinkDevice, S: TcpService>(
     let room = window.saturating_sub(gap) as usize;
     let fin = segment.flags & FIN != 0 && payload.len() <= room && !connection.is_fin_received;
     let payload = payload.get(..room).unwrap_or(payload);
-    // A FIN ends the data.
+    // A FIN ends the data, so later data is ignored.
     let payload = if connection.is_fin_received {
         &[]
     } else {
         payload
     };
-    // Data were already received or do not fit: the peer needs to learn the current state.
+    // Some data was already received or does not fit: an ACK informs the peer of the current state.
     connection.ack_now |= payload.len() < segment.payload.len();
     Some(NewData { seq, payload, fin })
 }
@@ -243,7 +243,7 @@ fn acknowledge_old<L: LinkDevice, S: TcpService>(
     cx.core.mark(id.index);
 }
 
-/// A reset ends the connection only with exactly the next sequence number (RFC 5961 §3.2).
+/// A reset ends the connection only if it has exactly the next sequence number (RFC 5961 §3.2).
 fn reset<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -251,7 +251,7 @@ fn reset<L: LinkDevice, S: TcpService>(
     overlap: i32,
     window: u32,
 ) {
-    // RFC 5961 §3.2: only an exact sequence number resets the connection; others within the window get a challenge ACK.
+    // RFC 5961 §3.2: a reset with another sequence number within the window causes a challenge ACK.
     if overlap == 0 {
         return end(cx, service, index, ConnectionEnd::Reset);
     }

@@ -1,4 +1,5 @@
-//! Segments without a connection: SYNs, the ACK of a handshake, segments in TIME_WAIT, and those that are reset.
+//! Processes segments without a connection: SYNs, ACKs that complete a handshake, segments in TIME_WAIT, and segments
+//! that are answered by a reset.
 
 use core::net::SocketAddrV4;
 
@@ -15,9 +16,9 @@ use crate::bytes::before;
 use crate::context::{StackContext, StackCore, address_of};
 use crate::stack_api::{ConnectionEnd, ConnectionId, ConnectionInitiator, LinkDevice, TcpService};
 
-/// A connection with input in this time is not idle.
+/// A connection that received input within this time is not idle.
 const IDLE_MIN_US: u64 = 1_000_000;
-/// A longer handshake is no sample of the round trip time.
+/// A handshake that took longer is not used as an RTT sample.
 const ROUND_TRIP_MAX_US: u64 = 1_000_000;
 
 /// Processes a segment without a connection.
@@ -31,7 +32,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
         if segment.flags & RST != 0 {
             return time_wait_reset(cx, at, segment.seq == closed.rcv_nxt);
         }
-        // RFC 9293 §3.6.1: a SYN above the old numbers may reuse a connection in TIME_WAIT.
+        // RFC 9293 §3.6.1: a SYN with a higher sequence number may reuse a connection in TIME_WAIT.
         let is_syn = segment.flags & (SYN | ACK) == SYN;
         if !is_syn || !before(closed.rcv_nxt, segment.seq) {
             return time_wait(cx, segment, &closed);
@@ -50,12 +51,12 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     }
 }
 
-/// A reset with exactly the next number (RFC 5961 §3.2) ends TIME_WAIT.
+/// Handles a reset in TIME_WAIT: one with exactly the next sequence number ends TIME_WAIT (RFC 5961 §3.2).
 ///
-/// A client with a new SYN that has a number below the old ones gets an ACK, answers it by this reset, and connects
-/// with its next SYN.
+/// A client that sends a new SYN with a lower sequence number than the old connection gets an ACK, responds to it with
+/// such a reset, and connects with its next SYN.
 fn time_wait_reset<L: LinkDevice>(cx: &mut StackContext<'_, L>, at: u32, is_exact: bool) {
-    // RFC 1337: a reset with other numbers must not end TIME-WAIT early.
+    // RFC 1337: other resets must not end TIME-WAIT early.
     if !is_exact {
         cx.core.counters.resets_ignored += 1;
         return;
@@ -140,7 +141,7 @@ fn completes<L: LinkDevice, S: TcpService>(
             tcp_options,
             syn_us,
         } => (tcp_options, Some(syn_us)),
-        // The segment that completes the handshake is still on its way; the peer retransmits this one.
+        // The segment that completes the handshake has not arrived yet; the peer retransmits this segment.
         HandshakeMatch::Overtakes => return,
         HandshakeMatch::None if cx.core.half_open.accepts_cookies(now_us) => {
             match cx.core.half_open.cookie(key, seq, ack, now_us) {
@@ -156,7 +157,7 @@ fn completes<L: LinkDevice, S: TcpService>(
         }
         HandshakeMatch::None => return cx.refuse(segment),
     };
-    // A cookie may be for a port that has no listener any more, or for a draining stack.
+    // The listener of the cookie's port may have been removed, or the stack may be draining.
     let is_served = cx.core.ports.contains(&key.port()) && !cx.core.refuses_new;
     if !is_served {
         cx.core.counters.syns_refused += 1;
@@ -191,11 +192,11 @@ fn accept<L: LinkDevice, S: TcpService>(
     connection.rcv_end = segment.seq.wrapping_add(WINDOW);
     connection.snd_una = segment.ack;
     connection.snd_nxt = segment.ack;
-    // One below, so that the segment itself counts as recent and updates the window.
+    // One less than the segment's number, so that the segment counts as recent and updates the window.
     connection.snd_wl1 = segment.seq.wrapping_sub(1);
     connection.snd_wl2 = segment.ack;
     connection.is_service_notified = true;
-    // The handshake is the first sample; without one the timeout is a second.
+    // The handshake is the first RTT sample; without a sample the timeout is one second.
     if let Some(rtt_us) = rtt_us.filter(|rtt_us| *rtt_us < ROUND_TRIP_MAX_US) {
         connection.rtt.sample(rtt_us as u32);
     }
@@ -203,7 +204,7 @@ fn accept<L: LinkDevice, S: TcpService>(
     let id = core.table.insert(connection)?;
     core.half_open.forget(key, segment.seq);
     core.counters.opened_passive += 1;
-    // Idle from the first moment: a handshake alone must not hold a connection.
+    // The idle timeout starts now: a handshake alone must not keep a connection open.
     core.wheel
         .schedule(id.index, core.now_us + core.idle_timeout_us);
     let opened = ConnectionInitiator {
@@ -217,14 +218,14 @@ fn accept<L: LinkDevice, S: TcpService>(
 
 /// A connection that may be evicted for a new one.
 fn find_evictable(core: &mut StackCore) -> Option<u32> {
-    // A minimum age, so that a flood of new connections cannot evict each other at once.
+    // A minimum age, so that a flood of new connections cannot immediately evict each other.
     let before_us = core.now_us.checked_sub(IDLE_MIN_US)?;
-    // Idle connections first, since their loss costs a client only a new handshake.
+    // Idle connections are evicted first, since that costs the client only a new handshake.
     let idle = core.table.idle(before_us);
     idle.or_else(|| core.table.stalled(core.now_us, false))
 }
 
-/// Whether there is a free place, after the eviction of an idle or stalled connection if necessary.
+/// Whether there is a free slot, after the eviction of an idle or stalled connection if necessary.
 fn make_room<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service: &mut S) -> bool {
     if !cx.core.table.is_full() {
         return true;
@@ -242,7 +243,7 @@ fn make_room<L: LinkDevice, S: TcpService>(cx: &mut StackContext<'_, L>, service
     true
 }
 
-/// While few buffers are free, evicts stalled connections that hold some.
+/// While few buffers are free, evicts stalled connections that hold buffers.
 pub(crate) fn free_buffers<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,

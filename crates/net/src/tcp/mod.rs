@@ -1,5 +1,5 @@
-//! TCP (RFC 9293): `input` processes segments and `ack` their acknowledgements; `output` sends; `timers` handles
-//! deadlines. `listener` and `syn_sent` open connections.
+//! TCP (RFC 9293). `input` processes segments, and `ack` their acknowledgements; `output` sends; `timers` handles
+//! deadlines; `listener` and `syn_sent` establish connections.
 
 pub(crate) mod ack;
 pub(crate) mod congestion;

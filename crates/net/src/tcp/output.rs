@@ -1,4 +1,4 @@
-//! Sending: decides how much may be sent now, and builds the segments.
+//! Decides how much may be sent now, and builds the segments.
 
 use super::congestion::RecoveryMode;
 use super::connection::{HandshakeState, NEVER, TcpConnection};
@@ -8,11 +8,11 @@ use crate::bytes::{before, fold, len32, write_be16, write_be32};
 use crate::context::{StackContext, StackCore};
 use crate::stack_api::{DeviceOffload, LinkDevice, OutgoingFrame};
 
-/// The largest payload of a frame that the device segments.
-const CUT_TOTAL_MAX: usize = 60 * 1024;
+/// The largest payload of a frame that the device splits into segments.
+const SEGMENTED_PAYLOAD_MAX: usize = 60 * 1024;
 /// The delay of an ACK that waits for data to carry it (RFC 9293 §3.8.6.3).
 const ACK_DELAY_US: u64 = 40_000;
-/// Received segments after which an ACK is sent at once.
+/// The number of received segments after which an ACK is sent immediately.
 const ACK_EVERY: u8 = 2;
 /// Offset of the TCP header in a frame.
 const TCP_AT: usize = 34;
@@ -21,10 +21,10 @@ const OPTIONS_MAX: usize = 40;
 /// A segment that may be sent.
 #[derive(Clone, Copy)]
 struct OutgoingSegment {
-    /// Offset from the first unacknowledged byte.
+    /// Offset from the first unacknowledged byte of the queue.
     at: u32,
     len_max: usize,
-    /// A FIN may follow if the segment reaches the queue's end.
+    /// A FIN may be set if the segment reaches the end of the queue.
     fin: bool,
     is_retransmission: bool,
 }
@@ -72,7 +72,8 @@ impl<L: LinkDevice> StackContext<'_, L> {
         }
     }
 
-    /// Sends one byte beyond a closed window, since the ACK that opens it may get lost.
+    /// Sends one byte beyond a closed window: without probes, the connection would hang if the ACK that opens the
+    /// window gets lost.
     pub(crate) fn probe(&mut self, index: u32) {
         self.core.counters.window_probes += 1;
         let step = OutgoingSegment {
@@ -84,7 +85,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         self.emit(index, step);
     }
 
-    /// Sends an ACK without data, with SACK blocks of the out-of-order segments.
+    /// Sends an ACK without data, with SACK blocks for the out-of-order segments.
     pub(crate) fn send_ack(&mut self, index: u32) {
         let Some(connection) = self.core.table.at_mut(index) else {
             return;
@@ -135,7 +136,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         link.send(&frame);
     }
 
-    /// Sends a segment. Returns whether it carries data or a FIN: the caller's loop would not end otherwise.
+    /// Sends a segment. Returns whether it has data or a FIN; if not, the caller must leave its loop.
     fn emit(&mut self, index: u32, step: OutgoingSegment) -> bool {
         let StackContext {
             core,
@@ -162,7 +163,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         let end = step.at as usize + part.len();
         let is_last = end == connection.queue.len();
         let with_fin = is_last && step.fin;
-        // PSH: the receiver need not wait for more.
+        // PSH: the receiver need not wait for more data.
         let flags = ACK | if is_last { PSH } else { 0 } | if with_fin { FIN } else { 0 };
         let sum = match offload.sum {
             true => None,
@@ -189,7 +190,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
             *now_us,
         );
         counters.retransmitted += u64::from(step.is_retransmission);
-        // The timer runs from the oldest unacknowledged segment, so a running one is not restarted (RFC 6298 §5.1).
+        // The timer runs for the oldest unacknowledged segment, so a running timer is not restarted (RFC 6298 §5.1).
         if connection.resend_at_us == NEVER {
             connection.resend_at_us = *now_us + connection.rtt.timeout_us();
             wheel.schedule(index, connection.resend_at_us);
@@ -215,7 +216,7 @@ fn send<L: LinkDevice>(
     link.send(&frame);
 }
 
-/// Updates the sequence numbers after a segment that ended at `end` of the queue.
+/// Updates the sequence numbers after a segment that ended at offset `end` of the queue.
 fn record_sent(
     connection: &mut TcpConnection,
     seq: u32,
@@ -275,13 +276,13 @@ fn next(connection: &TcpConnection, offload: DeviceOffload) -> Option<OutgoingSe
     let room = room.min(connection.snd_wnd.saturating_sub(flight)) as usize;
     let mss = usize::from(connection.mss);
     let mut len = unsent.min(room);
-    // Sender's silly window avoidance (RFC 9293 §3.8.6.2.1): no small segment while a larger one is possible later.
+    // Sender's silly window avoidance (RFC 9293 §3.8.6.2.1): no small segment if a larger one will be possible later.
     if len < mss && len < unsent && (flight > 0 || len == 0) {
         return None;
     }
     if len > mss {
         len = match offload.segmentation {
-            true => len.min(CUT_TOTAL_MAX),
+            true => len.min(SEGMENTED_PAYLOAD_MAX),
             false => mss,
         };
         // Only the last segment of the queue may be short.
@@ -314,7 +315,7 @@ fn next_retransmission(connection: &TcpConnection) -> Option<OutgoingSegment> {
     let (start, end) = connection.board.hole(from, lost_end)?;
     let at = start.wrapping_sub(connection.snd_una);
     let len = end.wrapping_sub(start).min(connection.mss.into());
-    // The first unacknowledged segment is retransmitted regardless of the window, or recovery would stall.
+    // The first unacknowledged segment is retransmitted regardless of the window; otherwise recovery would stall.
     if at > 0 {
         let pipe = connection.congestion.pipe(
             connection.snd_una,
@@ -326,7 +327,7 @@ fn next_retransmission(connection: &TcpConnection) -> Option<OutgoingSegment> {
             return None;
         }
     }
-    // The FIN has the sequence number behind the queue.
+    // The FIN has the sequence number after the end of the queue.
     let remaining = connection.queue.len().saturating_sub(at as usize);
     Some(OutgoingSegment {
         at,
@@ -350,11 +351,11 @@ struct SegmentHeaders {
     /// Length of the TCP header and data.
     tcp_len: usize,
     window: u32,
-    /// The sum of all bytes behind the header; `None`: the device computes it.
+    /// The checksum of all bytes after the header; `None` if the device computes it.
     sum: Option<u32>,
 }
 
-/// Writes numbers, lengths and checksums into the headers.
+/// Writes sequence numbers, lengths and checksums into the headers.
 fn fill(connection: &TcpConnection, head: &mut [u8], headers: SegmentHeaders) {
     let Some(head) = head.first_chunk_mut::<54>() else {
         return;
@@ -380,7 +381,7 @@ fn fill(connection: &TcpConnection, head: &mut [u8], headers: SegmentHeaders) {
     write_be16(head, 48, window as u16);
     let pseudo = connection.pseudo_sum + tcp_len as u32;
     let Some(sum) = sum else {
-        // The device adds the sum of header and payload.
+        // The device adds the sum of the TCP header and payload.
         write_be16(head, 50, fold(pseudo));
         return;
     };
@@ -391,7 +392,7 @@ fn fill(connection: &TcpConnection, head: &mut [u8], headers: SegmentHeaders) {
     write_be16(head, 50, !fold(total));
 }
 
-/// Builds a connection's header template.
+/// Builds the header template of a connection.
 pub(crate) fn prepare(connection: &mut TcpConnection, mac: [u8; 6], to_mac: [u8; 6], local: u32) {
     let head = &mut connection.template;
     head[..6].copy_from_slice(&to_mac);
@@ -404,7 +405,7 @@ pub(crate) fn prepare(connection: &mut TcpConnection, mac: [u8; 6], to_mac: [u8;
         local,
         connection.key.remote(),
     );
-    // The sum without the length of 20 that the header was written with.
+    // The checksum without the length of 20 that the header was written with.
     connection.ip_sum = u32::from(!u16::from_be_bytes([head[24], head[25]])) + u32::from(!20u16);
     write_be16(head, 34, connection.key.port());
     write_be16(head, 36, connection.key.remote_port());
@@ -466,7 +467,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         let seq = connection.snd_una;
         self.send_empty(index, seq, flags, &options);
         if let Some(connection) = self.core.table.at_mut(index) {
-            // The window of a SYN is never scaled, nor are later ones of this side, since it announces scale 0.
+            // The window of a SYN is never scaled, nor are later windows of this side, since the SYN announces scale 0.
             connection.rcv_end = connection.rcv_nxt.wrapping_add(connection.window());
         }
     }

@@ -1,4 +1,4 @@
-//! The send queue: data that are not acknowledged yet. Offsets count from the first unacknowledged byte.
+//! The send queue: data that is not acknowledged yet. Offsets are relative to the first unacknowledged byte.
 
 use crate::payload_checksums::{SUM_LEN, sum_of};
 use crate::pool::{BufferPool, PoolBuffer};
@@ -6,8 +6,8 @@ use crate::stack_api::{SMALL, SendPiece};
 
 /// The largest number of pieces in a queue.
 const PIECES_MAX: usize = 4;
-/// A longer piece with precomputed checksums begins with its own segment, so that they can be used.
-const SUMS_PAY_LEN: usize = 8 * SUM_LEN;
+/// A longer piece with precomputed checksums starts in a new segment, so that the checksums can be used.
+const ALIGNED_PIECE_LEN_MIN: usize = 8 * SUM_LEN;
 
 enum QueuedData {
     Copied {
@@ -22,7 +22,7 @@ enum QueuedData {
 
 struct QueueItem {
     data: QueuedData,
-    /// Acknowledged bytes of it.
+    /// The number of acknowledged bytes of the item.
     done: usize,
 }
 
@@ -66,7 +66,7 @@ impl SegmentPayload<'_> {
             [] => sum_of(self.static_bytes),
             sums => crate::bytes::fold(sums.iter().map(|sum| u32::from(*sum)).sum()),
         };
-        // A sum at an odd offset has its bytes swapped (RFC 1071 §2 B).
+        // A checksum of bytes at an odd offset has its two bytes swapped (RFC 1071 §2 B).
         let static_sum = match self.copied.len() % 2 {
             0 => static_sum,
             _ => static_sum.swap_bytes(),
@@ -75,18 +75,18 @@ impl SegmentPayload<'_> {
     }
 }
 
-/// Bounds of a segment's payload.
+/// Limits of the payload of a segment.
 #[derive(Clone, Copy)]
 pub(crate) struct PayloadShape {
     /// The largest length in bytes.
     pub len_max: usize,
-    /// The largest part in copied memory.
+    /// The largest length of `SegmentPayload::copied`.
     pub copied_max: usize,
-    /// Prefer parts with precomputed checksums, since the device computes none.
+    /// Whether to prefer parts with precomputed checksums, since the device computes none.
     pub prefers_sums: bool,
 }
 
-/// The queue: a ring of pieces.
+/// The send queue: a ring of pieces.
 #[derive(Default)]
 pub(crate) struct TransmitQueue {
     pieces: [Option<QueueItem>; PIECES_MAX],
@@ -96,12 +96,12 @@ pub(crate) struct TransmitQueue {
 }
 
 impl TransmitQueue {
-    /// Bytes in the queue.
+    /// The number of bytes in the queue.
     pub(crate) fn len(&self) -> usize {
         self.len
     }
 
-    /// Whether it holds buffers of the pool.
+    /// Whether the queue holds buffers of the pool.
     pub(crate) fn has_copied(&self) -> bool {
         let is_copied = |item: &QueueItem| matches!(item.data, QueuedData::Copied { .. });
         self.pieces.iter().flatten().any(is_copied)
@@ -193,7 +193,7 @@ impl TransmitQueue {
         }
     }
 
-    /// The payload of a segment at this offset.
+    /// The payload of a segment that starts at this offset.
     pub(crate) fn part(&self, mut at: usize, shape: PayloadShape) -> SegmentPayload<'_> {
         let mut number = 0;
         while let Some(piece) = self.piece(number) {
@@ -238,26 +238,26 @@ impl TransmitQueue {
         }
     }
 
-    /// Gives all buffers back.
+    /// Returns all buffers to the pool.
     pub(crate) fn clear(&mut self, pool: &mut BufferPool) {
         self.consume(pool, self.len);
     }
 }
 
-/// The part of the next piece that follows the end of a copied one.
+/// The part of the next piece that fits into the segment after the end of a copied piece.
 fn following_payload(next: &QueueItem, room: usize, prefers_sums: bool) -> SegmentPayload<'static> {
     match &next.data {
         QueuedData::Lasting { bytes, sums } => {
             if !prefers_sums {
                 return static_payload(bytes, &[], next.done, room);
             }
-            // A shifted segment boundary would make all checksums of a long piece useless.
-            match !sums.is_empty() && bytes.len() > SUMS_PAY_LEN {
+            // Segments that start at another offset could not use the precomputed checksums of a long piece.
+            match !sums.is_empty() && bytes.len() > ALIGNED_PIECE_LEN_MIN {
                 true => SegmentPayload::EMPTY,
                 false => static_payload(bytes, sums, next.done, room),
             }
         }
-        // A frame has room for one copied part.
+        // A frame has at most one copied part.
         QueuedData::Copied { .. } => SegmentPayload::EMPTY,
     }
 }
@@ -290,12 +290,12 @@ fn sums_of_range(sums: &'static [u16], len: usize, from: usize, to: usize) -> &'
     }
 }
 
-/// The reason that a piece was refused.
+/// Why a piece was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum QueueRefusal {
-    /// No place in the queue.
+    /// There is no free place in the queue.
     Queue,
-    /// No free buffer of this length.
+    /// There is no free buffer of this length.
     Buffer,
 }
 
@@ -327,7 +327,7 @@ mod tests {
     };
 
     #[test]
-    fn pieces_join_and_go_when_acknowledged() {
+    fn small_pieces_are_merged_and_acknowledged_ones_removed() {
         let mut pool = BufferPool::new(4, 1);
         let mut queue = TransmitQueue::default();
         let lasting = SendPiece::Lasting {
@@ -360,7 +360,7 @@ mod tests {
     }
 
     #[test]
-    fn sums_that_are_there_are_those_of_the_bytes() {
+    fn precomputed_checksums_match_the_payload() {
         let mut pool = BufferPool::new(1, 0);
         let mut queue = TransmitQueue::default();
         let lasting = SendPiece::Lasting {
@@ -387,7 +387,7 @@ mod tests {
     }
 
     #[test]
-    fn no_room_takes_nothing() {
+    fn push_without_room_accepts_no_byte() {
         let mut pool = BufferPool::new(1, 1);
         let mut queue = TransmitQueue::default();
         let long = [0; 60_000];

@@ -1,4 +1,4 @@
-//! Delivers data to the service: directly from the frame if possible, otherwise through a buffer.
+//! Delivers data to the service: directly from the frame if possible, otherwise from a buffer.
 
 use super::connection::{OutOfOrderSegment, PendingInput, TcpConnection};
 use super::end::end;
@@ -6,10 +6,10 @@ use crate::bytes::{before, len32};
 use crate::context::{StackContext, StackCore};
 use crate::stack_api::{ConnectionEnd, ConnectionId, LinkDevice, SMALL, TcpService};
 
-/// A window that grew by this much is advertised by an ACK of its own.
+/// A window that grew by this much is advertised by a separate ACK.
 const UPDATE_LEN: i32 = 16_384;
 /// Lingering close: input is dropped for this long after the peer acknowledged the FIN, then the connection is reset.
-/// A reset at once could make the peer drop the response before it is read (RFC 9112 §9.6).
+/// An immediate reset could make the peer drop the response before it is read (RFC 9112 §9.6).
 const LINGER_US: u64 = 2_000_000;
 
 /// Delivers data that arrived in order.
@@ -25,7 +25,7 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
     };
     connection.unacked = connection.unacked.saturating_add(1);
     if connection.is_closing {
-        // `last_received_us` is the time of the FIN's ACK: it is not updated afterwards.
+        // `last_received_us` is the time of the ACK of the FIN, since it is not updated afterwards.
         if connection.is_fin_acked
             && core.now_us.saturating_sub(connection.last_received_us) > LINGER_US
         {
@@ -33,21 +33,21 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
             cx.reset(id.index);
             return end(cx, service, id.index, ConnectionEnd::Closed);
         }
-        // Data for a closed service are dropped, but acknowledged.
+        // Data for a closed service is dropped, but acknowledged.
         connection.rcv_nxt = connection.rcv_nxt.wrapping_add(len32(bytes.len()));
         return;
     }
     if let Some(waiting) = &mut connection.waiting {
         let count = waiting.append(bytes, &mut core.pool);
         connection.rcv_nxt = connection.rcv_nxt.wrapping_add(len32(count));
-        // The peer retransmits the dropped part once the window is open.
+        // The peer retransmits the dropped bytes once the window is open.
         if count < bytes.len() {
             connection.ack_now = true;
             core.counters.input_dropped += 1;
         }
         return deliver_unread(cx, service, id);
     }
-    // Advanced before the callback, so that the response carries the ACK of the request.
+    // Advanced before the callback, so that the response acknowledges the request.
     connection.rcv_nxt = connection.rcv_nxt.wrapping_add(len32(bytes.len()));
     let consumed = service.input(cx, id, bytes);
     if let Some(rest) = bytes.get(consumed..)
@@ -57,7 +57,7 @@ pub(crate) fn deliver<L: LinkDevice, S: TcpService>(
     }
 }
 
-/// Buffers the bytes that the service did not take.
+/// Buffers the bytes that the service did not consume.
 fn buffer_unread(core: &mut StackCore, id: ConnectionId, rest: &[u8]) {
     let Some(connection) = core.table.get_mut(id) else {
         return;
@@ -77,7 +77,7 @@ fn buffer_unread(core: &mut StackCore, id: ConnectionId, rest: &[u8]) {
     }
     let dropped = rest.len() - stored_len;
     if dropped > 0 {
-        // No buffer: the bytes were not received after all, and the peer retransmits them.
+        // There is no buffer for these bytes: `rcv_nxt` is moved back, so that the peer retransmits them.
         connection.rcv_nxt = connection.rcv_nxt.wrapping_sub(len32(dropped));
         connection.ack_now = true;
         core.counters.input_dropped += 1;
@@ -103,7 +103,7 @@ pub(crate) fn deliver_unread<L: LinkDevice, S: TcpService>(
     let is_all = waiting.start == waiting.end;
     match core.table.get_mut(id) {
         Some(connection) if !connection.is_closing && !is_all => {
-            // A service that took no bytes must not ask again at once: `flush` would not end.
+            // A service that consumed no bytes is not called again immediately: `flush` would not end.
             connection.wants_input &= consumed > 0;
             connection.waiting = Some(waiting);
         }
@@ -125,15 +125,15 @@ pub(crate) fn update_window(core: &mut StackCore, id: ConnectionId) {
     }
 }
 
-/// Keeps an out-of-order segment if there is room.
+/// Stores an out-of-order segment if there is room.
 pub(crate) fn store_out_of_order(core: &mut StackCore, index: u32, seq: u32, bytes: &[u8]) {
     let Some(connection) = core.table.at_mut(index) else {
         return;
     };
-    // RFC 5681 §4.2: the sender detects losses by immediate ACKs of out-of-order data.
+    // RFC 5681 §4.2: immediate ACKs of out-of-order data let the sender detect losses.
     connection.ack_now = true;
     let is_known = |segment: &OutOfOrderSegment| segment.seq == seq && segment.len >= bytes.len();
-    // A retransmission of a kept segment must not take another slot.
+    // A retransmission of a stored segment must not occupy another slot.
     if bytes.is_empty() || connection.out_of_order.iter().flatten().any(is_known) {
         return;
     }
@@ -158,7 +158,7 @@ pub(crate) fn store_out_of_order(core: &mut StackCore, index: u32, seq: u32, byt
     }
 }
 
-/// Delivers the kept segments that are now in order.
+/// Delivers the stored segments that are now in order.
 pub(crate) fn drain_in_order<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,
@@ -181,7 +181,7 @@ pub(crate) fn drain_in_order<L: LinkDevice, S: TcpService>(
             core.pool.release(segment.buffer);
             continue;
         };
-        // A filled gap is acknowledged at once (RFC 5681 §4.2).
+        // After a gap was filled, an ACK is sent immediately (RFC 5681 §4.2).
         let mut count = new_bytes.len();
         connection.ack_now = true;
         match &mut connection.waiting {

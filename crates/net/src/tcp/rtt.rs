@@ -5,17 +5,17 @@ const INITIAL_US: u32 = 1_000_000;
 const MIN_US: u32 = 200_000;
 const MAX_US: u32 = 60_000_000;
 
-/// The estimator.
+/// The RTT estimator.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RttEstimator {
-    /// 0: not measured.
+    /// 0 if not measured yet.
     smoothed_us: u32,
     variance_us: u32,
     timeout_us: u32,
     backoff: u8,
     /// The sequence number that, once acknowledged, ends the measurement.
     until: u32,
-    /// Start of the measurement; `None`: none is running.
+    /// The start of the measurement; `None` if none is running.
     since_us: Option<u64>,
 }
 
@@ -31,7 +31,7 @@ impl RttEstimator {
         }
     }
 
-    /// New data up to `end` were sent: starts a measurement.
+    /// Starts a measurement, unless one is running: new data up to `end` was sent.
     pub(crate) fn sent(&mut self, end: u32, now_us: u64) {
         if self.since_us.is_none() {
             self.until = end;
@@ -44,7 +44,7 @@ impl RttEstimator {
         self.since_us = None;
     }
 
-    /// All data below `una` are acknowledged.
+    /// Handles an ACK of all data below `una`.
     pub(crate) fn acked(&mut self, una: u32, now_us: u64) {
         self.backoff = 0;
         if let Some(since_us) = self.since_us
@@ -73,7 +73,7 @@ impl RttEstimator {
         self.timeout_us = (self.smoothed_us + 4 * self.variance_us).clamp(MIN_US, MAX_US);
     }
 
-    /// Doubles the timeout after it expired.
+    /// Doubles the timeout after it has expired.
     pub(crate) fn back_off(&mut self) {
         self.backoff = (self.backoff + 1).min(16);
     }
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_what_is_measured() {
+    fn timeout_follows_the_measured_rtt() {
         let mut rtt = RttEstimator::new();
         assert_eq!(rtt.timeout_us(), 1_000_000);
         rtt.sent(10, 0);

@@ -1,4 +1,4 @@
-//! The SACK scoreboard: data that the peer received beyond its cumulative ACK (RFC 2018, RFC 6675).
+//! The SACK scoreboard: data that the peer has received beyond its cumulative ACK (RFC 2018, RFC 6675).
 
 use crate::bytes::before;
 
@@ -20,14 +20,14 @@ impl SackScoreboard {
         &self.ranges[..usize::from(self.count)]
     }
 
-    /// Reads the SACK blocks within the data in flight. Returns whether one was new.
+    /// Adds the SACK blocks that are within the data in flight. Returns whether a block was new.
     pub(crate) fn read(&mut self, options: &[u8], una: u32, nxt: u32) -> bool {
         let previous_total = self.total();
         let mut blocks = blocks(options);
         while let Some((block, rest)) = blocks.split_first_chunk::<8>() {
             let start = crate::bytes::be32(block, 0);
             let end = crate::bytes::be32(block, 4);
-            // Relative to `una`: comparisons of distant sequence numbers wrap.
+            // Compared relative to `una`, since comparisons of distant sequence numbers wrap.
             let (from, to) = (start.wrapping_sub(una), end.wrapping_sub(una));
             if 0 < from && from < to && to <= nxt.wrapping_sub(una) {
                 self.add(start, end);
@@ -61,7 +61,7 @@ impl SackScoreboard {
                 end = if before(end, range.1) { range.1 } else { end };
             }
         }
-        // Ranges beyond the capacity are dropped: their data are retransmitted.
+        // Ranges beyond the capacity are dropped, so their data is retransmitted unnecessarily.
         if usize::from(merged.count) == RANGES_MAX {
             return;
         }
@@ -76,7 +76,7 @@ impl SackScoreboard {
         *self = merged;
     }
 
-    /// Removes the data below `una`, which are acknowledged.
+    /// Removes the data below `una`, which is acknowledged.
     pub(crate) fn advance(&mut self, una: u32) {
         while let Some(first) = self.ranges().first().copied() {
             if before(una, first.0) {
@@ -101,7 +101,7 @@ impl SackScoreboard {
         self.ranges().last().map(|range| range.1)
     }
 
-    /// Bytes of `[from, to)` that are not in a range.
+    /// The number of bytes of `[from, to)` that are in no range.
     pub(crate) fn missing(&self, from: u32, to: u32) -> u32 {
         let all = to.wrapping_sub(from);
         if all.cast_signed() <= 0 {
@@ -163,9 +163,9 @@ mod tests {
     }
 
     #[test]
-    fn ranges_join_and_go() {
+    fn adjacent_ranges_merge_and_acknowledged_ones_are_removed() {
         let mut board = SackScoreboard::default();
-        // Across the wrap of sequence numbers.
+        // Crosses the wrap of sequence numbers.
         let una = u32::MAX - 100;
         let at = |offset: u32| una.wrapping_add(offset);
         assert!(board.read(
@@ -189,7 +189,7 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_nothing() {
+    fn malformed_sack_options_are_ignored() {
         let mut board = SackScoreboard::default();
         for ranges in [
             [(90, 95)],

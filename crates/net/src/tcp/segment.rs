@@ -72,7 +72,7 @@ impl<'f> TcpSegment<'f> {
         })
     }
 
-    /// The sequence numbers that it occupies, SYN and FIN included.
+    /// The number of sequence numbers that the segment occupies, including SYN and FIN.
     pub(crate) fn len(&self) -> u32 {
         crate::bytes::len32(self.payload.len())
             + u32::from(self.flags & SYN != 0)

@@ -1,5 +1,5 @@
-//! Segments without a connection: SYN-ACKs, resets, and ACKs in TIME_WAIT. Each is sent to the MAC that its cause came
-//! from.
+//! Sends segments without a connection: SYN-ACKs, resets, and ACKs in TIME_WAIT. Each is sent to the source MAC address
+//! of the segment that it replies to.
 
 use super::segment::{ACK, FIN, HEADER_LEN, RST, SYN, TcpSegment};
 use crate::bytes::{fold, write_be16, write_be32};
@@ -63,9 +63,9 @@ impl<L: LinkDevice> StackContext<'_, L> {
         self.link.send(&frame);
     }
 
-    /// Resets the sender of a segment without a connection (RFC 9293 §3.10.7.1).
+    /// Sends a reset in reply to a segment without a connection (RFC 9293 §3.10.7.1).
     pub(crate) fn refuse(&mut self, segment: &TcpSegment<'_>) {
-        // A reset is never answered by a reset, or two stacks could loop.
+        // A reset is never answered by a reset, since two stacks could loop.
         if segment.flags & RST != 0 {
             return;
         }
@@ -77,7 +77,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         self.core.counters.resets_sent += 1;
         let (seq, ack, flags) = match segment.flags & ACK != 0 {
             true => (segment.ack, 0, RST),
-            // Without an ACK there is no number that the peer expects, so the segment is acknowledged.
+            // A segment without ACK does not contain the number that its sender expects, so it is acknowledged.
             false => (0, segment.seq.wrapping_add(segment.len()), RST | ACK),
         };
         let reply = ReplySegment {
@@ -92,7 +92,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
 
     /// Sends a reset for a connection.
     pub(crate) fn reset(&mut self, index: u32) {
-        // Without the next hop's MAC no segment was ever sent.
+        // If the MAC address of the next hop is unknown, no segment was ever sent.
         if let Some(connection) = self.core.table.at(index)
             && !connection.needs_mac
         {
@@ -101,7 +101,7 @@ impl<L: LinkDevice> StackContext<'_, L> {
         }
     }
 
-    /// Sends a challenge ACK, which a genuine peer answers and a blind attacker can't see (RFC 5961).
+    /// Sends a challenge ACK: a genuine peer replies to it, but an off-path attacker can't see it (RFC 5961).
     pub(crate) fn challenge(&mut self, index: u32) {
         let now_us = self.core.now_us;
         let is_within = match self.core.table.at_mut(index) {

@@ -1,4 +1,4 @@
-//! Outgoing connections before they are open (RFC 9293 §3.10.7.3).
+//! Outgoing connections until they are established (RFC 9293 §3.10.7.3).
 
 use core::net::SocketAddrV4;
 
@@ -27,7 +27,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
         return cx.refuse(segment);
     }
     if segment.flags & RST != 0 {
-        // Without an ACK of the SYN a reset may be forged; it is ignored (RFC 9293 §3.10.7.3).
+        // A reset without an ACK of the SYN may be forged, so it is ignored (RFC 9293 §3.10.7.3).
         if is_acked {
             end(cx, service, id.index, ConnectionEnd::Reset);
         }
@@ -42,7 +42,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
         return;
     };
     connection.mss = agreed_mss(&tcp_options, local_mss);
-    // The initial window depends on the MSS, which is known only now.
+    // The initial congestion window depends on the MSS, which is known only now.
     connection.congestion = CongestionControl::new(connection.mss);
     connection.has_sack = tcp_options.sack;
     connection.scale = tcp_options.scale.unwrap_or(0);
@@ -50,7 +50,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     if is_acked {
         opened(cx, service, id, segment);
         if let Some(connection) = cx.core.table.get_mut(id) {
-            // The third step of the handshake, unless the callback sends data with it.
+            // The ACK that completes the handshake; if the callback sends data, it carries the ACK.
             connection.ack_now = true;
             cx.core.mark(id.index);
         }
@@ -62,7 +62,7 @@ pub(crate) fn segment<L: LinkDevice, S: TcpService>(
     cx.send_syn(id.index);
 }
 
-/// Whether the segment completes a simultaneous open: both SYNs arrived.
+/// Whether the segment completes a simultaneous open: both SYNs have arrived.
 pub(crate) fn completes(connection: &TcpConnection, segment: &TcpSegment<'_>) -> bool {
     let is_syn = segment.flags & SYN != 0;
     segment.flags & (ACK | RST) == ACK
@@ -70,7 +70,7 @@ pub(crate) fn completes(connection: &TcpConnection, segment: &TcpSegment<'_>) ->
         && segment.seq.wrapping_add(is_syn.into()) == connection.rcv_nxt
 }
 
-/// An outgoing connection is open.
+/// Handles the end of the handshake of an outgoing connection.
 pub(crate) fn opened<L: LinkDevice, S: TcpService>(
     cx: &mut StackContext<'_, L>,
     service: &mut S,

@@ -8,12 +8,12 @@ use super::segment::ConnectionKey;
 use crate::stack_api::ConnectionId;
 
 const NONE: u32 = u32::MAX;
-/// Slots that one search examines.
-const LOOKS: usize = 64;
+/// The number of slots that one search examines.
+const SEARCHED_SLOTS_MAX: usize = 64;
 
 struct FlowSlot {
     generation: u32,
-    /// The next slot of the same bucket, or the next free one.
+    /// The next slot of the same bucket, or the next free slot.
     next: u32,
     connection: Option<TcpConnection>,
 }
@@ -42,7 +42,7 @@ impl FlowTable {
         };
         FlowTable {
             slots: (0..count).map(new_slot).collect(),
-            // At most half as many connections as buckets keep the chains short.
+            // At most half as many connections as buckets, which keeps the chains short.
             heads: vec![NONE; (count * 2).next_power_of_two()],
             free: if count > 0 { 0 } else { NONE },
             count: 0,
@@ -99,7 +99,7 @@ impl FlowTable {
     pub(crate) fn remove(&mut self, index: u32) -> Option<TcpConnection> {
         let slot = self.slots.get_mut(index as usize)?;
         let connection = slot.connection.take()?;
-        // Old identifiers of the slot become invalid.
+        // Existing identifiers of the slot become invalid.
         slot.generation = slot.generation.wrapping_add(1);
         let next = core::mem::replace(&mut slot.next, self.free);
         self.free = index;
@@ -171,9 +171,9 @@ impl FlowTable {
         self.free == NONE
     }
 
-    /// The next stalled connection among the following slots; one that holds buffers if `with_buffers`.
+    /// The next stalled connection among the following slots. If `with_buffers`, only connections that hold buffers.
     pub(crate) fn stalled(&mut self, now_us: u64, with_buffers: bool) -> Option<u32> {
-        for _ in 0..LOOKS.min(self.slots.len()) {
+        for _ in 0..SEARCHED_SLOTS_MAX.min(self.slots.len()) {
             self.clock_hand = (self.clock_hand + 1) % self.slots.len();
             if let Some(connection) = &self.slots[self.clock_hand].connection
                 && connection.is_stalled(now_us)
@@ -185,11 +185,11 @@ impl FlowTable {
         None
     }
 
-    /// The longest idle connection among the following slots, without input since `before_us`. The search continues
-    /// where the last one ended (a clock hand).
+    /// The connection that has been idle longest among the following slots, if it received no input since `before_us`.
+    /// Each search continues where the previous one ended (clock hand).
     pub(crate) fn idle(&mut self, before_us: u64) -> Option<u32> {
         let mut longest: Option<(u64, u32)> = None;
-        for _ in 0..LOOKS.min(self.slots.len()) {
+        for _ in 0..SEARCHED_SLOTS_MAX.min(self.slots.len()) {
             self.clock_hand = (self.clock_hand + 1) % self.slots.len();
             let Some(connection) = &self.slots[self.clock_hand].connection else {
                 continue;
@@ -209,7 +209,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_in_is_found_and_names_are_never_reused() {
+    fn inserted_connections_are_found_and_ids_are_not_reused() {
         let mut table = FlowTable::new(100, [3, 4]);
         let key = |i: u32| ConnectionKey::new(0x0a00_0000 + i % 7, (i * 3) as u16, 80);
         let ids: Vec<ConnectionId> = (0..100)

@@ -1,5 +1,5 @@
-//! Connections in TIME-WAIT (RFC 9293 §3.3.2): a ring in order of time with a hash index. A new entry evicts the
-//! oldest.
+//! Connections in TIME-WAIT (RFC 9293 §3.3.2): a ring in the order of their closing times, with a hash index. A new
+//! entry evicts the oldest.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -31,7 +31,7 @@ pub(crate) struct TimeWaitTable {
     heads: Vec<u32>,
     next: usize,
     key: u64,
-    /// The machine's address, which keys do not include.
+    /// The local IP address, which keys do not include.
     local: u32,
 }
 
@@ -58,7 +58,7 @@ impl TimeWaitTable {
         }
     }
 
-    /// Sets the address. Entries of another address are dropped: they have no relation to new connections.
+    /// Sets the local address. Entries of another address are dropped: they cannot conflict with new connections.
     pub(crate) fn set_local(&mut self, local: u32) {
         if self.local == local {
             return;
@@ -75,12 +75,12 @@ impl TimeWaitTable {
         ((product >> 64) as usize ^ product as usize) & (self.heads.len() - 1)
     }
 
-    /// Adds an entry. Returns whether an unexpired one was evicted.
+    /// Adds an entry. Returns whether an unexpired entry was evicted.
     pub(crate) fn insert(&mut self, closed: ClosedConnection, now_us: u64) -> bool {
         let at = self.next;
         self.next = (at + 1) % self.ring.len();
         let old = self.ring[at];
-        // An expired entry is no loss.
+        // The eviction of an expired entry does not count.
         let displaces = old.is_occupied && now_us.saturating_sub(old.at_us) < LIFE_US;
         if old.is_occupied {
             self.unlink(at as u32);
@@ -133,7 +133,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_oldest_goes_and_time_ends_it() {
+    fn oldest_entry_is_evicted_and_entries_expire() {
         let mut table = TimeWaitTable::new(16, 77);
         let over = |i: u16| ClosedConnection {
             key: ConnectionKey::new(1, i, 80),
@@ -157,7 +157,7 @@ mod tests {
     }
 
     #[test]
-    fn another_address_ends_them() {
+    fn changing_the_local_address_removes_entries() {
         let mut table = TimeWaitTable::new(16, 77);
         let over = |i: u16| ClosedConnection {
             key: ConnectionKey::new(1, i, 80),

@@ -5,15 +5,15 @@ use super::end::end;
 use crate::context::StackContext;
 use crate::stack_api::{ConnectionEnd, LinkDevice, TcpService};
 
-/// Consecutive timeouts after which the peer is considered gone.
+/// The number of consecutive timeouts after which the peer is considered unreachable.
 const RETRIES_MAX: u8 = 10;
-/// The same for a SYN.
+/// The same number for a SYN.
 const SYN_RETRIES_MAX: u8 = 5;
-/// Timeouts after which the next hop's MAC is resolved again.
-const RETRIES_OF_WAY: u8 = 2;
-/// Timeouts after which the path may drop long segments (black hole detection, RFC 4821).
-const RETRIES_OF_MSS: u8 = 4;
-/// An MSS that every path accepts.
+/// The number of timeouts after which the MAC address of the next hop is resolved again.
+const MAC_REFRESH_RETRIES: u8 = 2;
+/// The number of timeouts after which the path is assumed to drop long segments (black hole detection, RFC 4821).
+const MSS_REDUCTION_RETRIES: u8 = 4;
+/// An MSS that every path supports.
 const MSS_SAFE: u16 = 536;
 
 /// Handles the due deadlines of a connection.
@@ -27,7 +27,7 @@ pub(crate) fn check_deadlines<L: LinkDevice, S: TcpService>(
     let Some(connection) = cx.core.table.at(index) else {
         return;
     };
-    // The idle timeout first: a connection that ends needs no ACK.
+    // The idle timeout is checked first: a connection that ends needs no ACK.
     if now_us >= connection.last_received_us.saturating_add(idle_timeout_us) {
         return give_up(cx, service, index);
     }
@@ -44,7 +44,7 @@ pub(crate) fn check_deadlines<L: LinkDevice, S: TcpService>(
     }
     if let Some(connection) = cx.core.table.at(index) {
         let idle_at_us = connection.last_received_us.saturating_add(idle_timeout_us);
-        // One wheel entry for each connection, at its earliest deadline.
+        // One wheel entry per connection, at its earliest deadline.
         let at_us = connection
             .ack_at_us
             .min(connection.resend_at_us)
@@ -62,7 +62,7 @@ fn give_up<L: LinkDevice, S: TcpService>(
     end(cx, service, index, ConnectionEnd::TimedOut);
 }
 
-/// Handles a retransmission timeout. Returns whether the connection is given up.
+/// Handles a retransmission timeout. Returns whether the connection is to be ended.
 fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
     let now_us = cx.core.now_us;
     let idle_timeout_us = cx.core.idle_timeout_us;
@@ -70,7 +70,7 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return false;
     };
     connection.resend_at_us = NEVER;
-    // All was acknowledged in the meantime.
+    // Everything was acknowledged in the meantime.
     if connection.flight() == 0
         && connection.unsent() == 0
         && connection.state == HandshakeState::Open
@@ -78,14 +78,14 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return false;
     }
     connection.rtt.back_off();
-    // Karn's algorithm: retransmitted segments give no samples (RFC 6298 §3).
+    // Karn's algorithm: retransmitted segments give no RTT samples (RFC 6298 §3).
     connection.rtt.forget();
     let timeout_us = connection.rtt.timeout_us();
     if connection.state != HandshakeState::Open {
         return resend_syn(cx, index, timeout_us);
     }
     connection.resend_at_us = now_us + timeout_us;
-    // A closed window is probed for as long as an idle connection is kept.
+    // A closed window is probed for as long as an idle connection is kept open.
     if connection.snd_wnd == 0 && connection.since_progress_us(now_us) >= idle_timeout_us {
         return true;
     }
@@ -94,10 +94,10 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
         return false;
     }
     let (una, nxt) = (connection.snd_una, connection.snd_nxt);
-    // RFC 2018 §8: after a timeout SACK information is dropped, since a receiver may discard the data.
+    // RFC 2018 §8: SACK information is dropped after a timeout, since the receiver may have discarded the data.
     connection.board.clear();
     if connection.snd_wnd == 0 {
-        // Not lost: the peer has no room. Its answers to the probes keep the connection alive.
+        // The data is not lost: the peer has no room. Its replies to the probes keep the connection open.
         connection.congestion.send_again(una, nxt);
         cx.core.counters.window_probes += 1;
         cx.output(index);
@@ -108,12 +108,12 @@ fn resend<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) -> bool {
     if connection.retries > RETRIES_MAX {
         return true;
     }
-    if connection.retries == RETRIES_OF_MSS {
-        // Path MTU discovery may have failed silently, if ICMP is filtered (RFC 2923 §2.1).
+    if connection.retries == MSS_REDUCTION_RETRIES {
+        // Path MTU discovery may have failed silently, if ICMP messages are filtered (RFC 2923 §2.1).
         connection.mss = connection.mss.min(MSS_SAFE.max(MSS_MIN));
     }
     connection.congestion.enter_loss(una, nxt, connection.mss);
-    if connection.retries >= RETRIES_OF_WAY {
+    if connection.retries >= MAC_REFRESH_RETRIES {
         refresh_mac(cx, index);
     }
     cx.output(index);
@@ -133,14 +133,14 @@ fn resend_syn<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32, timeout_u
         cx.output(index);
         return false;
     }
-    // The SYN backs off like data.
+    // The retransmission timeout of a SYN is doubled, like that of data.
     connection.resend_at_us = now_us + timeout_us;
     cx.core.counters.retransmitted += 1;
     cx.send_syn(index);
     false
 }
 
-/// Resolves the next hop's MAC again, which may have changed.
+/// Resolves the MAC address of the next hop again, since it may have changed.
 fn refresh_mac<L: LinkDevice>(cx: &mut StackContext<'_, L>, index: u32) {
     let Some(connection) = cx.core.table.at(index) else {
         return;

@@ -1,4 +1,5 @@
-//! Two stacks with a wire in between that drops, duplicates, delays and reorders frames; failures print their seed.
+//! Two stacks connected by a simulated wire that drops, duplicates, delays and reorders frames. Failures print their
+//! seed.
 #![allow(dead_code, reason = "each test uses a part of it")]
 
 pub mod peer;
@@ -25,18 +26,18 @@ impl Random {
         (self.next() >> 11) % end
     }
 
-    pub fn is(&mut self, per_mille: u64) -> bool {
+    pub fn with_chance(&mut self, per_mille: u64) -> bool {
         self.below(1000) < per_mille
     }
 }
 
-/// Records sent frames; completes checksums and segments like a device.
+/// Records sent frames. Completes checksums and splits segments like a device.
 #[derive(Default)]
 pub struct Wire {
     pub offload: DeviceOffload,
     pub frames: Vec<Vec<u8>>,
     pub count: usize,
-    /// Lengths of the copied and lasting parts of each sent frame.
+    /// Lengths of the copied and the static part of each sent frame.
     pub parts: Vec<(usize, usize)>,
 }
 
@@ -61,7 +62,7 @@ impl LinkDevice for Wire {
         }
         let last = self.frames.last().expect("sent");
         assert!(last.len() <= 1514);
-        // A loop of sends is a bug.
+        // An endless loop of sends is a bug.
         assert!(self.frames.len() < 2000, "{:?}", &last[34..54]);
     }
 
@@ -118,7 +119,7 @@ fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
         let mut frame = [head, part].concat();
         frame[38..42].copy_from_slice(&seq.to_be_bytes());
         if i + 1 < parts.len() {
-            // FIN and PSH belong to the last segment only.
+            // FIN and PSH are set in the last segment only.
             frame[47] &= !9;
         }
         repair(&mut frame);
@@ -127,17 +128,17 @@ fn cut(whole: &[u8], cut_len: usize, frames: &mut Vec<Vec<u8>>) {
     }
 }
 
-/// The service of a side, with a record of its callbacks.
+/// The service of a side, which records its callbacks.
 #[derive(Default)]
-pub struct User {
+pub struct RecordingService {
     pub opened: Vec<(ConnectionId, ConnectionInitiator)>,
     pub input: BTreeMap<u32, Vec<u8>>,
     pub finished: Vec<ConnectionId>,
     pub sent: usize,
     pub ended: Vec<(ConnectionId, ConnectionEnd)>,
-    /// The most bytes that it takes at once.
+    /// The maximum number of bytes consumed per call of `input`.
     pub take_max: Option<usize>,
-    /// The response to each line.
+    /// The response to each line of input.
     pub answer: Option<Answer>,
     pub closes_when_finished: bool,
     pub closes_after_answer: bool,
@@ -150,7 +151,7 @@ pub struct Answer {
     pub sums: &'static [u16],
 }
 
-impl TcpService for User {
+impl TcpService for RecordingService {
     fn opened(
         &mut self,
         _calls: &mut impl StackCalls,
@@ -206,7 +207,7 @@ impl TcpService for User {
 pub struct Side {
     pub stack: TcpStack,
     pub wire: Wire,
-    pub user: User,
+    pub user: RecordingService,
 }
 
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
@@ -238,7 +239,7 @@ impl Side {
         Side {
             stack: TcpStack::new(settings),
             wire: Wire::default(),
-            user: User::default(),
+            user: RecordingService::default(),
         }
     }
 
@@ -283,49 +284,49 @@ impl Side {
     }
 }
 
-/// The wire's faults, per mille.
+/// The probabilities of the wire's faults, per mille.
 #[derive(Clone, Copy, Default)]
-pub struct Weather {
+pub struct WireFaults {
     pub lost: u64,
     pub doubled: u64,
     pub delayed: u64,
 }
 
 /// Two sides, the frames in transit, and a clock.
-pub struct World {
+pub struct TestNetwork {
     pub sides: [Side; 2],
     pub now_us: u64,
     pub random: Random,
-    pub weather: Weather,
+    pub weather: WireFaults,
     pub delay_us: u64,
     /// (time, order) to (receiver, frame).
-    pub under_way: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
+    pub in_transit: BTreeMap<(u64, u64), (usize, Vec<u8>)>,
     order: u64,
-    /// Frames that get lost: the side, and the frame's number.
-    pub lose: Vec<(usize, usize)>,
+    /// Frames that will be lost: the side, and the number of the frame.
+    pub lost_frames: Vec<(usize, usize)>,
     pub seen: [usize; 2],
-    /// Frames that were put on the wire.
+    /// All frames that were put on the wire.
     pub log: Vec<(usize, Vec<u8>)>,
 }
 
-impl World {
-    pub fn new(server: StackSettings, client: StackSettings, seed: u64) -> World {
-        World {
+impl TestNetwork {
+    pub fn new(server: StackSettings, client: StackSettings, seed: u64) -> TestNetwork {
+        TestNetwork {
             sides: [Side::new(server), Side::new(client)],
             now_us: 1_000_000,
             random: Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1),
-            weather: Weather::default(),
+            weather: WireFaults::default(),
             delay_us: 5_000,
-            under_way: BTreeMap::new(),
+            in_transit: BTreeMap::new(),
             order: 0,
-            lose: Vec::new(),
+            lost_frames: Vec::new(),
             seen: [0; 2],
             log: Vec::new(),
         }
     }
 
-    pub fn plain(seed: u64) -> World {
-        World::new(
+    pub fn plain(seed: u64) -> TestNetwork {
+        TestNetwork::new(
             settings(SERVER, SERVER_MAC),
             settings(CLIENT, CLIENT_MAC),
             seed,
@@ -338,26 +339,28 @@ impl World {
                 let number = self.seen[side];
                 self.seen[side] += 1;
                 self.log.push((side, frame.clone()));
-                if self.lose.contains(&(side, number)) || self.random.is(self.weather.lost) {
+                if self.lost_frames.contains(&(side, number))
+                    || self.random.with_chance(self.weather.lost)
+                {
                     continue;
                 }
-                let copies = 1 + u64::from(self.random.is(self.weather.doubled));
+                let copies = 1 + u64::from(self.random.with_chance(self.weather.doubled));
                 for _ in 0..copies {
-                    let more = match self.random.is(self.weather.delayed) {
+                    let more = match self.random.with_chance(self.weather.delayed) {
                         true => self.random.below(30_000),
                         false => 0,
                     };
-                    // The order makes keys unique, so frames of the same time keep their order.
+                    // The order makes keys unique, so frames that arrive at the same time keep their order.
                     self.order += 1;
                     let at = (self.now_us + self.delay_us + more, self.order);
-                    self.under_way.insert(at, (1 - side, frame.clone()));
+                    self.in_transit.insert(at, (1 - side, frame.clone()));
                 }
             }
         }
     }
 
-    /// Runs until the condition holds, no event is left, or the time is over. Returns whether it holds.
-    pub fn until(&mut self, life_us: u64, mut is_so: impl FnMut(&World) -> bool) -> bool {
+    /// Runs until the condition holds, no event is left, or the time is over. Returns whether the condition holds.
+    pub fn until(&mut self, life_us: u64, mut is_so: impl FnMut(&TestNetwork) -> bool) -> bool {
         let end_us = self.now_us + life_us;
         loop {
             if is_so(self) {
@@ -370,15 +373,15 @@ impl World {
                 }
             }
             self.collect();
-            if let Some((at, _)) = self.under_way.first_key_value() {
+            if let Some((at, _)) = self.in_transit.first_key_value() {
                 next_us = next_us.min(at.0);
             }
             if self.now_us >= end_us {
                 return is_so(self);
             }
-            // Nothing happens before the next timer or frame, so time jumps to it.
+            // Nothing happens before the next timer or frame, so advance the clock to it.
             self.now_us = next_us.max(self.now_us);
-            while let Some(entry) = self.under_way.first_entry()
+            while let Some(entry) = self.in_transit.first_entry()
                 && entry.key().0 <= self.now_us
             {
                 let (to, frame) = entry.remove();
@@ -397,7 +400,7 @@ impl World {
     }
 }
 
-/// Text without repetition.
+/// Text without repetitions.
 pub fn text(len: usize) -> &'static [u8] {
     let mut random = Random(99);
     let bytes: Vec<u8> = (0..len).map(|_| b'a' + random.below(26) as u8).collect();

@@ -10,7 +10,7 @@ pub const ACK: u8 = 16;
 
 /// A segment from or to a peer.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Said {
+pub struct PeerSegment {
     pub seq: u32,
     pub ack: u32,
     pub flags: u8,
@@ -37,7 +37,7 @@ impl Default for Peer {
 }
 
 impl Peer {
-    pub fn frame(&self, said: &Said) -> Vec<u8> {
+    pub fn frame(&self, said: &PeerSegment) -> Vec<u8> {
         let mut frame = vec![0; 54];
         frame[..6].copy_from_slice(&SERVER_MAC);
         frame[6..12].copy_from_slice(&CLIENT_MAC);
@@ -57,39 +57,39 @@ impl Peer {
         frame
     }
 
-    pub fn say(&self, side: &mut Side, now_us: u64, said: &Said) -> Vec<Said> {
+    pub fn exchange(&self, side: &mut Side, now_us: u64, said: &PeerSegment) -> Vec<PeerSegment> {
         side.receive(now_us, &self.frame(said));
-        heard(side)
+        sent_segments(side)
     }
 
     /// Opens a connection. Returns the next sequence numbers of both sides.
     pub fn open(&self, side: &mut Side, now_us: u64, window: u16, options: &[u8]) -> (u32, u32) {
         let isn = 1000;
-        let syn = Said {
+        let syn = PeerSegment {
             seq: isn,
             flags: SYN,
             window,
             options: options.to_vec(),
-            ..Said::default()
+            ..PeerSegment::default()
         };
-        let answer = self.say(side, now_us, &syn);
+        let answer = self.exchange(side, now_us, &syn);
         assert_eq!(answer.len(), 1);
         assert_eq!(answer[0].flags, SYN | ACK);
         let (seq, ack) = (isn + 1, answer[0].seq.wrapping_add(1));
-        let done = Said {
+        let done = PeerSegment {
             seq,
             ack,
             flags: ACK,
             window,
-            ..Said::default()
+            ..PeerSegment::default()
         };
-        assert_eq!(self.say(side, now_us, &done), []);
+        assert_eq!(self.exchange(side, now_us, &done), []);
         (seq, ack)
     }
 }
 
 /// The TCP segments that a side sent since the last call.
-pub fn heard(side: &mut Side) -> Vec<Said> {
+pub fn sent_segments(side: &mut Side) -> Vec<PeerSegment> {
     let frames = std::mem::take(&mut side.wire.frames);
     frames
         .iter()
@@ -98,13 +98,13 @@ pub fn heard(side: &mut Side) -> Vec<Said> {
         .collect()
 }
 
-pub fn read(frame: &[u8]) -> Said {
+pub fn read(frame: &[u8]) -> PeerSegment {
     let mut right = frame.to_vec();
     repair(&mut right);
     assert_eq!(right, frame, "lengths and sums");
     let word = |at: usize| u32::from_be_bytes(frame[at..at + 4].try_into().expect("four"));
     let payload_at = 34 + usize::from(frame[46] >> 4) * 4;
-    Said {
+    PeerSegment {
         seq: word(38),
         ack: word(42),
         flags: frame[47],

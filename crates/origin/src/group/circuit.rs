@@ -1,17 +1,18 @@
-//! Circuit breaker of a member (passive health check): requests show whether it is ejected, for how long, and when a
-//! trial follows. Independent of the other members and of active checks.
+//! Circuit breaker of a member (passive health check): the outcomes of requests decide whether the member is ejected,
+//! for how long, and when a trial request follows. Other members and active checks are not considered.
 //!
-//! A client may send only requests that fail: for a page with a slow program, or with a 503 for this client alone. So
-//! the circuit also counts failing clients: it ejects a member only if the share of its clients with failures is as
-//! large as the required share of its requests. A failed connection attempt does not depend on the client, and counts
-//! for all of them. If a single client found all failures, only its requests are kept away: those of others pass. The
-//! first that succeeds closes the circuit; the first that fails keeps all clients away.
+//! A single client may send only requests that fail: for a slow page, or because the member sends 503 to this client
+//! alone. So the circuit also counts failing clients: it ejects a member only if the share of clients with failures is
+//! as large as the required share of failed requests. A failed connection attempt does not depend on the client, and
+//! counts for all clients. If all failures are of a single client, the member is ejected only for this client, and
+//! requests of other clients pass: the first one that succeeds closes the circuit; if it fails, the member is ejected
+//! for all.
 //!
 //! ```text
-//!  Closed ── too many failures ──► Open ── its time is over, a trial ──► HalfOpen
+//!  Closed ── too many failures ──► Open ── time over: trial request ──► HalfOpen
 //!    ▲                              ▲                                    │    │
-//!    └────────── it answers ────────┼────────────────────────────────────┘    │
-//!                                   └──────────── it fails: twice as long ────┘
+//!    └──────── trial succeeds ──────┼────────────────────────────────────┘    │
+//!                                   └──────── trial fails: twice as long ─────┘
 //! ```
 
 use super::clients::ClientSet;
@@ -21,18 +22,18 @@ use super::settings;
 #[derive(Clone, Debug)]
 pub struct CircuitBreaker {
     state: CircuitState,
-    /// How often it was opened without a long healthy time in between.
+    /// How often the circuit was opened without a long healthy time in between.
     consecutive_opens: u32,
-    /// When it was last closed.
+    /// When the circuit was last closed.
     closed_ms: u64,
-    /// Changes with each state: requests that began in an earlier state are no evidence for the current one.
+    /// Incremented with each change of the state: outcomes of requests that began in an earlier state are ignored.
     epoch: u32,
 }
 
 #[derive(Clone, Debug)]
 enum CircuitState {
     Closed(FailureWindow),
-    /// `failed_clients`: clients with failed requests.
+    /// `failed_clients`: the clients whose requests failed.
     Open {
         until_ms: u64,
         failed_clients: ClientSet,
@@ -43,7 +44,7 @@ enum CircuitState {
     },
 }
 
-/// Identifies the state in which a request began, to interpret its outcome.
+/// Identifies the state of the circuit in which a request began; needed to report its outcome.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct CircuitTicket {
     epoch: u32,
@@ -55,40 +56,40 @@ pub struct CircuitTicket {
 pub enum CircuitDecision {
     /// The request passes.
     Open,
-    /// The request would be a trial of whether the member has recovered.
+    /// The request passes as a trial of whether the member has recovered.
     Trial,
-    /// No request passes until then.
-    Shut {
+    /// No request passes until a time.
+    Ejected {
         /// Monotonic ms.
         until_ms: u64,
     },
     /// No request passes until the trials in progress end.
-    Tried,
+    TrialInProgress,
 }
 
-/// The evidence from a request about the member.
+/// What the outcome of a request shows about the member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitReport {
     /// The member works.
-    Well,
-    /// It responds, but wrongly or too late.
-    Failing,
-    /// It is unreachable: no connection, or a lost one.
-    Absent,
+    Success,
+    /// The member responds with an error or too late.
+    Failure,
+    /// The member is unreachable: no connection, or a lost one.
+    Unreachable,
 }
 
-/// The change by a report.
+/// The change of the circuit by a report.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CircuitChange {
     /// None.
     None,
     /// The member was ejected.
     Opened,
-    /// The member is back.
+    /// The member is no longer ejected.
     Closed,
 }
 
-/// Sliding window counter: the current window, and the previous one in proportion to its overlap with the last
+/// Sliding window counter: counts the current window, and the previous one in proportion to its overlap with the last
 /// `window_ms`.
 #[derive(Clone, Debug)]
 struct FailureWindow {
@@ -101,10 +102,11 @@ struct FailureWindow {
 struct RequestTally {
     successes: u64,
     failures: u64,
-    /// All clients with requests, and in `failed` those with failures.
+    /// The clients with requests; `failed` has those with failed requests.
     clients: ClientSet,
     failed: ClientSet,
-    /// Connections that failed or were lost since the last response, good or bad, and their clients.
+    /// The number of connections that failed or were lost since the last response of any kind; followed by their
+    /// clients.
     consecutive_absences: u64,
     absent_clients: ClientSet,
 }
@@ -120,7 +122,7 @@ impl CircuitBreaker {
         }
     }
 
-    /// The decision about a request of `clients`.
+    /// Decides whether a request of `clients` passes.
     pub fn decide(
         &self,
         settings: &settings::CircuitSettings,
@@ -128,25 +130,25 @@ impl CircuitBreaker {
         now_ms: u64,
     ) -> CircuitDecision {
         match self.state {
-            // The failures of one other client say little about this client's requests.
+            // If only one other client had failures, this client's requests pass.
             CircuitState::Closed(_) => CircuitDecision::Open,
             CircuitState::Open { failed_clients, .. }
             | CircuitState::HalfOpen { failed_clients, .. }
-                if !affects(failed_clients, clients) =>
+                if !is_ejected_for(failed_clients, clients) =>
             {
                 CircuitDecision::Open
             }
             CircuitState::Open { until_ms, .. } if now_ms < until_ms => {
-                CircuitDecision::Shut { until_ms }
+                CircuitDecision::Ejected { until_ms }
             }
             CircuitState::HalfOpen { trials, .. } if trials >= settings.trials_max.max(1) => {
-                CircuitDecision::Tried
+                CircuitDecision::TrialInProgress
             }
             CircuitState::Open { .. } | CircuitState::HalfOpen { .. } => CircuitDecision::Trial,
         }
     }
 
-    /// A request begins, even if it should not pass: with panic routing it does.
+    /// Records that a request begins. With panic routing, a request may begin even if `decide` does not let it pass.
     pub fn begin(
         &mut self,
         settings: &settings::CircuitSettings,
@@ -159,7 +161,7 @@ impl CircuitBreaker {
                 CircuitState::HalfOpen { trials, .. } => *trials += 1,
                 CircuitState::Open { failed_clients, .. } => {
                     let failed_clients = *failed_clients;
-                    // The first trial closes the waiting phase for all requests.
+                    // The first trial changes the state from open to half-open.
                     self.enter(CircuitState::HalfOpen {
                         trials: 1,
                         failed_clients,
@@ -174,8 +176,8 @@ impl CircuitBreaker {
         }
     }
 
-    /// A request of `clients` ended; `report` is `None` if its result is no evidence about the member. `may_eject` =
-    /// the member may be ejected.
+    /// Records that a request of `clients` ended. `report` is `None` if the outcome shows nothing about the member.
+    /// `may_eject`: whether the member may be ejected.
     pub fn end(
         &mut self,
         ticket: CircuitTicket,
@@ -185,15 +187,16 @@ impl CircuitBreaker {
         settings: &settings::CircuitSettings,
         now_ms: u64,
     ) -> CircuitChange {
-        // A late result from an earlier state would close or open the circuit on outdated evidence.
+        // A late outcome from an earlier state must neither close nor open the circuit.
         if ticket.epoch != self.epoch {
             return CircuitChange::None;
         }
         match (&mut self.state, report) {
-            // Cancelled requests have no report and are no evidence.
+            // Cancelled requests have no report, and are not counted.
             (CircuitState::Closed(window), Some(report)) => {
                 window.add(report, clients, settings.window_ms, now_ms);
-                if report != CircuitReport::Well && may_eject && window.is_bad(settings, now_ms) {
+                if report != CircuitReport::Success && may_eject && window.is_bad(settings, now_ms)
+                {
                     let failed_clients = window.failed();
                     self.open(failed_clients, settings, now_ms);
                     return CircuitChange::Opened;
@@ -203,13 +206,13 @@ impl CircuitBreaker {
                 CircuitState::Open { failed_clients, .. }
                 | CircuitState::HalfOpen { failed_clients, .. },
                 Some(report),
-            ) if !affects(*failed_clients, clients) => {
+            ) if !is_ejected_for(*failed_clients, clients) => {
                 match report {
-                    // The member worked for other clients all the time, so it needs no slow start: no change is
-                    // reported.
-                    // A second failing client: the member is ejected for all.
-                    CircuitReport::Well => _ = self.close(now_ms),
-                    CircuitReport::Failing | CircuitReport::Absent => {
+                    // Another client succeeded: the circuit closes. No change is reported, since a slow start is not
+                    // needed: the member was ejected only for one client. If a second client fails, the member is
+                    // ejected for all.
+                    CircuitReport::Success => _ = self.close(now_ms),
+                    CircuitReport::Failure | CircuitReport::Unreachable => {
                         *failed_clients = failed_clients.union(clients)
                     }
                 }
@@ -221,15 +224,15 @@ impl CircuitBreaker {
                 },
                 report,
             ) if ticket.is_trial => {
-                // The trial's slot is free even if it was cancelled, or no trial could ever follow.
+                // The trial's slot is freed even if the trial was cancelled; otherwise no other trial could follow.
                 *trials = trials.saturating_sub(1);
                 let failed_clients = failed_clients.union(clients);
                 match report {
-                    Some(CircuitReport::Well) => {
+                    Some(CircuitReport::Success) => {
                         self.close(now_ms);
                         return CircuitChange::Closed;
                     }
-                    Some(CircuitReport::Failing | CircuitReport::Absent) => {
+                    Some(CircuitReport::Failure | CircuitReport::Unreachable) => {
                         self.open(failed_clients, settings, now_ms);
                         return CircuitChange::Opened;
                     }
@@ -241,7 +244,7 @@ impl CircuitBreaker {
         CircuitChange::None
     }
 
-    /// Closes the circuit since the member is known to work. Returns whether it was open.
+    /// Closes the circuit, because the member is known to work. Returns whether the circuit was not closed.
     pub fn close(&mut self, now_ms: u64) -> bool {
         let was_closed = matches!(self.state, CircuitState::Closed(_));
         if !was_closed {
@@ -251,7 +254,7 @@ impl CircuitBreaker {
         !was_closed
     }
 
-    /// Ejects the member. Each time is longer, unless a single client found all failures.
+    /// Ejects the member. Each time takes longer than the last, unless all failures are of a single client.
     fn open(
         &mut self,
         failed_clients: ClientSet,
@@ -259,12 +262,12 @@ impl CircuitBreaker {
         now_ms: u64,
     ) {
         let was_healthy = matches!(self.state, CircuitState::Closed(_))
-            // Healthy for at least the longest ejection: the backoff starts anew.
+            // If the member was healthy for at least the longest ejection time, the backoff starts again.
             && now_ms.saturating_sub(self.closed_ms) >= settings.open_ms_max;
         if was_healthy {
             self.consecutive_opens = 0;
         }
-        // The failures of one client alone do not lengthen the ejection of all.
+        // Failures of a single client do not lengthen the ejection for all.
         let is_repeated = failed_clients.len() > 1;
         // Exponential backoff, up to `open_ms_max`.
         let doublings = if is_repeated {
@@ -283,14 +286,15 @@ impl CircuitBreaker {
     }
 
     fn enter(&mut self, state: CircuitState) {
-        // Outcomes of requests that began before are ignored from now on.
+        // With the new epoch, outcomes of requests that began before are ignored.
         self.state = state;
         self.epoch = self.epoch.wrapping_add(1);
     }
 }
 
-/// Whether failures seen by `failed_clients` keep requests of `clients` away: those of several clients do, for all.
-fn affects(failed_clients: ClientSet, clients: ClientSet) -> bool {
+/// Whether an ejection because of `failed_clients` applies to requests of `clients`: an ejection because of several
+/// clients applies to all.
+fn is_ejected_for(failed_clients: ClientSet, clients: ClientSet) -> bool {
     failed_clients.len() > 1 || !failed_clients.is_disjoint(clients)
 }
 
@@ -307,12 +311,12 @@ impl FailureWindow {
         let window_ms = window_ms.max(1);
         let passed = now_ms.saturating_sub(self.start_ms) / window_ms;
         if passed > 0 {
-            // After a gap of more than a window, the last one is outdated too.
+            // The current window becomes the previous one.
             let last = std::mem::take(&mut self.current);
             self.previous = if passed == 1 {
                 last
             } else {
-                // More than one window without requests: the earlier one is too old.
+                // More than one window has passed, so its counts are outdated.
                 RequestTally::default()
             };
             self.start_ms += passed * window_ms;
@@ -320,30 +324,30 @@ impl FailureWindow {
         let current = &mut self.current;
         current.clients = current.clients.union(clients);
         match report {
-            CircuitReport::Well => current.successes += 1,
-            CircuitReport::Failing | CircuitReport::Absent => {
+            CircuitReport::Success => current.successes += 1,
+            CircuitReport::Failure | CircuitReport::Unreachable => {
                 current.failures += 1;
                 current.failed = current.failed.union(clients);
             }
         }
         match report {
-            CircuitReport::Absent => {
+            CircuitReport::Unreachable => {
                 current.consecutive_absences += 1;
                 current.absent_clients = current.absent_clients.union(clients);
             }
-            CircuitReport::Well | CircuitReport::Failing => {
+            CircuitReport::Success | CircuitReport::Failure => {
                 current.consecutive_absences = 0;
                 current.absent_clients = ClientSet::default();
             }
         }
     }
 
-    /// Clients with failed requests.
+    /// The clients with failed requests.
     fn failed(&self) -> ClientSet {
         self.current.failed.union(self.previous.failed)
     }
 
-    /// Whether these clients reach the share of all clients that must have failures.
+    /// Whether these clients are at least the required share of all clients with requests.
     fn reach_share(&self, clients: ClientSet, settings: &settings::CircuitSettings) -> bool {
         let all = self.current.clients.union(self.previous.clients);
         clients.len() * 100 >= all.len() * settings.failure_percent
@@ -351,8 +355,8 @@ impl FailureWindow {
 
     fn is_bad(&self, settings: &settings::CircuitSettings, now_ms: u64) -> bool {
         let window_ms = settings.window_ms.max(1);
-        // Responses from before it became unreachable are no evidence that it is reachable now, so their share is
-        // ignored.
+        // Responses from before the member became unreachable do not show that it is reachable now, so the share of
+        // failures is ignored.
         let is_absent =
             self.current.consecutive_absences >= u64::from(settings.absences_max.max(1));
         if settings.absences_max > 0
@@ -363,11 +367,11 @@ impl FailureWindow {
         }
         // Sliding window: the share of the earlier window that is still within `window_ms`.
         let elapsed_ms = now_ms.saturating_sub(self.start_ms).min(window_ms);
-        // The share of the previous window that still overlaps the last `window_ms`, assuming even load.
+        // Requests of the previous window count by its overlap with the last `window_ms`, assuming even load.
         let weighted = |count: u64| count.saturating_mul(window_ms - elapsed_ms) / window_ms;
         let failures = self.current.failures + weighted(self.previous.failures);
         let all = failures + self.current.successes + weighted(self.previous.successes);
-        // A share alone would eject after the first failure of an idle member.
+        // With the share alone, the first failure of an idle member would eject it.
         let are_enough = settings.failures_min > 0 && failures >= u64::from(settings.failures_min);
         are_enough
             && failures * 100 >= all * u64::from(settings.failure_percent)

@@ -1,4 +1,4 @@
-//! A set of clients in one word, approximate: 64 classes of clients.
+//! An approximate set of clients in one word: each client address is hashed to one of 64 classes.
 
 use std::net::IpAddr;
 
@@ -9,10 +9,11 @@ use super::hash::hash_of;
 pub struct ClientSet(u64);
 
 impl ClientSet {
-    /// All clients: for results independent of the request.
+    /// All clients, for outcomes that do not depend on the client.
     pub const ALL: ClientSet = ClientSet(u64::MAX);
 
-    /// The client at an address; for IPv6 its whole /64 network, since one client may use all of it.
+    /// The set with the client at an address. For IPv6, the whole /64 network is one client, since one client may use
+    /// all of it.
     pub fn from_address(address: IpAddr) -> ClientSet {
         let hash = match address.to_canonical() {
             IpAddr::V4(address) => hash_of(&address.octets()),
@@ -27,12 +28,12 @@ impl ClientSet {
         ClientSet(self.0 | other.0)
     }
 
-    /// Whether no client is in both sets.
+    /// Whether the sets have no client in common.
     pub fn is_disjoint(self, other: ClientSet) -> bool {
         self.0 & other.0 == 0
     }
 
-    /// The number of clients, at least.
+    /// A lower bound of the number of clients.
     pub fn len(self) -> u32 {
         self.0.count_ones()
     }
@@ -43,7 +44,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_network_of_ipv6_is_one_client_and_mapped_addresses_are_those_of_ipv4() {
+    fn ipv6_network_is_one_client_and_mapped_addresses_are_ipv4() {
         let of = |text: &str| ClientSet::from_address(text.parse().expect("an address"));
         assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
         assert_eq!(of("::ffff:192.0.2.1"), of("192.0.2.1"));

@@ -1,5 +1,5 @@
-//! Hashes for consistent hashing of keys and members, equal in every process. They do not resist chosen keys that
-//! collide; bounded loads limit the damage.
+//! Hashes for consistent hashing of keys and members, equal in every process. Clients that choose keys can provoke
+//! collisions; bounded loads limit the effect.
 
 /// The hash of a key or name.
 pub fn hash_of(bytes: &[u8]) -> u64 {
@@ -9,7 +9,7 @@ pub fn hash_of(bytes: &[u8]) -> u64 {
     mix(fnv)
 }
 
-/// Spreads a number's bits (the finalizer of SplitMix64).
+/// Mixes the bits of a number (the finalizer of SplitMix64).
 pub fn mix(number: u64) -> u64 {
     let mut mixed = number.wrapping_add(0x9e37_79b9_7f4a_7c15);
     mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -1,4 +1,4 @@
-//! One member of a group: its health, counters and current weight.
+//! A member of a group: health, counters and current weight.
 
 use std::fmt;
 use std::sync::Arc;
@@ -7,26 +7,26 @@ use super::circuit::{CircuitBreaker, CircuitDecision};
 use super::clients::ClientSet;
 use super::settings::GroupSettings;
 
-/// The internal value of weight 1, so that a percentage of it is more than 0.
+/// The internal value of weight 1, so that one percent of it is more than 0.
 pub const WEIGHT_UNIT: u64 = 256;
-/// Slow start: the least percentage of its weight that a returning member has.
+/// Slow start: the percentage of its weight with which a recovered member begins.
 const SLOW_START_PERCENT_MIN: u64 = 10;
 
 /// The parameters of a new member.
 #[derive(Clone, Debug)]
 pub struct NewMember {
-    /// Its name in logs and status. Consistent hashing uses the name's hash.
+    /// The name in logs and status; its hash is used for consistent hashing.
     pub name: Arc<str>,
-    /// Its share relative to others; at least 1.
+    /// The share of requests relative to other members; at least 1.
     pub weight: u32,
-    /// Whether it is a backup, used only if no primary member is available.
+    /// Whether the member is a backup, used only if too few primary members are healthy.
     pub backup: bool,
 }
 
 /// Counters of a member.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MemberCounters {
-    /// Picks.
+    /// Requests for which the member was picked.
     pub picked: u64,
     /// Requests with a response.
     pub answered: u64,
@@ -38,7 +38,7 @@ pub struct MemberCounters {
     pub lost: u64,
     /// Malformed responses.
     pub malformed: u64,
-    /// Responses with a status code of failure.
+    /// Responses whose status code counts as a failure.
     pub server_errors: u64,
     /// Requests cancelled without fault of the member.
     pub cancelled: u64,
@@ -53,27 +53,27 @@ pub struct MemberCounters {
 /// The health of a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum MemberHealth {
-    /// It gets requests.
+    /// The member gets requests.
     Up,
-    /// It has returned and gets requests with a part of its weight.
+    /// The member has recovered and gets requests with a part of its weight.
     SlowStart {
-        /// The part in percent.
+        /// The part of the weight in percent.
         percent: u32,
     },
     /// The next request is a trial after an ejection.
     Trial,
     /// A trial is in progress.
-    Tried,
-    /// Ejected after failed requests, until then.
+    TrialInProgress,
+    /// The member is ejected after failed requests, until a time.
     Ejected {
         /// Monotonic ms.
         until_ms: u64,
     },
     /// Active checks failed.
     Down,
-    /// It has the maximum of requests, or of pending ones.
+    /// The member has the maximum number of requests, or of pending ones.
     Full,
-    /// The operator drains it: it gets no new requests.
+    /// The operator drains the member: it gets no new requests.
     Draining,
 }
 
@@ -83,7 +83,7 @@ impl fmt::Display for MemberHealth {
             MemberHealth::Up => to.write_str("up"),
             MemberHealth::SlowStart { percent } => write!(to, "slow start, {percent} %"),
             MemberHealth::Trial => to.write_str("half-open"),
-            MemberHealth::Tried => to.write_str("half-open, trial request in progress"),
+            MemberHealth::TrialInProgress => to.write_str("half-open, trial request in progress"),
             MemberHealth::Ejected { .. } => to.write_str("ejected"),
             MemberHealth::Down => to.write_str("down"),
             MemberHealth::Full => to.write_str("full"),
@@ -102,17 +102,17 @@ pub struct GroupMember<P> {
     pub backup: bool,
     pub draining: bool,
     pub circuit: CircuitBreaker,
-    /// By active checks; true without any.
+    /// Whether the member is healthy by active checks; true if there are none.
     pub is_healthy: bool,
-    /// Successive active checks with the opposite result.
+    /// The number of successive active checks whose result differs from `is_healthy`.
     pub contrary_checks: u32,
-    /// The start of its slow start.
+    /// When the slow start began, if there was one.
     pub slow_start_since_ms: Option<u64>,
-    /// Its credit in smooth weighted round robin.
+    /// The credit in smooth weighted round robin.
     pub credit: i64,
     /// Requests in progress, including those that wait for a connection.
     pub requests: u32,
-    /// Of them, tunnels: they count as load, but not for the maximum of requests.
+    /// How many of `requests` are tunnels. Tunnels count as load, but not for the maximum number of requests.
     pub tunnels: u32,
     /// Requests that wait for a connection.
     pub pending: u32,
@@ -120,7 +120,7 @@ pub struct GroupMember<P> {
 }
 
 impl<P> GroupMember<P> {
-    /// Its health for requests of `clients`.
+    /// The health of the member for requests of `clients`.
     pub fn health(
         &self,
         settings: &GroupSettings,
@@ -136,8 +136,8 @@ impl<P> GroupMember<P> {
         }
         match self.circuit.decide(&settings.circuit, clients, now_ms) {
             // A full member gets no trial either.
-            CircuitDecision::Shut { until_ms } => return MemberHealth::Ejected { until_ms },
-            CircuitDecision::Tried => return MemberHealth::Tried,
+            CircuitDecision::Ejected { until_ms } => return MemberHealth::Ejected { until_ms },
+            CircuitDecision::TrialInProgress => return MemberHealth::TrialInProgress,
             CircuitDecision::Trial if !self.is_full(settings) => return MemberHealth::Trial,
             CircuitDecision::Trial | CircuitDecision::Open => {}
         }
@@ -152,14 +152,14 @@ impl<P> GroupMember<P> {
         }
     }
 
-    /// Whether it has the maximum of requests, or of pending ones.
+    /// Whether the member has the maximum number of requests, or of pending ones.
     pub fn is_full(&self, settings: &GroupSettings) -> bool {
         let circuit = &settings.circuit;
-        // Tunnels last for days and have their own bound.
+        // Tunnels are not counted: they may last for days, and have their own limit.
         self.requests - self.tunnels >= circuit.requests_max || self.pending >= circuit.pending_max
     }
 
-    /// Its current weight; more than 0.
+    /// The current weight; more than 0.
     pub fn current_weight(&self, settings: &GroupSettings, now_ms: u64) -> u64 {
         let full_weight = u64::from(self.weight.max(1)) * WEIGHT_UNIT;
         full_weight * self.weight_percent(settings, now_ms) / 100
@@ -168,7 +168,7 @@ impl<P> GroupMember<P> {
     /// Begins a slow start.
     pub fn begin_slow_start(&mut self, now_ms: u64) {
         self.slow_start_since_ms = Some(now_ms);
-        // A credit from before the failure would send a burst at once.
+        // With a credit from before the failure, the member would get a burst of requests.
         self.credit = 0;
     }
 
@@ -180,7 +180,7 @@ impl<P> GroupMember<P> {
         if elapsed_ms >= settings.slow_start_ms {
             return 100;
         }
-        // Never 0: without requests it could not warm up.
+        // Never 0, since without requests the member could not warm up.
         (elapsed_ms * 100 / settings.slow_start_ms).max(SLOW_START_PERCENT_MIN)
     }
 }

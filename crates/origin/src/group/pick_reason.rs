@@ -1,4 +1,4 @@
-//! Explanations of picks and members, for `explain`, status and logs.
+//! The reasons for picks, and the status of members, for `explain`, status reports and logs.
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,18 +19,18 @@ pub enum CandidateTier {
 }
 
 impl CandidateTier {
-    /// The tier to try after all members of this one.
+    /// The tier to try when all members of this one were tried.
     pub(super) fn next(self) -> Option<CandidateTier> {
         (self == CandidateTier::Primary).then_some(CandidateTier::Backup)
     }
 }
 
-/// The reason for a pick.
+/// Why a member was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PickReason {
     /// The set of candidates.
     pub tier: CandidateTier,
-    /// The policy's selection.
+    /// How the policy selected the member.
     pub selected_by: SelectionReason,
     /// The number of candidates.
     pub candidates: usize,
@@ -40,7 +40,7 @@ impl fmt::Display for PickReason {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.selected_by {
             SelectionReason::Only => to.write_str("the only member")?,
-            SelectionReason::Turn => to.write_str("next in turn")?,
+            SelectionReason::RoundRobin => to.write_str("next in turn")?,
             SelectionReason::LeastLoaded { load } => {
                 write!(to, "the fewest requests for its weight, {load}")?
             }
@@ -64,14 +64,14 @@ impl fmt::Display for PickReason {
     }
 }
 
-/// The reason why no member was picked.
+/// Why no member was picked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NoMember {
     /// The group is empty, or all members are draining.
     Empty,
     /// No member is healthy.
     AllDown,
-    /// All healthy members have the maximum of requests.
+    /// All healthy members have the maximum number of requests.
     AllFull,
     /// All healthy members were tried.
     AllTried,
@@ -93,18 +93,18 @@ impl fmt::Display for NoMember {
 pub struct MemberStatus {
     /// The member.
     pub member: MemberId,
-    /// Its name.
+    /// The name.
     pub name: Arc<str>,
-    /// Its full weight.
+    /// The configured weight.
     pub weight: u32,
-    /// Whether it is a backup.
+    /// Whether the member is a backup.
     pub backup: bool,
-    /// Its health.
+    /// The health.
     pub health: MemberHealth,
     /// Requests in progress.
     pub requests: u32,
-    /// Of them, those that wait for a connection.
+    /// How many of `requests` wait for a connection.
     pub pending: u32,
-    /// Its counters.
+    /// The counters.
     pub counts: MemberCounters,
 }

@@ -1,5 +1,4 @@
-//! Load balancing policies: each selects one of several candidates. Pure: randomness is a parameter, and candidates are
-//! numbers.
+//! Load balancing policies: each selects one of several candidates. Pure functions: the random number is a parameter.
 
 use super::hash::mix;
 use super::settings::BalancingPolicy;
@@ -7,56 +6,56 @@ use super::settings::BalancingPolicy;
 /// A member that may be selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct MemberCandidate {
-    /// Its slot in the group.
+    /// The slot in the group.
     pub slot: usize,
-    /// Its current weight; more than 0.
+    /// The current weight; more than 0.
     pub weight: u64,
-    /// Its requests in progress.
+    /// The number of requests in progress.
     pub load: u32,
-    /// The hash of its name, for consistent hashing.
+    /// The hash of the name, for consistent hashing.
     pub hash: u64,
-    /// Its credit in smooth weighted round robin.
+    /// The credit in smooth weighted round robin.
     pub credit: i64,
 }
 
 /// How a member was selected.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SelectionReason {
-    /// It was the only candidate.
+    /// The only candidate.
     Only,
     /// By round robin.
-    Turn,
-    /// It had the least load for its weight.
+    RoundRobin,
+    /// By the least load relative to its weight.
     LeastLoaded {
-        /// Its requests in progress.
+        /// The requests in progress.
         load: u32,
     },
-    /// Power of two choices: the less loaded, for its weight, of two random members.
+    /// Power of two choices: the less loaded, relative to its weight, of two random members.
     LessOfTwo {
-        /// Its requests in progress.
+        /// The requests in progress.
         load: u32,
     },
-    /// By the key's hash.
+    /// By the hash of the key.
     Key {
-        /// Members with a better score for the key that were skipped because of their load.
+        /// The number of members with a higher score for the key that were skipped because of their load.
         skipped: u32,
     },
 }
 
-/// Selects a candidate; returns its index and the way of the selection. `None` if there are none. The key
-/// matters for consistent hashing only; without a key, that policy uses two random choices.
+/// Selects a candidate; returns its index and how it was selected. `None` if there are no candidates. The key is used
+/// by consistent hashing only; without a key, that policy uses the power of two choices.
 pub fn choose(
     policy: BalancingPolicy,
     candidates: &[MemberCandidate],
     key: Option<u64>,
     random: u64,
 ) -> Option<(usize, SelectionReason)> {
-    // A single candidate needs no policy, and no key.
+    // For a single candidate, the policy does not matter.
     if candidates.len() < 2 {
         return (!candidates.is_empty()).then_some((0, SelectionReason::Only));
     }
     Some(match (policy, key) {
-        (BalancingPolicy::RoundRobin, _) => (next_turn(candidates), SelectionReason::Turn),
+        (BalancingPolicy::RoundRobin, _) => (next_turn(candidates), SelectionReason::RoundRobin),
         (BalancingPolicy::LeastConnections, _) => least_loaded(candidates, random),
         (BalancingPolicy::ConsistentHash { load_percent_max }, Some(key)) => {
             by_key(candidates, key, load_percent_max)
@@ -69,7 +68,7 @@ pub fn choose(
 
 /// Smooth weighted round robin (nginx): the candidate with the highest credit.
 fn next_turn(candidates: &[MemberCandidate]) -> usize {
-    // The current turn has not been credited yet.
+    // The candidates' credits do not include this turn yet.
     let next_credit =
         |candidate: &MemberCandidate| candidate.credit.saturating_add_unsigned(candidate.weight);
     let mut best = 0;
@@ -81,10 +80,10 @@ fn next_turn(candidates: &[MemberCandidate]) -> usize {
     best
 }
 
-/// Whether one more request loads `a` less than `b`, relative to their weights.
+/// Whether `a` with one more request is less loaded than `b` with one more, relative to their weights.
 fn is_less_loaded(a: &MemberCandidate, b: &MemberCandidate) -> bool {
-    // a/wa < b/wb without division, so exact; u128 cannot overflow.
-    // The new request counts, so that weights matter among idle members.
+    // a/wa < b/wb without division, so that it is exact; u128 cannot overflow. The new request is included, so that
+    // weights matter among idle members.
     let load_plus_one = |candidate: &MemberCandidate| u128::from(candidate.load) + 1;
     load_plus_one(a) * u128::from(b.weight) < load_plus_one(b) * u128::from(a.weight)
 }
@@ -103,7 +102,7 @@ fn least_loaded(candidates: &[MemberCandidate], random: u64) -> (usize, Selectio
 }
 
 fn less_of_two(candidates: &[MemberCandidate], random: u64) -> (usize, SelectionReason) {
-    // Distinct members: drawing the same twice would waste the second choice.
+    // Two distinct members, since drawing the same one twice would waste the second choice.
     let first = draw(candidates, None, random);
     let second = draw(candidates, Some(first), mix(random));
     let chosen = match is_less_loaded(&candidates[second], &candidates[first]) {
@@ -121,7 +120,7 @@ fn draw(candidates: &[MemberCandidate], excluded: Option<usize>, random: u64) ->
         all.filter(move |(index, _)| Some(*index) != excluded)
     };
     let total: u64 = eligible().map(|(_, candidate)| candidate.weight).sum();
-    // `max` only guards the division: weights are at least 1.
+    // `max` only guards against division by 0: weights are at least 1.
     let mut remaining = random % total.max(1);
     for (index, candidate) in eligible() {
         if remaining < candidate.weight {
@@ -133,9 +132,9 @@ fn draw(candidates: &[MemberCandidate], excluded: Option<usize>, random: u64) ->
     0
 }
 
-/// Weighted rendezvous hashing: each member has a score for the key, and the highest score gets it. So a
-/// member that is added or removed moves only its own keys, and no ring must be stored. Loads are bounded: a member
-/// above its share is skipped.
+/// Consistent hashing with bounded loads, by weighted rendezvous hashing: each member has a score for the key, and the
+/// member with the highest score is selected. So adding or removing a member moves only its own keys, and no ring must
+/// be stored. A member whose load exceeds its share is skipped.
 fn by_key(
     candidates: &[MemberCandidate],
     key: u64,
@@ -149,15 +148,15 @@ fn by_key(
         .iter()
         .map(|member| u128::from(member.load))
         .sum();
-    // Below 100 % the shares could not hold the total load.
+    // Below 100 %, the shares would not suffice for the total load.
     let percent = u128::from(load_percent_max.max(100));
     let has_room = |member: &MemberCandidate| {
-        // The request being placed counts too, so that the first one fits into an empty group.
+        // The new request is included, so that the first one has room in an empty group.
         let share = (total_load + 1) * u128::from(member.weight) * percent;
         u128::from(member.load) < share.div_ceil(total_weight * 100)
     };
     let mut best: Option<(usize, f64)> = None;
-    // Rendezvous hashing: the highest score of all candidates, so that a removed member moves only its own keys.
+    // The best candidate with room.
     for (index, candidate) in candidates.iter().enumerate() {
         let score = score(candidate, key);
         if has_room(candidate) && best.is_none_or(|(_, highest)| score > highest) {

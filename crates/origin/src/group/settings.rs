@@ -1,18 +1,19 @@
-//! Settings of a group.
+//! The settings of a group: load balancing policy, health thresholds, circuit breaker.
 
-/// Load balancing policy.
+/// A load balancing policy.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum BalancingPolicy {
-    /// Smooth weighted round robin: in turns by weight, evenly spread.
+    /// Smooth weighted round robin: members take turns by weight, evenly interleaved.
     #[default]
     RoundRobin,
-    /// The member with the fewest requests for its weight.
+    /// The member with the fewest requests relative to its weight.
     LeastConnections,
     /// Power of two choices: the less loaded of two random members.
     RandomOfTwo,
-    /// Consistent hashing with bounded loads: the same member for the same key, unless its load exceeds its share.
+    /// Consistent hashing with bounded loads: the same member for the same key, unless that member's load exceeds its
+    /// share.
     ConsistentHash {
-        /// The bound on a member's load, in percent of its even share: more than 100.
+        /// The bound on a member's load, in percent of its share by weight: more than 100.
         load_percent_max: u32,
     },
 }
@@ -26,19 +27,20 @@ pub struct GroupSettings {
     pub health: HealthThresholds,
     /// The circuit breaker.
     pub circuit: CircuitSettings,
-    /// Slow start: how long the weight of a returning member grows, ms; 0: it has its full weight at once.
+    /// Slow start: the time in which the weight of a recovered member increases, ms; 0: it has its full weight
+    /// immediately.
     pub slow_start_ms: u64,
-    /// Panic threshold: if less than this share of members is healthy, in percent, the health data is considered
+    /// Panic threshold (Envoy): if less than this percentage of members is healthy, the health data is considered
     /// wrong, and all members get requests. 0: unhealthy members never get requests.
     pub panic_percent: u32,
 }
 
-/// When active checks change a member's health.
+/// How many active checks change a member's health.
 #[derive(Clone, Copy, Debug)]
 pub struct HealthThresholds {
-    /// Successive good checks that bring it back.
+    /// Successive passed checks after which a member is healthy.
     pub rise: u32,
-    /// Successive bad checks that take it out.
+    /// Successive failed checks after which a member is unhealthy.
     pub fall: u32,
 }
 
@@ -47,22 +49,22 @@ pub struct HealthThresholds {
 pub struct CircuitSettings {
     /// The window in which failures are counted, ms.
     pub window_ms: u64,
-    /// The least number of failures that eject a member; 0: never by this rule.
+    /// The minimum number of failures that ejects a member; 0: failures never eject a member.
     pub failures_min: u32,
-    /// The least share of failures among all requests, in percent.
+    /// The minimum percentage of failures among all requests that ejects a member.
     pub failure_percent: u32,
-    /// Successive failed or lost connections that eject a member, independent of its earlier responses; 0: never by this
-    /// rule.
+    /// The number of successive failed or lost connections that ejects a member, whatever its earlier responses; 0:
+    /// they never do.
     pub absences_max: u32,
     /// The first ejection time, ms. It doubles each time.
     pub open_ms: u64,
-    /// The maximum of the ejection time, ms.
+    /// The maximum ejection time, ms.
     pub open_ms_max: u64,
-    /// Concurrent trial requests.
+    /// The maximum number of concurrent trial requests.
     pub trials_max: u32,
-    /// Concurrent requests of a member, including those that wait for a connection.
+    /// The maximum number of concurrent requests of a member, including those that wait for a connection.
     pub requests_max: u32,
-    /// Concurrent requests of a member that wait for a connection.
+    /// The maximum number of concurrent requests of a member that wait for a connection.
     pub pending_max: u32,
 }
 

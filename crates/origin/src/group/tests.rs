@@ -26,23 +26,28 @@ fn group(settings: GroupSettings, members: &[(&'static str, u32)]) -> (Members, 
 
 const THREE: [(&str, u32); 3] = [("a", 1), ("b", 1), ("c", 1)];
 
-/// A request with earlier attempts at these members.
-fn after(tried: &[MemberId]) -> PickRequest<'_> {
+/// A request that was tried at these members before.
+fn request_after(tried: &[MemberId]) -> PickRequest<'_> {
     PickRequest {
         tried,
         ..PickRequest::default()
     }
 }
 
-fn of_key(key: u64) -> PickRequest<'static> {
+fn request_with_key(key: u64) -> PickRequest<'static> {
     PickRequest {
         key: Some(key),
         ..PickRequest::default()
     }
 }
 
-/// Makes one request with this outcome; returns the name of its member.
-fn ask(group: &mut Members, outcome: AttemptOutcome, now_ms: u64, random: u64) -> &'static str {
+/// Picks a member for one request and reports this outcome; returns the member's name.
+fn send_request(
+    group: &mut Members,
+    outcome: AttemptOutcome,
+    now_ms: u64,
+    random: u64,
+) -> &'static str {
     let mut picked = group
         .pick(&PickRequest::default(), now_ms, random)
         .expect("a member");
@@ -55,39 +60,41 @@ fn ask(group: &mut Members, outcome: AttemptOutcome, now_ms: u64, random: u64) -
 fn shares(group: &mut Members, count: u64, now_ms: u64) -> HashMap<&'static str, u64> {
     let mut shares = HashMap::new();
     for number in 0..count {
-        let name = ask(group, AttemptOutcome::Answered, now_ms, hash::mix(number));
+        let name = send_request(group, AttemptOutcome::Answered, now_ms, hash::mix(number));
         *shares.entry(name).or_default() += 1;
     }
     shares
 }
 
-fn standing(group: &Members, id: MemberId, now_ms: u64) -> MemberHealth {
+fn member_health(group: &Members, id: MemberId, now_ms: u64) -> MemberHealth {
     let status = group.status(now_ms);
     let of = status.iter().find(|status| status.member == id);
     of.expect("it is there").health
 }
 
 fn fail(group: &mut Members, id: MemberId, others: &[MemberId], now_ms: u64) {
-    let picked = group.pick(&after(others), now_ms, 0).expect("a member");
+    let picked = group
+        .pick(&request_after(others), now_ms, 0)
+        .expect("a member");
     assert_eq!(picked.member, id);
     group.report(picked, AttemptOutcome::ConnectFailed, now_ms);
 }
 
 #[test]
-fn turns_are_by_weight_and_evenly_spread() {
+fn round_robin_is_weighted_and_evenly_interleaved() {
     let (mut group, _) = group(
         settings(BalancingPolicy::RoundRobin),
         &[("a", 5), ("b", 1), ("c", 1)],
     );
     let turns: String = (0..14)
-        .map(|_| ask(&mut group, AttemptOutcome::Answered, 0, 0))
+        .map(|_| send_request(&mut group, AttemptOutcome::Answered, 0, 0))
         .collect();
     // The order in nginx's description of smooth weighted round robin.
     assert_eq!(turns, "aabacaaaabacaa");
 }
 
 #[test]
-fn the_fewest_requests_for_a_weight_are_preferred() {
+fn least_connections_is_relative_to_the_weight() {
     let (mut group, ids) = group(
         settings(BalancingPolicy::LeastConnections),
         &[("a", 1), ("b", 3)],
@@ -105,9 +112,11 @@ fn the_fewest_requests_for_a_weight_are_preferred() {
 }
 
 #[test]
-fn of_two_that_are_drawn_the_less_loaded_is_taken() {
+fn random_of_two_picks_the_less_loaded() {
     let (mut group, ids) = group(settings(BalancingPolicy::RandomOfTwo), &THREE);
-    let busy = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
+    let busy = group
+        .pick(&request_after(&ids[1..]), 0, 0)
+        .expect("a member");
     // The busy member may be drawn, but loses to an idle one.
     assert_eq!(shares(&mut group, 1000, 0).get("a"), None);
     group.report(busy, AttemptOutcome::Cancelled, 0);
@@ -119,7 +128,7 @@ fn of_two_that_are_drawn_the_less_loaded_is_taken() {
 }
 
 #[test]
-fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
+fn consistent_hash_moves_only_keys_of_removed_members() {
     let policy = BalancingPolicy::ConsistentHash {
         load_percent_max: 125,
     };
@@ -127,7 +136,10 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
     let who = |group: &Members| -> Vec<_> {
         let who = |key: u64| {
             let key = hash_of(&key.to_be_bytes());
-            group.preview(&of_key(key), 0, 0).expect("a member").0
+            group
+                .preview(&request_with_key(key), 0, 0)
+                .expect("a member")
+                .0
         };
         (0..4000).map(who).collect()
     };
@@ -143,14 +155,14 @@ fn a_key_leads_to_the_same_and_only_the_keys_of_who_leaves_move() {
 }
 
 #[test]
-fn a_key_that_everybody_asks_for_overloads_nobody() {
+fn consistent_hash_bounds_the_load_of_a_popular_key() {
     let policy = BalancingPolicy::ConsistentHash {
         load_percent_max: 125,
     };
     let (mut group, ids) = group(settings(policy), &[("a", 1), ("b", 1), ("c", 1), ("d", 1)]);
     let mut held = Vec::new();
     for _ in 0..100 {
-        held.push(group.pick(&of_key(7), 0, 0).expect("a member"));
+        held.push(group.pick(&request_with_key(7), 0, 0).expect("a member"));
     }
     let loads: Vec<_> = ids
         .iter()
@@ -165,53 +177,62 @@ fn a_key_that_everybody_asks_for_overloads_nobody() {
 }
 
 #[test]
-fn failing_requests_take_a_member_out_for_ever_longer_and_a_trial_brings_it_back() {
+fn ejection_time_doubles_until_a_trial_succeeds() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     // `failures_min` and `absences_max` are 5, `open_ms` is 5,000.
     (0..5).for_each(|_| fail(&mut group, a, &others, 1000));
     assert_eq!(
-        standing(&group, a, 1000),
+        member_health(&group, a, 1000),
         MemberHealth::Ejected { until_ms: 6000 }
     );
     assert!(!shares(&mut group, 30, 1000).contains_key("a"));
     // One trial at a time.
-    assert_eq!(standing(&group, a, 6000), MemberHealth::Trial);
-    let trial = group.pick(&after(&others), 6000, 0).expect("a member");
+    assert_eq!(member_health(&group, a, 6000), MemberHealth::Trial);
+    let trial = group
+        .pick(&request_after(&others), 6000, 0)
+        .expect("a member");
     assert_eq!(trial.member, a);
-    assert_eq!(standing(&group, a, 6000), MemberHealth::Tried);
+    assert_eq!(
+        member_health(&group, a, 6000),
+        MemberHealth::TrialInProgress
+    );
     assert!(!shares(&mut group, 30, 6000).contains_key("a"));
     group.report(trial, AttemptOutcome::TimedOut, 6500);
     // A failed trial doubles the ejection to 10 s.
     assert_eq!(
-        standing(&group, a, 6500),
+        member_health(&group, a, 6500),
         MemberHealth::Ejected { until_ms: 16_500 }
     );
-    // A cancelled trial is no evidence.
-    let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
+    // A cancelled trial shows nothing about the member.
+    let trial = group
+        .pick(&request_after(&others), 16_500, 0)
+        .expect("a member");
     group.report(trial, AttemptOutcome::Cancelled, 16_500);
-    assert_eq!(standing(&group, a, 16_500), MemberHealth::Trial);
-    let trial = group.pick(&after(&others), 16_500, 0).expect("a member");
+    assert_eq!(member_health(&group, a, 16_500), MemberHealth::Trial);
+    let trial = group
+        .pick(&request_after(&others), 16_500, 0)
+        .expect("a member");
     group.report(trial, AttemptOutcome::Answered, 16_500);
     assert_eq!(
-        standing(&group, a, 16_500),
+        member_health(&group, a, 16_500),
         MemberHealth::SlowStart { percent: 10 }
     );
     // Slow start: from 10 % to the full weight in 10 s.
     assert_eq!(
-        standing(&group, a, 21_500),
+        member_health(&group, a, 21_500),
         MemberHealth::SlowStart { percent: 50 }
     );
-    assert_eq!(standing(&group, a, 26_500), MemberHealth::Up);
+    assert_eq!(member_health(&group, a, 26_500), MemberHealth::Up);
     assert_eq!(group.status(0)[0].counts.ejected, 2);
 }
 
 #[test]
-fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
+fn outcomes_of_requests_from_before_the_ejection_are_ignored() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     let pick = |group: &mut Members, now_ms| {
-        let picked = group.pick(&after(&others), now_ms, 0);
+        let picked = group.pick(&request_after(&others), now_ms, 0);
         picked.expect("a member")
     };
     // In progress since before the ejection.
@@ -223,14 +244,14 @@ fn what_began_before_a_member_was_taken_out_says_nothing_of_it_after() {
     for picked in before {
         group.report(picked, AttemptOutcome::Lost, 6000);
     }
-    assert_eq!(standing(&group, a, 60_000), MemberHealth::Up);
+    assert_eq!(member_health(&group, a, 60_000), MemberHealth::Up);
     assert_eq!(group.status(0)[0].counts.lost, 20);
 }
 
 #[test]
-fn only_checks_in_a_row_change_a_members_state() {
+fn only_successive_checks_change_the_health() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
-    // A success in between starts the count anew; `fall` is 3.
+    // A success in between resets the count; `fall` is 3.
     for passed in [false, false, true, false, false, true] {
         assert!(!group.record_check(ids[0], passed, 0));
     }
@@ -242,12 +263,12 @@ fn only_checks_in_a_row_change_a_members_state() {
     for passed in [true, false, true] {
         assert!(!group.record_check(ids[0], passed, 0));
     }
-    assert_eq!(standing(&group, ids[0], 0), MemberHealth::Down);
+    assert_eq!(member_health(&group, ids[0], 0), MemberHealth::Down);
     assert!(group.record_check(ids[0], true, 0));
 }
 
 #[test]
-fn weight_grows_after_a_member_came_back() {
+fn slow_start_increases_the_weight_of_a_recovered_member() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &[("a", 1), ("b", 1)]);
     for _ in 0..3 {
         group.record_check(ids[0], false, 0);
@@ -263,7 +284,7 @@ fn weight_grows_after_a_member_came_back() {
 }
 
 #[test]
-fn failures_that_are_few_or_far_apart_take_nobody_out() {
+fn few_or_spread_out_failures_do_not_eject() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     let (a, others) = (ids[0], [ids[1], ids[2]]);
     for round in 0..50 {
@@ -273,7 +294,9 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
     // Many failures, but a small share.
     for number in 0..200 {
         let now_ms = 1_000_000;
-        let picked = group.pick(&after(&others), now_ms, 0).expect("a member");
+        let picked = group
+            .pick(&request_after(&others), now_ms, 0)
+            .expect("a member");
         let outcome = match number % 3 {
             2 => AttemptOutcome::Lost,
             _ => AttemptOutcome::Answered,
@@ -284,7 +307,7 @@ fn failures_that_are_few_or_far_apart_take_nobody_out() {
 }
 
 #[test]
-fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
+fn unreachable_member_is_ejected_despite_earlier_responses() {
     let of = settings(BalancingPolicy::RoundRobin);
     for (outcome, is_out) in [
         (AttemptOutcome::ConnectFailed, true),
@@ -295,15 +318,17 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
         let (mut group, ids) = group(of, &THREE);
         let (a, others) = (ids[0], [ids[1], ids[2]]);
         let mut report = |outcome| {
-            let picked = group.pick(&after(&others), 1000, 0).expect("a member");
+            let picked = group
+                .pick(&request_after(&others), 1000, 0)
+                .expect("a member");
             group.report(picked, outcome, 1000);
-            standing(&group, a, 1000)
+            member_health(&group, a, 1000)
         };
         // Good responses do not protect a member that has become unreachable.
         (0..1000).for_each(|_| _ = report(AttemptOutcome::Answered));
         // One less than `absences_max`.
         (0..4).for_each(|_| _ = report(outcome));
-        // The member is reachable.
+        // A response shows that the member is reachable.
         assert_eq!(report(AttemptOutcome::Answered), MemberHealth::Up);
         (0..4).for_each(|_| _ = report(outcome));
         let out = MemberHealth::Ejected { until_ms: 6000 };
@@ -311,10 +336,10 @@ fn who_is_not_there_is_taken_out_whatever_it_answered_before() {
     }
 }
 
-/// Failures of a single client never eject a member while other clients succeed, of any kind; failures of many
-/// clients do, and so do failed connection attempts.
+/// Failures of a single client, of any kind, never eject a member while other clients succeed. Failures of many clients
+/// do, and so do failed connection attempts.
 #[test]
-fn failures_of_one_client_take_a_member_out_only_for_itself() {
+fn failures_of_one_client_among_others_do_not_eject() {
     const FAILURES: [AttemptOutcome; 4] = [
         AttemptOutcome::Lost,
         AttemptOutcome::TimedOut,
@@ -331,40 +356,42 @@ fn failures_of_one_client_take_a_member_out_only_for_itself() {
             settings(BalancingPolicy::RoundRobin),
             &[("a", 1), ("backup", 1)],
         );
-        let mut ask = |client: u8, outcome, now_ms| {
+        let mut send_request = |client: u8, outcome, now_ms| {
             let request = PickRequest {
                 client: Some([192, 0, 2, client].into()),
-                ..after(&ids[1..])
+                ..request_after(&ids[1..])
             };
             let picked = group.pick(&request, now_ms, 0).expect("a member");
             group.report(picked, outcome, now_ms);
-            standing(&group, ids[0], now_ms)
+            member_health(&group, ids[0], now_ms)
         };
         let (bad, failure) = (dice(100) as u8, FAILURES[dice(4) as usize]);
         let mut now_ms = dice(10_000);
-        // All clients have sent requests; then they continue at random, the failing one most often.
-        (100..110).for_each(|client| _ = ask(client, AttemptOutcome::Answered, now_ms));
+        // First each client sends a request; then they continue at random, the failing one most often.
+        (100..110).for_each(|client| _ = send_request(client, AttemptOutcome::Answered, now_ms));
         for _ in 0..500 {
             now_ms += dice(100);
-            let standing = match dice(4) {
-                0 => ask(100 + dice(10) as u8, AttemptOutcome::Answered, now_ms),
-                _ => ask(bad, failure, now_ms),
+            let member_health = match dice(4) {
+                0 => send_request(100 + dice(10) as u8, AttemptOutcome::Answered, now_ms),
+                _ => send_request(bad, failure, now_ms),
             };
-            assert_eq!(standing, MemberHealth::Up, "seed {seed}, {failure:?}");
+            assert_eq!(member_health, MemberHealth::Up, "seed {seed}, {failure:?}");
         }
-        let is_out = |standing| matches!(standing, MemberHealth::Ejected { .. });
+        let is_out = |member_health| matches!(member_health, MemberHealth::Ejected { .. });
         now_ms += 20_000;
-        let mut all = (0..400).map(|_| ask(100 + dice(10) as u8, failure, now_ms));
+        let mut all = (0..400).map(|_| send_request(100 + dice(10) as u8, failure, now_ms));
         assert!(all.any(is_out), "seed {seed}, {failure:?}");
-        let mut alone = (0..5).map(|_| ask(bad, AttemptOutcome::ConnectFailed, now_ms + 60_000));
+        let mut alone =
+            (0..5).map(|_| send_request(bad, AttemptOutcome::ConnectFailed, now_ms + 60_000));
         assert!(alone.any(is_out), "seed {seed}");
     }
 }
 
-/// A single client with only failing requests ejects a member. Requests of other clients still get it, in any order;
-/// the first success restores its old state, and if the first one fails too, it is ejected for all clients.
+/// A single client with only failing requests ejects a member for itself. Requests of other clients, in any order,
+/// still get the member; the first success closes the circuit, and if the first one fails, the member is ejected for
+/// all.
 #[test]
-fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
+fn single_failing_client_ejects_only_for_itself() {
     const FAILURES: [AttemptOutcome; 4] = [
         AttemptOutcome::Lost,
         AttemptOutcome::TimedOut,
@@ -396,7 +423,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
         };
         for round in 0..3 {
             eject(&mut group, now_ms);
-            // Requests of other clients at the same time, perhaps after the ejection's end.
+            // Concurrent requests of other clients, perhaps after the end of the ejection.
             now_ms += hash::mix(seed ^ round) % 8_000;
             let others = (2..6).map(|client| group.pick(&of(client), now_ms, 0));
             let others: Vec<_> = others.map(|picked| picked.expect("a member")).collect();
@@ -404,7 +431,7 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
                 assert_eq!(picked.member, ids[0], "seed {seed}, {failure:?}");
                 group.report(picked, AttemptOutcome::Answered, now_ms);
             }
-            assert_eq!(standing(&group, ids[0], now_ms), MemberHealth::Up);
+            assert_eq!(member_health(&group, ids[0], now_ms), MemberHealth::Up);
         }
         now_ms += 60_000;
         eject(&mut group, now_ms);
@@ -418,9 +445,9 @@ fn a_client_that_is_alone_takes_a_member_out_only_for_itself() {
     }
 }
 
-/// Failures of a single client cost other clients no capacity, and they do not add up to long ejections.
+/// Failures of a single client take no capacity from other clients, and do not lengthen the ejections.
 #[test]
-fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
+fn ejection_by_a_single_client_is_not_lengthened() {
     let (mut group, ids) = group(
         settings(BalancingPolicy::RoundRobin),
         &[("a", 1), ("backup", 1)],
@@ -430,11 +457,11 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
         loop {
             let request = PickRequest {
                 client: Some([192, 0, 2, 1].into()),
-                ..after(&ids[1..])
+                ..request_after(&ids[1..])
             };
             let picked = group.pick(&request, now_ms, 0).expect("a member");
             group.report(picked, AttemptOutcome::ServerError, now_ms);
-            if let MemberHealth::Ejected { until_ms } = standing(&group, ids[0], now_ms) {
+            if let MemberHealth::Ejected { until_ms } = member_health(&group, ids[0], now_ms) {
                 // The ejection time does not double for a single client.
                 assert_eq!(until_ms - now_ms, 5_000);
                 now_ms = until_ms;
@@ -445,11 +472,11 @@ fn a_client_that_is_alone_takes_a_member_out_for_a_short_time_only() {
 }
 
 #[test]
-fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
+fn last_healthy_member_is_not_ejected_and_panic_uses_all() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     // Far more failures than needed to eject all three.
     for now_ms in 0..100 {
-        ask(&mut group, AttemptOutcome::ConnectFailed, now_ms, 0);
+        send_request(&mut group, AttemptOutcome::ConnectFailed, now_ms, 0);
     }
     let up = |group: &Members| {
         let status = group.status(100);
@@ -460,7 +487,7 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
     for id in &ids {
         (0..3).for_each(|_| _ = group.record_check(*id, false, 100));
     }
-    // Active checks may take down the last member, unlike failed requests.
+    // Unlike failed requests, active checks may mark the last member as down.
     assert_eq!(up(&group), 0);
     let (_, why) = group
         .preview(&PickRequest::default(), 100, 0)
@@ -484,11 +511,12 @@ fn the_last_one_is_never_ejected_and_when_all_are_down_all_are_asked() {
 }
 
 #[test]
-fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
+fn backups_replace_unhealthy_or_tried_members_but_not_busy_ones() {
     let mut of = settings(BalancingPolicy::RoundRobin);
     of.circuit.requests_max = 2;
     let (mut group, ids) = group(of, &[("a", 1), ("backup", 1)]);
-    let pick = |group: &mut Members, exclude: &[MemberId]| group.pick(&after(exclude), 0, 0);
+    let pick =
+        |group: &mut Members, exclude: &[MemberId]| group.pick(&request_after(exclude), 0, 0);
     let first = pick(&mut group, &[]).expect("a member");
     let second = pick(&mut group, &[]).expect("a member");
     assert_eq!((first.member, second.member), (ids[0], ids[0]));
@@ -513,7 +541,7 @@ fn backups_stand_in_for_who_fails_or_was_tried_but_not_for_who_is_busy() {
 }
 
 #[test]
-fn who_waits_for_connections_is_bounded_apart() {
+fn pending_requests_have_their_own_limit() {
     let mut of = settings(BalancingPolicy::RoundRobin);
     of.circuit.pending_max = 1;
     let (mut group, _) = group(of, &[("a", 1)]);
@@ -535,13 +563,15 @@ fn who_waits_for_connections_is_bounded_apart() {
 }
 
 #[test]
-fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
+fn drained_or_removed_member_gets_no_requests_and_late_reports_are_ignored() {
     let (mut group, ids) = group(settings(BalancingPolicy::RoundRobin), &THREE);
     assert!(group.drain(ids[0], true, 0));
     assert!(!shares(&mut group, 30, 0).contains_key("a"));
     assert!(group.drain(ids[0], false, 0));
     assert!(shares(&mut group, 60, 0).contains_key("a"));
-    let held = group.pick(&after(&ids[1..]), 0, 0).expect("a member");
+    let held = group
+        .pick(&request_after(&ids[1..]), 0, 0)
+        .expect("a member");
     assert_eq!(group.remove(ids[0]), Some("a"));
     assert_eq!(group.remove(ids[0]), None);
     let new = NewMember {
@@ -567,9 +597,10 @@ fn who_is_drained_or_gone_is_not_asked_and_late_reports_hit_nobody() {
     );
 }
 
-/// Random histories: a picked member was never excluded, bounds hold, and the counts of requests in progress are right.
+/// Random histories: no excluded member is picked, limits are satisfied, and the counts of requests in progress are
+/// correct.
 #[test]
-fn histories_by_seed() {
+fn random_histories_satisfy_the_invariants() {
     let policies = [
         BalancingPolicy::RoundRobin,
         BalancingPolicy::LeastConnections,
@@ -603,7 +634,7 @@ fn histories_by_seed() {
                         tried: &exclude,
                     };
                     let random = dice(u64::MAX);
-                    // `look` must predict `pick` exactly.
+                    // `preview` must predict `pick` exactly.
                     let seen = group.preview(&request, now_ms, random);
                     match group.pick(&request, now_ms, random) {
                         Ok(picked) => {

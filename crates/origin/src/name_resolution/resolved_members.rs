@@ -1,10 +1,10 @@
-//! The addresses of a name that are members, and the changes by each answer. Pure.
+//! The addresses of a name that are members of a group; computes the changes for each answer of the resolver.
 
 use std::net::SocketAddr;
 
 use crate::group::MemberId;
 
-/// The addresses that are members.
+/// The resolved addresses that are members.
 pub struct ResolvedMembers {
     addresses: Vec<MemberAddress>,
     misses_max: u32,
@@ -14,16 +14,16 @@ pub struct ResolvedMembers {
 struct MemberAddress {
     address: SocketAddr,
     member: MemberId,
-    /// Successive answers without it.
+    /// The number of successive answers without this address.
     misses: u32,
 }
 
-/// The changes by an answer.
+/// The changes that an answer requires.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub struct MemberChanges {
-    /// To be added.
+    /// The addresses to be added.
     pub added: Vec<SocketAddr>,
-    /// To be removed.
+    /// The members to be removed.
     pub removed: Vec<MemberId>,
 }
 
@@ -37,12 +37,12 @@ impl ResolvedMembers {
         }
     }
 
-    /// Applies an answer. The caller must add the new addresses.
+    /// Applies an answer, and returns the changes. The caller must call [`ResolvedMembers::add`] for each new address.
     pub fn update(&mut self, answer: &[SocketAddr]) -> MemberChanges {
         let mut changes = MemberChanges::default();
         let misses_max = self.misses_max;
         self.addresses.retain_mut(|entry| {
-            // A single answer without the address may come from an incomplete server.
+            // A single answer without the address does not remove it.
             let is_missed = !answer.contains(&entry.address);
             // Some DNS servers return only a part of the addresses each time.
             entry.misses = if is_missed { entry.misses + 1 } else { 0 };
@@ -53,13 +53,13 @@ impl ResolvedMembers {
             is_retained
         });
         let mut answer = answer.to_vec();
-        // DNS servers rotate the order of addresses; sorted, the same ones fall below the bound each time.
+        // DNS servers rotate the order of addresses; sorted, the same addresses are selected each time.
         answer.sort_unstable();
         answer.dedup();
         for address in answer {
             let is_member = self.addresses.iter().any(|entry| entry.address == address);
             let count = self.addresses.len() + changes.added.len();
-            // Known addresses keep their places, so that members do not alternate.
+            // Existing members are never replaced by new addresses, so that members do not alternate.
             if !is_member && count < self.addresses_max {
                 changes.added.push(address);
             }
@@ -87,19 +87,19 @@ mod tests {
     }
 
     #[test]
-    fn addresses_come_once_and_go_when_they_were_missed_often_enough() {
+    fn addresses_are_added_once_and_removed_after_misses_max() {
         let mut group = MemberGroup::new(GroupSettings::default());
-        let mut known = ResolvedMembers::new(2, 3);
+        let mut members = ResolvedMembers::new(2, 3);
         let mut tell = |answer: &[u8]| {
             let answer: Vec<_> = answer.iter().map(|number| at(*number)).collect();
-            let changes = known.update(&answer);
+            let changes = members.update(&answer);
             for address in &changes.added {
                 let new = NewMember {
                     name: address.to_string().into(),
                     weight: 1,
                     backup: false,
                 };
-                known.add(*address, group.add(new, (), 0));
+                members.add(*address, group.add(new, (), 0));
             }
             (changes.added, changes.removed.len())
         };
@@ -108,7 +108,7 @@ mod tests {
         assert_eq!(tell(&[1, 2]), (vec![], 0));
         assert_eq!(tell(&[1]), (vec![], 0));
         assert_eq!(tell(&[1]), (vec![], 1));
-        // At most three, the lowest first.
+        // At most three addresses, the lowest first.
         assert_eq!(tell(&[9, 8, 7, 1]), (vec![at(7), at(8)], 0));
         assert_eq!(tell(&[9, 8]), (vec![], 0));
         assert_eq!(tell(&[9, 8]), (vec![at(9)], 2));

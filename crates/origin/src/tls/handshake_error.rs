@@ -1,11 +1,11 @@
-//! The reasons of failed handshakes, for operators.
+//! Explains failed TLS handshakes to operators.
 
 use std::fmt;
 use std::io;
 
 use lowroad_tls::TlsFailure;
 
-/// A handshake that one of the peers refused.
+/// A TLS handshake that failed because one of the peers rejected it.
 #[derive(Clone, Debug)]
 pub struct HandshakeRefusal {
     /// The kind of reason.
@@ -19,7 +19,7 @@ pub struct HandshakeRefusal {
 pub enum HandshakeFault {
     /// The certificate is for other names.
     Name,
-    /// The certificate's time is over.
+    /// The certificate has expired.
     Expired,
     /// The certificate's validity period has not begun.
     NotYetValid,
@@ -27,14 +27,14 @@ pub enum HandshakeFault {
     Issuer,
     /// Another problem with the certificate.
     Certificate,
-    /// The origin refused the client certificate, the name (SNI), or all offered parameters.
+    /// The origin rejected the client certificate, the name (SNI), or all offered parameters.
     ByOrigin,
     /// The origin's bytes are not TLS, or violate the protocol.
     Protocol,
 }
 
 impl HandshakeRefusal {
-    /// The error of a handshake with `name`.
+    /// The error for a failed handshake with `name`.
     pub(super) fn error(failure: TlsFailure, name: &str) -> io::Error {
         let refusal = HandshakeRefusal {
             fault: fault(failure.fault),

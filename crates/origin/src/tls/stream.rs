@@ -1,4 +1,5 @@
-//! A TLS connection on a socket: decrypts and encrypts by `lowroad_tls`, and buffers partial input and output.
+//! A TLS connection to an origin on a socket: decrypts and encrypts with `lowroad_tls`, and buffers partial input and
+//! output.
 
 use std::cell::RefCell;
 use std::io::{self, ErrorKind, IoSlice};
@@ -12,15 +13,15 @@ use tokio::io::AsyncWrite as _;
 
 use super::handshake_error::HandshakeRefusal;
 
-/// Bytes of one read from a socket: two full records.
+/// The length of one read from a socket: two full records.
 const READ_LEN: usize = 33 << 10;
-/// Bytes that are encrypted in one call.
+/// The maximum number of bytes that are encrypted in one call.
 const SEND_LEN_MAX: usize = 64 << 10;
 
 thread_local! {
-    /// The read buffer for records, shared by the thread's connections. Records are decrypted immediately, so that an
-    /// idle connection needs no buffer.
-    static WIRE: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into());
+    /// The read buffer for encrypted records, shared by the thread's connections. Records are decrypted immediately, so
+    /// that an idle connection needs no buffer.
+    static RECORD_BUFFER: RefCell<Box<[u8]>> = RefCell::new(vec![0; READ_LEN].into());
 }
 
 /// A TLS connection. Dropping it closes the socket.
@@ -32,12 +33,12 @@ pub struct EncryptedStream {
     plain: Pending,
     /// Encrypted records to send.
     records: Pending,
-    /// How the origin's data ended.
+    /// How the origin has ended its data, if it has.
     end: Option<PeerClose>,
     finished: bool,
 }
 
-/// Bytes, some of which are processed already. An empty buffer has no allocation.
+/// A buffer of bytes, some of which are already processed. An empty buffer has no allocation.
 #[derive(Default)]
 struct Pending {
     bytes: Vec<u8>,
@@ -51,7 +52,7 @@ impl Pending {
 
     fn advance(&mut self, len: usize) {
         self.consumed += len;
-        // An idle connection keeps no buffer.
+        // Freed, so that an idle connection needs no buffer.
         if self.consumed == self.bytes.len() {
             *self = Pending::default();
         }
@@ -97,7 +98,7 @@ impl EncryptedStream {
 
     pub(super) fn poll_handshake(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         loop {
-            // Own records first: the origin waits for them.
+            // Pending records are sent first, since the origin waits for them.
             ready!(self.poll_flush(context))?;
             if self.client.is_established() {
                 return Poll::Ready(Ok(()));
@@ -113,7 +114,7 @@ impl EncryptedStream {
         }
     }
 
-    /// See [`crate::Stream::poll_recv`].
+    /// See `UpstreamStream::poll_recv`.
     ///
     /// # Errors
     /// As there.
@@ -148,7 +149,7 @@ impl EncryptedStream {
         }
     }
 
-    /// See [`crate::Stream::poll_send`].
+    /// See `UpstreamStream::poll_send`.
     ///
     /// # Errors
     /// As there.
@@ -162,22 +163,22 @@ impl EncryptedStream {
         let mut len = 0;
         let mut chunks: Vec<&[u8]> = Vec::with_capacity(pieces.len());
         for piece in pieces {
-            // Bounded: encrypting everything at once would delay other connections of the worker.
+            // Limited, since encrypting everything in one call would delay other connections of the worker.
             let part = &piece[..piece.len().min(SEND_LEN_MAX - len)];
             len += part.len();
             chunks.push(part);
         }
-        // Time 0: record sizes that grow after a pause serve browsers and are not needed here.
+        // Time 0: the dynamic record sizes, which depend on pauses, are for browsers and not needed here.
         let encrypted = self.client.encrypt(&chunks, &mut self.records.bytes, 0);
         encrypted.map_err(io::Error::other)?;
-        // The bytes count as sent even if the socket is not ready: the records are kept and flushed later.
+        // The bytes count as sent even if the socket is not ready: the records are buffered and flushed later.
         match self.poll_flush(context) {
             Poll::Ready(Err(error)) => Poll::Ready(Err(error)),
             _ => Poll::Ready(Ok(len)),
         }
     }
 
-    /// See [`crate::Stream::poll_flush`].
+    /// See `UpstreamStream::poll_flush`.
     ///
     /// # Errors
     /// As there.
@@ -192,13 +193,13 @@ impl EncryptedStream {
         Poll::Ready(Ok(()))
     }
 
-    /// See [`crate::Stream::poll_finish`].
+    /// See `UpstreamStream::poll_finish`.
     ///
     /// # Errors
     /// As there.
     pub fn poll_finish(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         if !std::mem::replace(&mut self.finished, true) {
-            // close_notify; after a failed connection there is no point in sending it.
+            // close_notify. An error is ignored, since the connection has then failed already.
             let _ = self.client.close(&mut self.records.bytes);
         }
         ready!(self.poll_flush(context))?;
@@ -207,9 +208,9 @@ impl EncryptedStream {
 
     /// Reads and decrypts the socket's input.
     fn poll_read_more(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let received = WIRE.with_borrow_mut(|wire| {
+        let received = RECORD_BUFFER.with_borrow_mut(|wire| {
             let len = ready!(self.socket.poll_recv(context, wire))?;
-            // EOF of the socket; the TLS state shows whether close_notify came before.
+            // EOF of the socket; the TLS state shows whether close_notify was received before.
             if len == 0 {
                 self.end = Some(self.client.peer_close());
                 return Poll::Ready(Ok(()));

@@ -1,4 +1,5 @@
-//! One case: a world by seed, workers, a server and requests, run to the end; and the invariants then.
+//! One test case: a simulated network with a seed, workers, a server and requests. Runs them to the end, and checks the
+//! invariants.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use std::sync::{Arc, Mutex};
@@ -23,7 +24,7 @@ pub struct Setting {
     pub tcp: bool,
     pub limits: PoolLimits,
     pub patience: AcquireTimeouts,
-    /// Time limit of a response.
+    /// The time limit of a response.
     pub answer_max: Duration,
     /// Whether a request that fails on a reused connection is retried on a new one.
     pub again: bool,
@@ -146,18 +147,18 @@ impl Case {
         turn_until(&world, self, Case::turn, done);
     }
 
-    /// One wait of the next worker, with all consequences. Returns whether there were any.
+    /// One event loop turn of the next worker, and all that follows. Returns whether anything happened.
     fn turn(&mut self) -> bool {
-        let came = self.workers.turn();
+        let has_progress = self.workers.turn();
         self.begin_and_leave();
         let connections_max = self.pool.counts().connections_max;
-        // The bound holds at every step, not only in the end.
+        // The limit on connections is checked at every step, not only at the end.
         assert!(self.leased.load(Relaxed) <= connections_max);
         if !self.setting.again {
             // A request that needs a new connection must not use an idle one.
             assert!(self.world.open_count() <= connections_max);
         }
-        self.server.step() || came
+        self.server.step() || has_progress
     }
 
     fn begin_and_leave(&mut self) {
@@ -170,7 +171,7 @@ impl Case {
                 let local = self.workers.locals()[plan.worker].clone();
                 let timers = local.timers.clone();
                 client.task = Some(local.tasks.start(async move {
-                    let outcome = ask(plan, &setting, &pool, &leased).await;
+                    let outcome = run_request(plan, &setting, &pool, &leased).await;
                     let mut to = to.lock().expect("a lock");
                     let before = to.replace((outcome, timers.now_ms()));
                     // An outcome must be reported once only.
@@ -191,7 +192,7 @@ impl Client {
     }
 }
 
-/// Counts leases until they are dropped.
+/// Counts the leases that are not dropped yet.
 struct Leased<'a>(&'a AtomicUsize);
 
 impl Drop for Leased<'_> {
@@ -200,7 +201,7 @@ impl Drop for Leased<'_> {
     }
 }
 
-async fn ask(
+async fn run_request(
     plan: Plan,
     setting: &Setting,
     pool: &Arc<ConnectionPool<Lines>>,
@@ -217,7 +218,7 @@ async fn ask(
         assert!(!(fresh && lease.is_reused), "it was to be new");
         let (kept, mut heard) = (lease.is_reused, false);
         let timers = &pool.worker_handle(plan.worker).timers;
-        let talk = talk(plan, lease, pool, &mut heard);
+        let talk = exchange_line(plan, lease, pool, &mut heard);
         match timers.timeout(setting.answer_max, talk).await {
             Err(_) => return Outcome::Slow,
             Ok(Some(())) => return Outcome::Right,
@@ -230,7 +231,7 @@ async fn ask(
 }
 
 /// `None` if the connection was lost.
-async fn talk(
+async fn exchange_line(
     plan: Plan,
     mut lease: Lease<Lines>,
     pool: &Arc<ConnectionPool<Lines>>,

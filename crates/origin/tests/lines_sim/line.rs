@@ -20,7 +20,7 @@ pub fn answer(number: usize, len: usize) -> Vec<u8> {
     line
 }
 
-/// Opens connections: waits for the greeting.
+/// The connector of the protocol: waits for the server's greeting.
 pub struct Lines;
 
 /// A connection.

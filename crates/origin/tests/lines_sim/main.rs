@@ -1,5 +1,6 @@
-//! Pools in the simulator, with a minimal protocol: with any faults of server and network, every request ends exactly
-//! once, with the right response if any; bounds and time limits hold, no connection is leaked, and no task spins.
+//! Connection pools in the simulator, with a minimal protocol. With any faults of server and network, every request
+//! ends exactly once, with the right response if any; limits and timeouts are observed, no connection is leaked, and no
+//! task spins.
 //!
 //! Each case is a seed; a failure prints it.
 
@@ -19,7 +20,7 @@ use lowroad_limits::Permit;
 use lowroad_origin::{AcquireTimeouts, MultiplexedConnection, PoolLimits, SharedConnections};
 use peer::Manners;
 
-/// Timers are never early, and late by at most the timer wheel's precision.
+/// The precision of the timer wheel: timers are never early, and late by at most this.
 const LATE_MS: u64 = 16;
 
 fn ms(ms: u64) -> Duration {
@@ -27,7 +28,7 @@ fn ms(ms: u64) -> Duration {
 }
 
 /// A network without faults, and a server that responds.
-fn calm() -> Setting {
+fn faultless_setting() -> Setting {
     Setting {
         workers: 1,
         tcp: true,
@@ -66,15 +67,15 @@ fn plan(number: usize) -> Plan {
 
 /// A random generator for settings and plans.
 fn dice(seed: u64) -> impl Fn(u64) -> u64 {
-    let world = World::new(!seed, calm().faults);
-    move |below| world.dice(below)
+    let world = World::new(!seed, faultless_setting().faults);
+    move |below| world.random_below(below)
 }
 
-/// A random setting: pieces down to single bytes, delays, unix sockets and TCP, one or more workers, servers with few
+/// A random setting: segments down to single bytes, delays, unix sockets and TCP, one or more workers, servers with few
 /// processes.
-fn drawn(dice: &impl Fn(u64) -> u64) -> Setting {
+fn random_setting(dice: &impl Fn(u64) -> u64) -> Setting {
     let rare = |most: u64| dice(2) * dice(most);
-    let mut setting = calm();
+    let mut setting = faultless_setting();
     setting.workers = 1 + dice(3) as usize;
     setting.tcp = dice(2) == 0;
     setting.limits.connections_max = 1 + dice(4) as usize;
@@ -86,7 +87,7 @@ fn drawn(dice: &impl Fn(u64) -> u64) -> Setting {
     setting
 }
 
-fn drawn_plan(number: usize, setting: &Setting, dice: &impl Fn(u64) -> u64) -> Plan {
+fn random_plan(number: usize, setting: &Setting, dice: &impl Fn(u64) -> u64) -> Plan {
     Plan {
         start_ms: dice(4_000),
         worker: dice(setting.workers as u64) as usize,
@@ -95,21 +96,21 @@ fn drawn_plan(number: usize, setting: &Setting, dice: &impl Fn(u64) -> u64) -> P
     }
 }
 
-/// More requests than connections, and servers with fewer processes than those.
+/// More requests than connections, and servers with fewer processes than connections.
 #[test]
-fn a_server_that_answers_answers_all() {
+fn all_requests_are_answered_without_faults() {
     for_each_seed(1..200, |seed| {
         let dice = dice(seed);
-        let setting = drawn(&dice);
+        let setting = random_setting(&dice);
         let mut case = Case::new(seed, &setting);
         for number in 0..30 {
-            case.add(drawn_plan(number, &setting, &dice));
+            case.add(random_plan(number, &setting, &dice));
         }
         let ends = case.run();
         let right = |end: &Option<(Outcome, u64)>| matches!(end, Some((Outcome::Right, _)));
         assert!(ends.iter().all(right), "{ends:?}");
         let counts = case.pool.counts();
-        // Both sides count the same connections.
+        // Pool and server must count the same connections.
         assert_eq!(counts.opened as usize, case.server.came);
         // Without faults each request uses exactly one connection, new or reused.
         assert_eq!(counts.opened + counts.reused, 30, "{counts:?}");
@@ -117,11 +118,11 @@ fn a_server_that_answers_answers_all() {
 }
 
 #[test]
-fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
+fn with_faults_each_request_ends_once_and_nothing_leaks() {
     for_each_seed(1000..1400, |seed| {
         let dice = dice(seed);
         let rare = |most: u64| dice(2) * dice(most);
-        let mut setting = drawn(&dice);
+        let mut setting = random_setting(&dice);
         setting.again = dice(2) == 0;
         setting.patience = AcquireTimeouts {
             total: ms(500 + dice(3_000)),
@@ -138,8 +139,8 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
         (manners.stall, manners.close) = (rare(200), rare(800));
         let mut case = Case::new(seed, &setting);
         for number in 0..50 {
-            let mut plan = drawn_plan(number, &setting, &dice);
-            // A fifth of the clients leave, most before their response.
+            let mut plan = random_plan(number, &setting, &dice);
+            // A fifth of the requests is cancelled, most before the response.
             if dice(5) == 0 {
                 plan.leave_ms = Some(plan.start_ms + dice(2_000));
             }
@@ -152,10 +153,10 @@ fn whatever_goes_wrong_each_request_has_one_end_and_nothing_is_left() {
 /// Few connections, two workers, everything within a few ms: requests are cancelled just after they got a permit, a
 /// connection or a response.
 #[test]
-fn who_leaves_in_a_crowd_takes_nothing_along() {
+fn cancelled_requests_leak_no_permits_or_connections() {
     for_each_seed(1500..1700, |seed| {
         let dice = dice(seed);
-        let mut setting = calm();
+        let mut setting = faultless_setting();
         (setting.workers, setting.tcp) = (2, dice(2) == 0);
         setting.limits.connections_max = 1 + dice(2) as usize;
         setting.faults.delay_ms_max = dice(2);
@@ -164,7 +165,7 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
         for number in 0..50 {
             let mut plan = plan(number);
             (plan.worker, plan.start_ms) = (number % 2, dice(20));
-            // More than half of the clients leave, within 50 ms of their start.
+            // More than half of the requests are cancelled, within 50 ms of their start.
             plan.leave_ms = (dice(10) < 6).then(|| plan.start_ms + dice(50));
             case.add(plan);
         }
@@ -174,14 +175,14 @@ fn who_leaves_in_a_crowd_takes_nothing_along() {
 
 /// A reused connection that its server closes at the moment of reuse.
 #[test]
-fn what_is_lost_on_a_kept_connection_is_asked_again_on_a_new_one() {
+fn request_lost_on_a_reused_connection_is_retried_on_a_new_one() {
     for_each_seed(2000..2100, |seed| {
         let dice = dice(seed);
-        let mut setting = drawn(&dice);
+        let mut setting = random_setting(&dice);
         (setting.again, setting.manners.close) = (true, 300 + dice(700));
         let mut case = Case::new(seed, &setting);
         for number in 0..40 {
-            case.add(drawn_plan(number, &setting, &dice));
+            case.add(random_plan(number, &setting, &dice));
         }
         let ends = case.run();
         let right = |end: &Option<(Outcome, u64)>| matches!(end, Some((Outcome::Right, _)));
@@ -197,9 +198,9 @@ fn single(seed: u64, setting: &Setting) -> (Outcome, u64) {
 }
 
 #[test]
-fn each_way_not_to_get_a_connection_has_its_time_and_name() {
+fn each_connect_failure_has_its_time_and_error() {
     for_each_seed(3000..3020, |seed| {
-        let mut setting = calm();
+        let mut setting = faultless_setting();
         setting.patience = AcquireTimeouts {
             total: ms(2_000),
             connecting: ms(700 + seed % 100),
@@ -208,7 +209,7 @@ fn each_way_not_to_get_a_connection_has_its_time_and_name() {
         setting.elsewhere.refused = 1000;
         let (outcome, after_ms) = single(seed, &setting);
         assert_eq!(outcome, Outcome::Refused);
-        // A refusal is reported immediately, not after the connect timeout.
+        // A refused connection is reported immediately, not after the connect timeout.
         assert!(after_ms < 100, "{after_ms} ms");
         setting.elsewhere.refused = 0;
         let in_time = |(outcome, after_ms): (Outcome, u64)| {
@@ -228,9 +229,9 @@ fn each_way_not_to_get_a_connection_has_its_time_and_name() {
 }
 
 #[test]
-fn who_waits_gets_one_or_is_told_in_time() {
+fn waiting_request_gets_a_connection_or_times_out() {
     for_each_seed(3100..3120, |seed| {
-        let mut setting = calm();
+        let mut setting = faultless_setting();
         setting.patience = AcquireTimeouts::from_total(ms(1_000));
         setting.limits.waiting_max = 3;
         setting.manners.stall = 1000;
@@ -257,8 +258,8 @@ fn who_waits_gets_one_or_is_told_in_time() {
 }
 
 #[test]
-fn an_old_connection_is_not_kept() {
-    let mut setting = calm();
+fn connection_beyond_age_max_is_not_kept() {
+    let mut setting = faultless_setting();
     setting.limits.age_max = ms(1_000);
     let mut case = Case::new(1, &setting);
     for number in 0..20 {
@@ -274,7 +275,7 @@ fn an_old_connection_is_not_kept() {
     assert_eq!(counts.opened + counts.reused, 20);
 }
 
-/// A connection with room for two requests, which last until it is dropped.
+/// A multiplexed connection with room for two requests, which last until the connection is dropped.
 struct Pair {
     worker: usize,
     taken: AtomicUsize,
@@ -307,18 +308,18 @@ impl MultiplexedConnection for Pair {
     }
 }
 
-/// Concurrent requests share connections: first those of their worker, then new ones below the bound, then those of
-/// other workers; then they wait until the timeout.
+/// Concurrent requests use first the connections of their worker, then new ones up to the limit, then those of other
+/// workers; then they wait until the timeout.
 #[test]
-fn requests_share_connections() {
+fn requests_share_multiplexed_connections() {
     for_each_seed(4000..4020, |seed| {
-        let mut setting = calm();
+        let mut setting = faultless_setting();
         setting.workers = 2;
         setting.patience = AcquireTimeouts::from_total(ms(1_000));
         let mut case = Case::new(seed, &setting);
         let shared: Arc<SharedConnections<Pair>> = Arc::new(SharedConnections::new(2));
         let got = Arc::new(Mutex::new(Vec::new()));
-        // One on worker 1; then four on worker 0, two of which fill its connection.
+        // One request on worker 1; then four on worker 0, two of which fill its connection.
         for (count, worker) in [(1, 1), (5, 0)] {
             let before = got.lock().expect("a lock").len();
             for _ in before..count {

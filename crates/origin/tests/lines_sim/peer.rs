@@ -1,4 +1,4 @@
-//! The simulated server: it greets, responds, cuts, stalls and closes at random.
+//! The simulated server: greets and responds; truncates, stalls and closes at random.
 
 use lowroad_engine_sim::SharedWorld;
 
@@ -7,17 +7,17 @@ use crate::line::{GREETING, answer};
 /// The server's behavior, in chances per thousand.
 #[derive(Clone, Debug, Default)]
 pub struct Manners {
-    /// For each connection: no greeting.
+    /// For each connection: it gets no greeting.
     pub silent: u64,
-    /// For each response: it is cut in the middle, by a close or a reset.
+    /// For each response: it is truncated in the middle, by a close or a reset.
     pub cut: u64,
-    /// It stalls in the middle.
+    /// For each response: it stalls in the middle.
     pub stall: u64,
-    /// It is up to 300 ms late.
+    /// For each response: it is up to 300 ms late.
     pub slow: u64,
-    /// After it the connection is closed, immediately or up to 3 s later.
+    /// For each response: the connection is closed after it, immediately or up to 3 s later.
     pub close: u64,
-    /// The number of connections that are served concurrently; others wait. 0: all.
+    /// The number of connections that are served concurrently, as by server processes; others wait. 0: all.
     pub processes: usize,
 }
 
@@ -30,7 +30,7 @@ pub struct Server {
     pub came: usize,
 }
 
-/// Its end of a connection.
+/// The server's end of a connection.
 struct Peer {
     socket: usize,
     greeted: bool,
@@ -84,7 +84,7 @@ impl Peer {
 
     fn step(&mut self, world: &SharedWorld, manners: &Manners) -> bool {
         let now_ms = world.now_ms();
-        let chance = |chance: u64| world.dice(1000) < chance;
+        let chance = |chance: u64| world.random_below(1000) < chance;
         let mut did = !std::mem::replace(&mut self.greeted, true);
         if did {
             match chance(manners.silent) {
@@ -106,7 +106,7 @@ impl Peer {
             assert!(self.next.is_none(), "two requests at a time");
             let line: Vec<u8> = self.input.drain(..=end).collect();
             let delay_ms = if chance(manners.slow) {
-                world.dice(300)
+                world.random_below(300)
             } else {
                 0
             };
@@ -116,35 +116,35 @@ impl Peer {
         }
         if let Some((_, line)) = self.next.take_if(|(at_ms, _)| *at_ms <= now_ms) {
             did = true;
-            self.say(line, world, manners);
+            self.send_line(line, world, manners);
         }
         did
     }
 
-    fn say(&mut self, mut line: Vec<u8>, world: &SharedWorld, manners: &Manners) {
-        let chance = |chance: u64| world.dice(1000) < chance;
+    fn send_line(&mut self, mut line: Vec<u8>, world: &SharedWorld, manners: &Manners) {
+        let chance = |chance: u64| world.random_below(1000) < chance;
         let (cut, stall) = (chance(manners.cut), chance(manners.stall));
         if cut || stall {
-            line.truncate(world.dice(line.len() as u64) as usize);
+            line.truncate(world.random_below(line.len() as u64) as usize);
         }
         world.send(self.socket, &line);
         if stall {
             self.mute = true;
         } else if cut {
             self.mute = true;
-            match world.dice(2) {
+            match world.random_below(2) {
                 0 => world.close(self.socket),
                 _ => world.reset_after(self.socket),
             }
         } else if chance(manners.close) {
-            let close_ms = world.now_ms() + world.dice(2) * world.dice(3_000);
+            let close_ms = world.now_ms() + world.random_below(2) * world.random_below(3_000);
             self.close_ms = Some(close_ms);
             world.alarm(close_ms);
         }
     }
 }
 
-/// The right answer to a request.
+/// The correct response to a request.
 fn reply(line: &[u8]) -> Vec<u8> {
     let text = std::str::from_utf8(line).expect("text").trim_end();
     let (number, len) = text.split_once(' ').expect("two numbers");

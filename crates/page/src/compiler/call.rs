@@ -1,5 +1,5 @@
-//! Calls: functions, filters and tests. Ensures that the text of a statement is a literal in the page, which prevents
-//! SQL injection.
+//! Compiles calls of functions, filters and tests. Ensures that the text of an SQL statement is a literal in the page,
+//! which prevents SQL injection.
 
 use alloc::format;
 
@@ -58,7 +58,7 @@ impl PageCompiler<'_, '_> {
 
     fn query(&mut self, name: &str, is_row: bool) -> Result<(), ParseError> {
         self.expect_sign("(")?;
-        // The token after the text must end the argument: an operator there would compute a statement.
+        // The literal must be followed by `,` or `)`: an operator after it would compute the statement at run time.
         let written_out = match (self.peek(), self.tokens.get(self.at + 1)) {
             (Some(PageToken::Text(text)), Some((PageToken::Sign("," | ")"), _))) => {
                 Some(text.clone())
@@ -72,7 +72,7 @@ impl PageCompiler<'_, '_> {
             ));
         };
         self.at += 1;
-        // Pages rendered here only read.
+        // Pages rendered in the unikernel may only read.
         if !statement::is_read(&text) {
             return self.fail(
                 "pages of the image only read: a statement must begin with SELECT, \
@@ -91,7 +91,7 @@ impl PageCompiler<'_, '_> {
         let line = self.line();
         let values = self.items(")")?;
         let expected = statement::values(&text);
-        // Databases would report the mismatch only when the page runs.
+        // Checked here, since databases report the mismatch only when the page runs.
         if expected != usize::from(values) {
             return self.fail(format!(
                 "the statement has {expected} placeholders (?), but {values} values are given"
@@ -103,7 +103,7 @@ impl PageCompiler<'_, '_> {
             values,
             is_row,
         });
-        // The query's line is that of the call, not of its last argument.
+        // The query's line is the line of the call, not of its last argument.
         self.lines[at].line = line;
         Ok(())
     }
@@ -162,7 +162,7 @@ impl PageCompiler<'_, '_> {
                 );
             }
         };
-        // minijinja would take the next token as the test's argument.
+        // minijinja would take the next token as an argument of the test.
         let is_argument = match self.peek() {
             Some(PageToken::Name(name)) => !["and", "or", "else", "is"].contains(name),
             Some(PageToken::Text(_) | PageToken::Whole(_) | PageToken::Float(_)) => true,

@@ -1,5 +1,5 @@
-//! Expressions, with minijinja's precedence, from lowest to highest: if, or, and, not, comparisons, + and -, ~, * and
-//! /, unary -, postfix operators, filters.
+//! Compiles expressions, with minijinja's precedence, from lowest to highest: if, or, and, not, comparisons, + and -,
+//! ~, * and /, unary -, postfix operators, filters.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use crate::opcode::{BinaryOp, LoopPart, PageOp};
 use crate::value::{MachineValue, TextRef};
 
 /// The attributes of `request`.
-const PARTS: &[&str] = &[
+const REQUEST_ATTRIBUTES: &[&str] = &[
     "params", "cookies", "fields", "method", "path", "target", "host", "peer",
 ];
 
@@ -21,7 +21,7 @@ impl<'s> PageCompiler<'s, '_> {
         self.deeper(Self::conditional)
     }
 
-    /// As `expression`, where `if` has another meaning.
+    /// Like `expression`, for contexts in which `if` has another meaning.
     pub fn expression_without_if(&mut self) -> Result<(), ParseError> {
         self.deeper(Self::or)
     }
@@ -31,8 +31,8 @@ impl<'s> PageCompiler<'s, '_> {
         let start = self.ops.len();
         self.or()?;
         while self.take_name("if") {
-            // The condition is evaluated first but written second, so the operations before it are moved behind it.
-            // Jump distances are relative, and stay valid.
+            // The condition is written after the value but evaluated before it, so the value's operations are moved
+            // behind the condition. Jump distances are relative, so they remain valid.
             let ops = self.ops.split_off(start);
             let lines = self.lines.split_off(start);
             self.or()?;
@@ -44,7 +44,7 @@ impl<'s> PageCompiler<'s, '_> {
             if !self.take_name("else") {
                 return self.fail("`if` without `else`: write … if … else …");
             }
-            // `if` is right-associative: the other side may be a choice again.
+            // `if` is right-associative: the part after `else` may be a conditional, too.
             self.expression()?;
             self.patch_jump(end);
         }
@@ -94,7 +94,7 @@ impl<'s> PageCompiler<'s, '_> {
         };
         self.sum()?;
         self.emit(PageOp::Binary(op));
-        // minijinja chains comparisons like Python; here they would silently mean another thing.
+        // minijinja chains comparisons like Python; here a chained comparison would silently have another meaning.
         match self.comparison_sign()? {
             Some(_) => self.fail("comparisons can't be chained: write a < b and b < c"),
             None => Ok(()),
@@ -110,7 +110,7 @@ impl<'s> PageCompiler<'s, '_> {
             Some(PageToken::Sign(">")) => BinaryOp::Greater,
             Some(PageToken::Sign(">=")) => BinaryOp::GreaterOrEqual,
             Some(PageToken::Name("in")) => BinaryOp::In,
-            // `not` after a value can only begin `not in`.
+            // After a value, `not` can only be part of `not in`.
             Some(PageToken::Name("not")) => {
                 self.at += 1;
                 if !self.is_name("in") {
@@ -213,7 +213,7 @@ impl<'s> PageCompiler<'s, '_> {
             (Some(PageToken::Text(key)), Some((PageToken::Sign("]"), _))) => Some(key.clone()),
             _ => None,
         };
-        // A literal key is resolved like an attribute, without a value on the stack.
+        // A literal key is compiled like an attribute, without a value on the stack.
         if let Some(key) = literal {
             self.at += 2;
             let span = self.add_text(&key);
@@ -243,7 +243,7 @@ impl<'s> PageCompiler<'s, '_> {
                 Ok(())
             }
             Some(PageToken::Whole(number)) => {
-                // Integers above i64 keep their value as unsigned ones.
+                // Integers above `i64::MAX` are kept as unsigned ones.
                 let value =
                     i64::try_from(number).map_or(MachineValue::UInt(number), MachineValue::Int);
                 self.push(value);
@@ -255,7 +255,7 @@ impl<'s> PageCompiler<'s, '_> {
             }
             Some(PageToken::Sign("(")) => {
                 self.expression()?;
-                // A comma in parentheses would make a tuple.
+                // A comma in parentheses makes a tuple.
                 if self.is_sign(",") {
                     return self.fail(
                         "tuples are not available in pages of the image: write a list, [a, b]",
@@ -276,7 +276,7 @@ impl<'s> PageCompiler<'s, '_> {
         }
     }
 
-    /// A text literal, joined with adjacent ones.
+    /// A text literal, concatenated with adjacent literals.
     fn literal(&mut self, mut text: String) -> MachineValue {
         while let Some(PageToken::Text(adjacent)) = self.peek() {
             text.push_str(adjacent);
@@ -291,7 +291,7 @@ impl<'s> PageCompiler<'s, '_> {
         })
     }
 
-    /// Compiles values up to a closing sign; returns their number.
+    /// Compiles comma-separated values up to the sign `end`; returns their number.
     pub fn items(&mut self, end: &str) -> Result<u16, ParseError> {
         let mut count = 0_u16;
         while !self.take_sign(end) {
@@ -303,7 +303,7 @@ impl<'s> PageCompiler<'s, '_> {
                 }
             }
             self.expression()?;
-            // Otherwise `f(a=1)` would be reported as a syntax error without the reason.
+            // Without this check `f(a=1)` would be reported as a syntax error that does not state the reason.
             if self.is_sign("=") {
                 return self.fail(
                     "named arguments, as in f(a=1), are not available in pages of the image",
@@ -341,7 +341,7 @@ impl<'s> PageCompiler<'s, '_> {
         let Some((last, inner)) = slots.split_last() else {
             return self.fail(format!("undefined name {name}; check its spelling"));
         };
-        // A name may be set in an inner scope only on some paths, so the inner slots are tried first at run time.
+        // A name may be set in an inner scope on some paths only, so the inner slots are tried first at run time.
         let mut jumps = alloc::vec::Vec::new();
         for slot in inner {
             jumps.push(self.emit(PageOp::LoadIfSet {
@@ -366,14 +366,14 @@ impl<'s> PageCompiler<'s, '_> {
             }
         };
         match *part {
-            part if PARTS.contains(&part) => {}
+            part if REQUEST_ATTRIBUTES.contains(&part) => {}
             "form" | "body" => {
                 return self.fail("forms are not available in pages of the image, which only read");
             }
             part => {
                 return self.fail(format!(
                     "request has no {part}; its parts are {}",
-                    PARTS.join(", ")
+                    REQUEST_ATTRIBUTES.join(", ")
                 ));
             }
         }

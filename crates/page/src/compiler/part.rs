@@ -1,5 +1,5 @@
-//! `{% include %}`: the operations of another file are inserted here. As in minijinja, the included file sees the same
-//! names, and its assignments remain.
+//! Compiles `{% include %}`: inserts the operations of another file at the tag. As in minijinja, the included file uses
+//! the variables of the including one, and its assignments remain effective after the tag.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -9,7 +9,7 @@ use super::PageCompiler;
 use crate::error::ParseError;
 use crate::lexer::{self, PageToken};
 
-/// The most files of a page; a line number has room for as many.
+/// The maximum number of files of a page, itself included.
 const PARTS_MAX: usize = 256;
 
 impl PageCompiler<'_, '_> {
@@ -21,21 +21,21 @@ impl PageCompiler<'_, '_> {
         self.at += 1;
         self.expect_end()?;
         let name = resolve_part_name(&name, &self.names[self.part]);
-        // Recursive includes add no file; the nesting limit ends them.
+        // Recursive includes add no file; they are stopped by the limit on nesting.
         if self.names.len() == PARTS_MAX {
             return self.fail(format!("a page includes more than {PARTS_MAX} templates"));
         }
         let Some(source) = (self.find)(&name) else {
             return self.fail(format!("template {name} not found"));
         };
-        // A file included twice has one name for its lines.
+        // A file that is included twice has one entry in the names, which source lines refer to.
         let existing = self.names.iter().position(|existing| *existing == name);
         let part = existing.unwrap_or(self.names.len());
         if existing.is_none() {
             self.names.push(name);
         }
         let tokens = lexer::tokens(source).map_err(|error| self.named_error(part, error))?;
-        // The part is compiled in place with its own tokens; the outer position is restored afterwards.
+        // The part is compiled in place, from its own tokens; the position in the outer tokens is restored afterwards.
         let tokens = core::mem::replace(&mut self.tokens, tokens);
         let at = core::mem::take(&mut self.at);
         let outer = core::mem::replace(&mut self.part, part);
@@ -44,7 +44,7 @@ impl PageCompiler<'_, '_> {
         Ok(())
     }
 
-    /// An error with the name of its part.
+    /// Prefixes an error with the name of its part.
     pub fn named_error(&self, part: usize, error: ParseError) -> ParseError {
         match part {
             0 => error,
@@ -56,8 +56,9 @@ impl PageCompiler<'_, '_> {
     }
 }
 
-/// The name of a part referred to by another: relative to the site's folder if it begins with `/`, otherwise to the
-/// referring part's folder. Names that lead outside are left unchanged, and not found.
+/// Resolves the name of a part in another part: relative to the site's folder if the name begins with `/`, else to the
+/// folder of the part that contains the tag. Names that lead outside of the site are returned unchanged, so they are
+/// not found.
 fn resolve_part_name(name: &str, parent: &str) -> String {
     let folder = parent.rsplit_once('/').map_or("", |(folder, _)| folder);
     let mut parts: Vec<&str> = match name.starts_with('/') || folder.is_empty() {
@@ -67,7 +68,7 @@ fn resolve_part_name(name: &str, parent: &str) -> String {
     for part in name.trim_start_matches('/').split('/') {
         match part {
             "." => {}
-            // A name that leads outside of the site is not found under any normalized name.
+            // A name that leads outside of the site matches no normalized name, so it is not found.
             ".." if parts.pop().is_none() => return name.to_string(),
             ".." => {}
             part => parts.push(part),
@@ -81,7 +82,7 @@ mod tests {
     use super::resolve_part_name;
 
     #[test]
-    fn names_are_taken_from_the_folder_of_who_names_them() {
+    fn part_names_are_relative_to_the_including_part() {
         assert_eq!(resolve_part_name("_b.lrp", "x/a.lrp"), "x/_b.lrp");
         assert_eq!(resolve_part_name("/_b.lrp", "x/a.lrp"), "_b.lrp");
         assert_eq!(resolve_part_name("../_b.lrp", "x/a.lrp"), "_b.lrp");

@@ -1,9 +1,9 @@
-//! Scopes: the known names and the slots of their values. A loop's body is a scope: its names are cleared in each
-//! round, and hide outer ones.
+//! Scopes: the variable names that are visible, and the slots of their values. The body of a loop is a scope: its
+//! variables are cleared in each iteration, and shadow outer ones.
 
 use alloc::vec::Vec;
 
-/// The scopes around a position in the page, the innermost last.
+/// The scopes that enclose a position in the page, the innermost last.
 pub struct ScopeStack<'s> {
     open: Vec<VariableScope<'s>>,
     slots: u16,
@@ -29,14 +29,14 @@ impl<'s> ScopeStack<'s> {
         usize::from(self.slots)
     }
 
-    /// Begins a loop's body; returns the first slot that it may use.
+    /// Enters the scope of a loop's body; returns the first slot that it may use.
     pub fn enter(&mut self) -> u16 {
         self.loops += 1;
         self.open.push(VariableScope { names: Vec::new() });
         self.slots
     }
 
-    /// Ends a loop's body; returns the first slot that it has not used.
+    /// Leaves the scope of a loop's body; returns the first slot that it has not used.
     pub fn leave(&mut self) -> u16 {
         self.loops -= 1;
         self.open.pop();
@@ -47,7 +47,7 @@ impl<'s> ScopeStack<'s> {
         self.loops > 0
     }
 
-    /// The slot of a name assigned here; `None` if there are too many.
+    /// The slot of a name that is assigned here; `None` if there are too many.
     pub fn set(&mut self, name: &'s str) -> Option<u16> {
         let scope = self.open.last_mut()?;
         // A second assignment in the same scope uses the same slot.
@@ -55,13 +55,13 @@ impl<'s> ScopeStack<'s> {
             return Some(*slot);
         }
         let slot = self.slots;
-        // Slots are not reused after a scope ends.
+        // Slots are not reused after their scope has ended.
         self.slots = slot.checked_add(1)?;
         scope.names.push((name, slot));
         Some(slot)
     }
 
-    /// The slots that may have a name's value, the innermost first.
+    /// The slots that may contain the value of a name, the innermost first.
     pub fn find(&self, name: &str) -> Vec<u16> {
         let slot_in = |scope: &VariableScope<'s>| {
             let entry = scope.names.iter().find(|(candidate, _)| *candidate == name);

@@ -1,4 +1,4 @@
-//! Text and tags: `set`, `for`, `if` and `do`.
+//! Compiles text and the tags `set`, `for`, `if` and `do`.
 
 use alloc::format;
 
@@ -8,21 +8,21 @@ use crate::lexer::PageToken;
 use crate::opcode::PageOp;
 use crate::value::MachineValue;
 
-/// Reserved names.
-const TAKEN: &[&str] = &[
+/// Names that cannot be assigned.
+const RESERVED_NAMES: &[&str] = &[
     "query", "row", "execute", "request", "loop", "status", "header", "cache", "true", "false",
     "none", "True", "False", "None", "not", "and", "or", "in", "is", "if", "else",
 ];
 
 impl<'s> PageCompiler<'s, '_> {
-    /// Compiles up to one of the tags `end_tags` and returns its name; the rest of that tag is not consumed.
+    /// Compiles up to one of the tags `end_tags` and returns the name of that tag; the rest of the tag is not consumed.
     pub fn body(&mut self, end_tags: &[&str]) -> Result<&'s str, ParseError> {
         self.deeper(|compiler| compiler.body_inside(end_tags))
     }
 
     fn body_inside(&mut self, end_tags: &[&str]) -> Result<&'s str, ParseError> {
         loop {
-            // Checked per tag: includes can multiply the text.
+            // Checked for each tag, since includes can multiply the text.
             if self.text.len() > TEXT_LEN_MAX || self.ops.len() > OP_COUNT_MAX {
                 return self.fail("the page is too long with its included templates");
             }
@@ -49,7 +49,7 @@ impl<'s> PageCompiler<'s, '_> {
                         self.at -= 1;
                         return self.unexpected("expected the name of a tag");
                     };
-                    // The caller finishes the closing tag, which may have a condition.
+                    // The caller parses the rest of the closing tag, which may have a condition.
                     if end_tags.contains(&name) {
                         return Ok(name);
                     }
@@ -60,13 +60,13 @@ impl<'s> PageCompiler<'s, '_> {
         }
     }
 
-    /// Prints the value of the operations from `start` on.
+    /// Prints the value that the operations from `start` on compute.
     fn print(&mut self, start: usize) {
         if let [PageOp::Load(slot), PageOp::Attribute(name)] = self.ops[start..] {
-            // No jump leads here: an expression's jumps end after one of its operations.
+            // No jump leads to the second of the two operations, since this expression contains no jump.
             self.ops.truncate(start);
             self.lines.truncate(start);
-            // One operation instead of two, and no value on the stack: tables consist of this.
+            // One operation instead of two, and no value on the stack: tables print mostly attributes.
             self.emit(PageOp::PrintAttribute { slot, name });
         } else {
             self.emit(PageOp::Print);
@@ -104,10 +104,10 @@ impl<'s> PageCompiler<'s, '_> {
         }
     }
 
-    /// Takes a name for an assignment.
+    /// Takes the next token as the name of a variable to assign.
     fn new_name(&mut self) -> Result<&'s str, ParseError> {
         match self.next() {
-            Some(PageToken::Name(name)) if TAKEN.contains(&name) => {
+            Some(PageToken::Name(name)) if RESERVED_NAMES.contains(&name) => {
                 self.fail(format!("{name} is reserved: choose another name"))
             }
             Some(PageToken::Name(name)) => Ok(name),
@@ -145,7 +145,7 @@ impl<'s> PageCompiler<'s, '_> {
     fn condition(&mut self) -> Result<(), ParseError> {
         let mut ends = alloc::vec::Vec::new();
         loop {
-            // `if` after a condition would be ambiguous with a choice.
+            // `if` after the condition would be ambiguous with a conditional expression.
             self.expression_without_if()?;
             if self.is_name("if") {
                 return self.fail("put a choice in the condition of {% if %} in parentheses");
@@ -165,7 +165,7 @@ impl<'s> PageCompiler<'s, '_> {
                 break;
             }
         }
-        // All branches lead behind the last one.
+        // All branches jump behind the last one.
         for end in ends {
             self.patch_jump(end);
         }
@@ -189,20 +189,20 @@ impl<'s> PageCompiler<'s, '_> {
             return self.fail("recursive loops are not available in pages of the image");
         }
         self.expect_end()?;
-        // The scope begins after the iterated expression, which sees the outer names.
+        // The scope begins after the iterated expression, which uses the outer variables.
         let from = self.scopes.enter();
         let slot = self.slot(name)?;
         let begin = self.emit(PageOp::For { slot, jump: 0 });
         let clear = self.emit(PageOp::Clear { from, to: from });
         let end = self.body(&["else", "endfor"])?;
         let to = self.scopes.leave();
-        // Names set in the body are cleared each round. Most bodies set only the loop variable, which needs no
-        // clearing.
+        // Variables that the body sets are cleared in each iteration. Most bodies set only the loop variable, which
+        // need not be cleared.
         let names_more = to > slot + 1;
         if names_more {
             self.ops[clear] = PageOp::Clear { from: slot + 1, to };
         }
-        // The loop returns to `Clear` only if there are names to clear.
+        // The loop jumps back to `Clear` only if there are variables to clear.
         let first = clear + usize::from(!names_more);
         let back_jump = first as i64 - self.ops.len() as i64 - 1;
         self.emit(PageOp::Next {
@@ -212,7 +212,7 @@ impl<'s> PageCompiler<'s, '_> {
             self.patch_jump(begin);
             return self.expect_end();
         }
-        // `else` runs if there was nothing to iterate over.
+        // `else` runs if there is nothing to iterate over.
         let skip = self.emit(PageOp::Jump(0));
         self.patch_jump(begin);
         self.expect_end()?;

@@ -11,11 +11,11 @@ use crate::page::CompiledPage;
 use crate::value::MachineValue;
 use crate::{number, text};
 
-/// The deepest nesting of lists in JSON and text.
+/// The maximum nesting depth of lists in JSON and text.
 const DEPTH_MAX: u32 = 16;
 
 impl PageRun {
-    /// Applies a filter to the values on the stack: its input, then the arguments.
+    /// Applies a filter to the values on the stack: the filter's input, then its arguments.
     pub(super) fn filter(
         &mut self,
         page: &CompiledPage,
@@ -26,7 +26,7 @@ impl PageRun {
         let value = self.stack[at];
         let argument = self.stack.get(at + 1).copied();
         let second = self.stack.get(at + 2).copied();
-        // Removed before the work: the result takes their place.
+        // Removed before the filter runs; the result replaces them.
         self.stack.truncate(at);
         let result = match filter {
             FilterOp::Default => {
@@ -72,7 +72,7 @@ impl PageRun {
         self.push_allocated(result)
     }
 
-    /// Pushes a text computed from a value's.
+    /// Pushes a text that `transform` computes from the text of a value.
     fn transform_text(
         &mut self,
         page: &CompiledPage,
@@ -94,7 +94,7 @@ impl PageRun {
             }
             other => return Err(format!("the filter requires a text, not {}", other.kind())),
         };
-        // Made in a separate text, since `from` borrows the store.
+        // Built in a separate string, since `from` borrows the store.
         let mut result = String::with_capacity(from.len());
         transform(from, &mut result);
         let at = self.store.texts().len();
@@ -113,7 +113,7 @@ impl PageRun {
         Ok(MachineValue::Int(len as i64))
     }
 
-    /// Appends a value's text without escaping.
+    /// Appends the text of a value, without escaping.
     fn append(&mut self, page: &CompiledPage, value: MachineValue) -> Result<(), RunError> {
         match value {
             MachineValue::Text(text) => self.store.append(page, text),
@@ -154,13 +154,13 @@ impl PageRun {
             }
             _ => return Err("a text can be multiplied only by a whole number".to_string()),
         };
-        // Checked before the first copy: one operation could otherwise exhaust the memory.
+        // Checked before the first copy, since one operation could otherwise exhaust the memory.
         let len = u64::from(text.len).saturating_mul(count);
         if len > self.limits.memory_len_max as u64 {
             return Err(self.memory_error());
         }
         let at = self.store.texts().len();
-        // An empty text repeated often would only take time.
+        // Repeating an empty text would only take time.
         let count = if text.len == 0 { 0 } else { count };
         for _ in 0..count {
             self.append(page, MachineValue::Text(text))?;
@@ -187,7 +187,7 @@ impl PageRun {
             Some(other) => return Err(format!("join() takes a text, not {}", other.kind())),
         };
         let items = self.store.items(at, len);
-        // If any part is safe, the others are escaped and the result is safe, as in minijinja.
+        // If any part is safe, the other parts are escaped and the result is safe, as in minijinja.
         let any_safe = items.iter().copied().any(is_safe);
         let is_safe = any_safe || separator.is_some_and(|text| text.is_safe);
         let start = self.store.texts().len();
@@ -195,14 +195,14 @@ impl PageRun {
             if let (Some(separator), true) = (separator, index > 0) {
                 self.append_shown(page, MachineValue::Text(separator), is_safe)?;
             }
-            // Looked up again each time, since appending changes the store.
+            // Looked up again for each item, since appending changes the store.
             let item = self.store.items(at, len).get(index as usize).copied();
             self.append_shown(page, item.unwrap_or(MachineValue::Undefined), is_safe)?;
         }
         Ok(self.store.text_from(start, is_safe))
     }
 
-    /// Appends a value unchanged, or escaped if it joins safe texts.
+    /// Appends a value unchanged, or escaped if it is joined with safe texts.
     fn append_shown(
         &mut self,
         page: &CompiledPage,
@@ -301,7 +301,7 @@ impl PageRun {
         }
     }
 
-    /// Writes JSON that is safe in HTML.
+    /// Writes JSON that is safe within HTML.
     fn json(
         &self,
         page: &CompiledPage,
@@ -309,7 +309,7 @@ impl PageRun {
         to: &mut String,
         depth: u32,
     ) -> Result<(), RunError> {
-        // The depth bounds the recursion; the length is checked while the text grows.
+        // `depth` bounds the recursion; the length is checked while the text grows.
         if depth > DEPTH_MAX || to.len() > self.limits.memory_len_max {
             return Err(self.memory_error());
         }

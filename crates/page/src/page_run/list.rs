@@ -1,4 +1,4 @@
-//! Loops, and access to rows, lists and the request.
+//! Runs loops, and accesses rows, lists and the request.
 
 use alloc::format;
 use alloc::string::ToString;
@@ -14,7 +14,7 @@ use crate::value::{MachineValue, RequestPairs};
 impl PageRun {
     pub(super) fn begin_loop(&mut self, slot: u16, jump: i32) -> Result<(), RunError> {
         let iterable = match self.pop()? {
-            // Iterating over a row gives its column names, as over a map.
+            // Iterating over a row yields its column names, as for a map.
             MachineValue::Row { result, .. } => self.store.names(result),
             other => other,
         };
@@ -53,14 +53,14 @@ impl PageRun {
     pub(super) fn next_round(&mut self, jump: i32) -> Result<(), RunError> {
         let iteration = self.loops.last_mut().ok_or(NO_VALUE)?;
         iteration.index += 1;
-        // The last round is done, so execution continues after the loop.
+        // That was the last iteration, so execution continues after the loop.
         if iteration.index == iteration.len {
             self.loops.pop();
             return Ok(());
         }
         let iteration = *iteration;
-        // A round runs at most the operations between here and the loop's begin, so the step limit needs no other
-        // check.
+        // An iteration runs at most the operations between the start of the loop and this one, so the limit is checked
+        // here only.
         self.steps += u64::from(jump.unsigned_abs());
         if self.steps > self.limits.step_count_max {
             let max = self.limits.step_count_max;
@@ -101,7 +101,7 @@ impl PageRun {
         })
     }
 
-    /// The cell, or the part of the request, of this name.
+    /// The cell of a row, or the part of the request, with this name.
     #[inline]
     pub(super) fn attribute(
         &mut self,
@@ -157,7 +157,7 @@ impl PageRun {
                 MachineValue::Row { .. } | MachineValue::Request | MachineValue::Pairs(_),
                 MachineValue::Text(name),
             ) => {
-                // A copy, since the lookup may write texts. Names are short.
+                // Copied, since the lookup may append to the texts. Names are short.
                 let name = self.store.text(page, name).to_string();
                 self.attribute(page, request, object, &name)
             }
@@ -186,7 +186,7 @@ impl PageRun {
             "path" => request.path(),
             "target" => request.target(),
             "host" => request.host(),
-            // Named like the parts of the server's pages that this subset lacks.
+            // These have the names that they have in the server's pages, but are not in this subset.
             "form" | "body" => {
                 return Err(format!(
                     "request.{name} is not available in pages that only read"
@@ -200,12 +200,12 @@ impl PageRun {
     }
 
     fn mark_personal(&mut self, value: MachineValue) -> MachineValue {
-        // Such a response is only for this visitor's browser.
+        // The response may only be stored by the browser of this client.
         self.reply.is_personal = true;
         value
     }
 
-    /// The first value of a name, or none.
+    /// The first value with a name, or none.
     fn pair(
         &mut self,
         request: &impl PageRequest,
@@ -220,7 +220,7 @@ impl PageRun {
                 let line = request.field("cookie");
                 line.is_some_and(|line| request::cookie(line, name, to))
             }
-            // Field names are in lower case here, as in the server's pages.
+            // Field names must be in lower case, as in the server's pages.
             RequestPairs::Fields if name.bytes().any(|byte| byte.is_ascii_uppercase()) => false,
             RequestPairs::Fields => match request.field(name) {
                 Some(value) => {

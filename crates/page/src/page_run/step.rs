@@ -1,4 +1,4 @@
-//! The execution of operations.
+//! Executes operations.
 
 use alloc::format;
 use alloc::string::{String, ToString};
@@ -15,7 +15,7 @@ use crate::value::MachineValue;
 /// The message of a failure.
 pub type RunError = String;
 
-/// The failure of an empty stack; the compiler prevents it.
+/// The message if the stack is empty, which the compiler prevents.
 pub const NO_VALUE: &str = "internal error: a value is missing";
 
 impl PageRun {
@@ -26,12 +26,12 @@ impl PageRun {
         request: &impl PageRequest,
         out: &mut Vec<u8>,
     ) -> Result<(), RunError> {
-        // A failure from `refused` or the memory limit is reported at the next call.
+        // A failure reported by `refused` or by the memory limit is returned by the next call.
         if let Some(pending_error) = self.pending_error.take() {
             return Err(pending_error);
         }
         if let QueryState::Rows { .. } = self.query_state {
-            // The query is not answered yet: the caller gets the same statement again.
+            // The query is not complete: the caller gets the same statement again.
             return Ok(());
         }
         self.query_state = QueryState::No;
@@ -40,7 +40,7 @@ impl PageRun {
             match op {
                 PageOp::Write(span) => {
                     out.extend_from_slice(page.bytes(span));
-                    // Checked after each output, so that a loop cannot exceed the limit by more than one value.
+                    // Checked after each output, so that a loop exceeds the limit by at most one value.
                     self.check_output(out)?;
                 }
                 PageOp::Print => {
@@ -74,7 +74,7 @@ impl PageRun {
             PageOp::Push(value) => self.stack.push(value),
             PageOp::Load(slot) => {
                 let value = match self.slot(slot) {
-                    // Unset is internal; a page sees undefined.
+                    // `Unset` is internal; pages see `undefined`.
                     MachineValue::Unset => MachineValue::Undefined,
                     value => value,
                 };
@@ -142,7 +142,7 @@ impl PageRun {
     ) -> Result<MachineValue, RunError> {
         match self.slot(slot) {
             MachineValue::Row { result, row } => {
-                // The usual case of a row's cell needs no text of the name.
+                // A cell of a row is the usual case, and does not need the name as a string.
                 let cell = self.store.cell(page, result, row, page.bytes(name));
                 Ok(cell.unwrap_or(MachineValue::Undefined))
             }
@@ -186,7 +186,7 @@ impl PageRun {
             } => {
                 let at = self.stack_at(usize::from(arguments))?;
                 self.call(page, function, at)?;
-                // The functions are called for their effect, and show nothing.
+                // These functions are called for their effect, and print nothing.
                 self.stack.truncate(at);
                 self.stack.push(text::EMPTY);
             }
@@ -203,13 +203,13 @@ impl PageRun {
         self.stack.pop().ok_or_else(|| NO_VALUE.to_string())
     }
 
-    /// The stack index of the last `count` values.
+    /// The stack index of the first of the last `count` values.
     pub(super) fn stack_at(&self, count: usize) -> Result<usize, RunError> {
         let at = self.stack.len().checked_sub(count);
         at.ok_or_else(|| NO_VALUE.to_string())
     }
 
-    /// Pushes a value that took memory, within the limit.
+    /// Pushes a value that has allocated memory, if it is within the limit.
     pub(super) fn push_allocated(&mut self, value: MachineValue) -> Result<(), RunError> {
         if self.store.len() > self.limits.memory_len_max {
             return Err(self.memory_error());
@@ -261,7 +261,7 @@ impl PageRun {
     }
 
     fn begin_query(&mut self, count: usize, is_row: bool) -> Result<(), RunError> {
-        // Bounds the load that one page can cause.
+        // Bounds the load that a page can cause on the database.
         if self.queries == self.limits.query_count_max {
             return Err(format!(
                 "a page can make at most {} database calls: join tables instead",
@@ -273,7 +273,7 @@ impl PageRun {
         self.values.clear();
         for (number, &value) in (1..).zip(&self.stack[at..]) {
             match value {
-                // An undefined value is mostly a typing error; NULL must be given as none.
+                // An undefined value is usually a misspelled name; NULL must be given as `none`.
                 MachineValue::Unset | MachineValue::Undefined => {
                     return Err(format!(
                         "value {number} is undefined; check the spelling of its name"
@@ -288,7 +288,7 @@ impl PageRun {
                 }
             }
         }
-        // The values stay in `values` until the caller has sent them.
+        // The values are kept in `values` until the caller has sent them.
         self.stack.truncate(at);
         self.query_state = QueryState::Rows { is_row };
         Ok(())

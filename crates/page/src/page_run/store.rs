@@ -1,4 +1,4 @@
-//! A run's texts, rows and lists, in two buffers that only grow until the next page.
+//! Stores the texts, rows and lists of a run, in two buffers that only grow until the next page begins.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -7,7 +7,7 @@ use crate::page::CompiledPage;
 use crate::request;
 use crate::value::{MachineValue, PageValue, TextRef};
 
-/// A result: its column names, then its cells row by row.
+/// The position of a result: its column names are followed by its cells, row by row.
 #[derive(Clone, Copy, Debug, Default)]
 struct ResultRows {
     /// The position of the names among the cells.
@@ -24,16 +24,16 @@ pub struct ValueStore {
     texts: String,
     cells: Vec<MachineValue>,
     results: Vec<ResultRows>,
-    /// The result being received.
+    /// The result that is being received.
     incoming: ResultRows,
 }
 
-/// A buffer larger than this is freed when the next page begins.
+/// A buffer with a larger capacity is freed when the next page begins.
 const KEPT_LEN_MAX: usize = 256 << 10;
 
 impl ValueStore {
     pub fn clear(&mut self) {
-        // One large page must not occupy memory for the life of the machine.
+        // The memory of one large page must not be kept forever.
         if self.texts.capacity() > KEPT_LEN_MAX {
             self.texts = String::new();
         }
@@ -46,7 +46,7 @@ impl ValueStore {
         self.incoming = ResultRows::default();
     }
 
-    /// Bytes in use.
+    /// The number of bytes in use.
     pub fn len(&self) -> usize {
         self.texts.len()
             + self.cells.len() * size_of::<MachineValue>()
@@ -61,7 +61,7 @@ impl ValueStore {
             &self.texts
         };
         let at = text.at as usize;
-        // Positions come from this machine, so they are always valid; the default avoids a panic path.
+        // Positions were created by this run, so they are always valid; the default avoids a panic path.
         from.get(at..at + text.len as usize).unwrap_or_default()
     }
 
@@ -77,12 +77,12 @@ impl ValueStore {
         bytes.unwrap_or_default()
     }
 
-    /// All texts, for appending.
+    /// The buffer of all texts, for appending.
     pub fn texts(&mut self) -> &mut String {
         &mut self.texts
     }
 
-    /// The text from a position to the end.
+    /// The text from a position to the end of the buffer.
     pub fn text_from(&self, at: usize, is_safe: bool) -> MachineValue {
         MachineValue::Text(TextRef {
             at: at as u32,
@@ -100,7 +100,7 @@ impl ValueStore {
         self.text_from(at, false)
     }
 
-    /// Appends a text of the page or the run.
+    /// Appends a text of the page or the run to the buffer.
     pub fn append(&mut self, page: &CompiledPage, text: TextRef) {
         let at = text.at as usize;
         let end = at + text.len as usize;
@@ -127,7 +127,7 @@ impl ValueStore {
             .unwrap_or_default()
     }
 
-    /// Begins a result; an unfinished one is dropped.
+    /// Begins a result; an incomplete one is dropped.
     pub fn begin_rows<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         // A repeated query replaces the rows received so far.
         if self.incoming.width > 0 {
@@ -156,7 +156,7 @@ impl ValueStore {
             PageValue::Null => MachineValue::None,
             PageValue::Bool(inner) => MachineValue::Bool(inner),
             PageValue::Int(inner) => MachineValue::Int(inner),
-            // The smaller representation is preferred, so that equal numbers have one form.
+            // The smaller type is preferred, so that equal numbers have one representation.
             PageValue::UInt(inner) => {
                 i64::try_from(inner).map_or(MachineValue::UInt(inner), MachineValue::Int)
             }
@@ -208,7 +208,7 @@ impl ValueStore {
         )
     }
 
-    /// A result's column names as a list.
+    /// The column names of a result as a list.
     pub fn names(&self, result: u32) -> MachineValue {
         let rows = self
             .results
@@ -232,7 +232,7 @@ impl ValueStore {
     ) -> Option<MachineValue> {
         let rows = self.results.get(result as usize)?;
         let (names, width) = (rows.names as usize, rows.width as usize);
-        // Results have few columns, so names are compared one by one.
+        // Results have few columns, so their names are searched linearly.
         let is_named = |candidate: &MachineValue| matches!(candidate, MachineValue::Text(candidate) if self.bytes(page, *candidate) == name);
         let column = self
             .cells

@@ -1,5 +1,5 @@
-//! The example page with a real MariaDB: how page, client and socket are combined, and that the output equals the file
-//! stored with the data.
+//! Renders the example page with a real MariaDB. Shows how page, client and socket are combined, and checks that the
+//! output equals the file stored with the data.
 
 #[path = "../../../mysql/tests/mariadb/connection.rs"]
 #[allow(dead_code, reason = "the client's tests use the rest")]
@@ -19,9 +19,9 @@ use connection::Connection;
 use servers::{Kind, Server};
 
 /// A request with a query.
-struct Visit(&'static str);
+struct QueryRequest(&'static str);
 
-impl PageRequest for Visit {
+impl PageRequest for QueryRequest {
     fn method(&self) -> &str {
         "GET"
     }
@@ -45,7 +45,7 @@ impl PageRequest for Visit {
     }
 }
 
-/// A value of a page for the client.
+/// Converts a page's value for the database client.
 fn to_database(value: PageValue<'_>) -> mysql::SqlValue<'_> {
     match value {
         PageValue::Null => mysql::SqlValue::Null,
@@ -58,7 +58,7 @@ fn to_database(value: PageValue<'_>) -> mysql::SqlValue<'_> {
     }
 }
 
-/// A value of the client for a page.
+/// Converts a database client's value for the page.
 fn to_page(value: mysql::SqlValue<'_>) -> PageValue<'_> {
     match value {
         mysql::SqlValue::Null => PageValue::Null,
@@ -70,14 +70,14 @@ fn to_page(value: mysql::SqlValue<'_>) -> PageValue<'_> {
     }
 }
 
-/// The end of a statement.
+/// How a statement ended.
 enum End {
     Answered,
     Failed(String),
 }
 
-/// Passes an event to the run; returns the statement's end.
-fn note(run: &mut PageRun, event: mysql::MySqlEvent<'_>) -> Option<End> {
+/// Passes an event to the run; returns how the statement ended, if it did.
+fn handle_event(run: &mut PageRun, event: mysql::MySqlEvent<'_>) -> Option<End> {
     match event {
         mysql::MySqlEvent::StartTls => {}
         mysql::MySqlEvent::Ready => return Some(End::Answered),
@@ -126,7 +126,7 @@ impl Database {
             }
             let len = self.socket.read(&mut bytes).expect("a server");
             let input = self.client.input(&bytes[..len], &mut |event| {
-                end = note(run, event).or(end.take())
+                end = handle_event(run, event).or(end.take())
             });
             input.expect("an answer");
         }
@@ -136,7 +136,7 @@ impl Database {
         let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
         run.begin(page);
         loop {
-            match run.step(page, &Visit(query), &mut out) {
+            match run.step(page, &QueryRequest(query), &mut out) {
                 RunStep::Done => return Ok(String::from_utf8(out).expect("text")),
                 RunStep::Failed(failure) => return Err(failure.to_string()),
                 RunStep::Query { statement, values } => {
@@ -154,7 +154,7 @@ impl Database {
 }
 
 #[test]
-fn the_example_has_the_bytes_that_its_data_promises() {
+fn example_page_matches_its_expected_output() {
     let Some(server) = Server::start(Kind::MariaDb, "page::database") else {
         return;
     };

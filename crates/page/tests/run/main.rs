@@ -1,4 +1,4 @@
-//! Refused pages, the points where runs stop, and limits.
+//! Rejected pages, the points at which runs suspend, and limits.
 
 mod random;
 
@@ -39,7 +39,7 @@ fn page(source: &str) -> CompiledPage {
     CompiledPage::parse(source).unwrap_or_else(|error| panic!("{source}: {error}"))
 }
 
-/// Runs a page; each of its statements returns this many rows with the column `id`.
+/// Runs a page. Each of its statements returns `row_count` rows with the column `id`.
 fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, PageRun), RunFailure> {
     let (page, mut run, mut out) = (page(source), PageRun::new(limits), Vec::new());
     run.begin(&page);
@@ -49,7 +49,7 @@ fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, Page
             RunStep::Failed(failure) => return Err(failure),
             RunStep::Query { .. } => {}
         }
-        // Each query gets the same result.
+        // Every query gets the same result.
         run.columns(["id"].into_iter());
         for id in 0..row_count {
             run.value(PageValue::Int(id));
@@ -60,7 +60,7 @@ fn run(source: &str, limits: PageLimits, row_count: i64) -> Result<(String, Page
 }
 
 #[test]
-fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
+fn unsupported_features_are_rejected_with_a_remedy() {
     for (source, word) in [
         ("{% include 'a.lrp' %}", "template a.lrp not found"),
         ("{% include x %}", "literal text"),
@@ -139,7 +139,7 @@ fn what_is_outside_of_the_subset_is_refused_with_what_to_do_instead() {
 }
 
 #[test]
-fn lines_are_told() {
+fn errors_report_their_line() {
     assert_eq!(
         CompiledPage::parse("a\nb\n{{ x }}")
             .expect_err("a name")
@@ -167,7 +167,7 @@ fn lines_are_told() {
 }
 
 #[test]
-fn a_query_stays_until_it_is_answered() {
+fn step_returns_the_same_query_until_it_is_finished() {
     let page = page("a{{ query('SELECT ?, ?', 'x', none) | length }}b{{ row('SELECT 2').a }}c");
     let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.begin(&page);
@@ -180,7 +180,7 @@ fn a_query_stays_until_it_is_answered() {
             values.collect::<Vec<_>>(),
             [PageValue::Text("x"), PageValue::Null]
         );
-        // The connection is lost amid the rows, and the statement is repeated.
+        // The connection was lost in the middle of the rows, so the statement is repeated.
         run.columns(["a"].into_iter());
         for _ in 0..=round {
             run.value(PageValue::Int(1));
@@ -204,7 +204,7 @@ fn a_query_stays_until_it_is_answered() {
 }
 
 #[test]
-fn a_refused_query_ends_the_page() {
+fn failed_query_fails_the_page() {
     let page = page("\n{{ row('SELECT nme').a }}");
     let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.begin(&page);
@@ -220,7 +220,7 @@ fn a_refused_query_ends_the_page() {
         failure.to_string(),
         "line 2: the database reports: Unknown column 'nme'"
     );
-    // The same machine runs the next page.
+    // The same `PageRun` can run another page.
     run.begin(&page);
     assert!(matches!(
         run.step(&page, &Plain, &mut out),
@@ -229,7 +229,7 @@ fn a_refused_query_ends_the_page() {
 }
 
 #[test]
-fn rows_that_do_not_fit_their_columns_do_no_harm() {
+fn rows_with_missing_or_extra_values_are_adjusted() {
     let page = page("{% for r in query('SELECT 1') %}[{{ r.a }}{{ r.b }}]{% endfor %}");
     let (mut run, mut out) = (PageRun::new(PageLimits::default()), Vec::new());
     run.value(PageValue::Int(1));
@@ -252,7 +252,7 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
     run.row_end();
     assert!(matches!(run.step(&page, &Plain, &mut out), RunStep::Done));
     assert_eq!(out, b"[1][23][]");
-    // Without columns there is no result.
+    // A result without columns has no rows.
     run.begin(&page);
     out.clear();
     assert!(matches!(
@@ -268,7 +268,7 @@ fn rows_that_do_not_fit_their_columns_do_no_harm() {
 }
 
 #[test]
-fn what_is_said_about_the_response_is_kept() {
+fn status_header_and_cache_are_recorded() {
     let source =
         "{% do status(404) %}{{ header('X-A', 'b') }}{{ header('x-a', ' c ') }}{{ cache(60) }}";
     let reply = run(source, PageLimits::default(), 0)
@@ -295,7 +295,7 @@ fn what_is_said_about_the_response_is_kept() {
 }
 
 #[test]
-fn limits_end_a_page() {
+fn exceeding_a_limit_fails_the_page() {
     let limits = PageLimits {
         output_len_max: 1_000,
         memory_len_max: 10_000,
@@ -350,8 +350,8 @@ fn limits_end_a_page() {
 }
 
 #[test]
-fn the_cost_grows_with_the_size_and_not_faster() {
-    // If it were quadratic, this would take minutes.
+fn cost_is_linear_in_the_number_of_rows() {
+    // With quadratic cost this would take minutes.
     let source = "{% for a in query('SELECT 1') %}{{ a.id }}{{ 'x' ~ a.id }}{% endfor %}";
     let limits = PageLimits {
         memory_len_max: 1 << 26,
@@ -370,7 +370,7 @@ fn the_cost_grows_with_the_size_and_not_faster() {
 }
 
 #[test]
-fn parts_are_found_and_named() {
+fn included_parts_are_found_and_named_in_errors() {
     let source = "a\n{% include '_b.lrp' %}\n{% for x in [0] %}{% include '/c.lrp' %}{% endfor %}";
     let mut asked = Vec::new();
     let mut find = |name: &str| {

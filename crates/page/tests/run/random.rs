@@ -1,4 +1,4 @@
-//! Pages composed of random pieces must never cause a panic.
+//! Pages composed of random pieces must not cause a panic.
 
 use lowroad_page::{CompiledPage, PageLimits, PageRun, PageValue, RunStep};
 
@@ -130,7 +130,7 @@ const LIMITS: PageLimits = PageLimits {
     query_count_max: 20,
 };
 
-/// Whether a page ran to its end.
+/// Whether a page compiled and ran to its end.
 fn ends_well(source: &str, random: &mut Random) -> bool {
     let Ok(page) = CompiledPage::parse(source) else {
         return false;
@@ -161,7 +161,7 @@ fn ends_well(source: &str, random: &mut Random) -> bool {
 }
 
 #[test]
-fn random_pages_do_no_harm() {
+fn random_pages_cause_no_panic() {
     let mut random = Random(7);
     let mut well = 0;
     for round in 0..60_000 {

@@ -1,4 +1,4 @@
-//! This crate's side, with a database that knows three statements.
+//! Renders with this crate, and a database that supports three statements.
 
 use std::net::IpAddr;
 
@@ -36,10 +36,10 @@ impl PageRequest for Visit {
     }
 }
 
-/// The names of a statement's columns and its rows.
+/// The column names of a statement's result, and its rows.
 pub type Table = (Vec<&'static str>, Vec<Vec<PageValue<'static>>>);
 
-/// The database's contents.
+/// The result of a statement.
 pub fn table(statement: &str, value: Option<i64>) -> Table {
     if statement.contains("FROM bare") {
         let rows = ["<one>", "two & 'three'"].map(|text| vec![PageValue::Text(text)]);
@@ -73,7 +73,7 @@ pub fn table(statement: &str, value: Option<i64>) -> Table {
     )
 }
 
-/// The parts that can be included.
+/// The parts that pages can include.
 pub fn part(name: &str) -> Option<&'static str> {
     match name {
         "_head.lrp" => Some("<h1>{{ x | default('none') }}</h1>{% set y = 'set there' %}\n"),
@@ -85,7 +85,7 @@ pub fn part(name: &str) -> Option<&'static str> {
     }
 }
 
-/// The page's text.
+/// Renders a page.
 pub fn render(source: &str) -> Result<String, String> {
     let page = CompiledPage::parse_with("page.lrp", source, &mut |name| part(name))
         .map_err(|error| error.to_string())?;

@@ -1,14 +1,15 @@
-//! Pages of the subset, rendered by this crate and by minijinja with the server's settings: equal bytes, or both fail.
+//! Renders pages of the subset by this crate and by minijinja with the server's settings: the output must be equal, or
+//! both must fail.
 
 mod here;
 mod there;
 
-/// Pages that differ, or that should work and do not.
+/// Pages whose outputs differ, or that should work but fail.
 #[derive(Default)]
 struct Compared(Vec<String>);
 
 impl Compared {
-    /// Renders a source on both sides.
+    /// Renders a source with both and compares the results.
     fn same(&mut self, source: &str) {
         let (here, there) = (here::render(source), there::render(source));
         let are_same = match (&here, &there) {
@@ -22,7 +23,7 @@ impl Compared {
         }
     }
 
-    /// As `same`, for a page that must work.
+    /// Like `same`, for a page that must not fail.
     fn shows(&mut self, source: &str) {
         self.same(source);
         if let Err(error) = here::render(source) {
@@ -38,7 +39,7 @@ impl Drop for Compared {
 }
 
 #[test]
-fn the_example_has_the_same_bytes() {
+fn example_page_has_equal_output() {
     let mut compared = Compared::default();
     let source = std::fs::read_to_string("../../examples/pages/www/bare.lrp").expect("a file");
     compared.shows(&source);
@@ -46,7 +47,7 @@ fn the_example_has_the_same_bytes() {
 }
 
 #[test]
-fn texts_tags_and_whitespace() {
+fn text_tags_and_whitespace_are_equal() {
     let mut compared = Compared::default();
     for source in [
         "",
@@ -78,7 +79,7 @@ fn texts_tags_and_whitespace() {
 }
 
 #[test]
-fn what_is_shown() {
+fn printed_expressions_are_equal() {
     let mut compared = Compared::default();
     for value in [
         "1",
@@ -253,7 +254,7 @@ fn what_is_shown() {
 }
 
 #[test]
-fn rows_and_loops() {
+fn rows_and_loops_are_equal() {
     let mut compared = Compared::default();
     for source in [
         "{% for r in query('SELECT three') %}{{ r.id }}:{{ r.name }};{% endfor %}",
@@ -311,7 +312,7 @@ fn rows_and_loops() {
 }
 
 #[test]
-fn names_and_scopes() {
+fn names_and_scopes_are_equal() {
     let mut compared = Compared::default();
     for source in [
         "{% set x = 1 %}{% for i in [1, 2] %}{{ x }}{% set x = 5 %}{{ x }}{% endfor %}{{ x }}",
@@ -367,7 +368,7 @@ fn requests() {
     }
 }
 
-/// Statements of random pages, most of which work.
+/// Tags and expressions for random pages; most of them work.
 const SENTENCES: &[&str] = &[
     "{% set x = query('SELECT three') %}",
     "{% for y in x %}",
@@ -420,7 +421,7 @@ const SENTENCES: &[&str] = &[
     "{{ x | trim }}",
 ];
 
-/// Fragments of expressions and texts; few combinations work.
+/// Fragments of expressions and texts; few combinations of them work.
 const PIECES: &[&str] = &[
     "{{ ",
     " }}",
@@ -500,10 +501,10 @@ fn random_page(below: &mut impl FnMut(usize) -> usize) -> String {
 }
 
 #[test]
-fn random_pages_that_work_here_show_the_same_there() {
+fn random_pages_have_equal_output() {
     let mut state = 7_u64;
     let mut below = |end: usize| {
-        // xorshift64*, so that each run compares the same pages.
+        // xorshift64*: each run compares the same pages.
         state ^= state >> 12;
         state ^= state << 25;
         state ^= state >> 27;
@@ -513,19 +514,19 @@ fn random_pages_that_work_here_show_the_same_there() {
     let mut shown = 0;
     for _ in 0..40_000 {
         let source = random_page(&mut below);
-        // A page refused here may be valid for minijinja.
+        // A page that is rejected here may be valid for minijinja.
         if here::render(&source).is_ok() {
             shown += 1;
             compared.same(&source);
         }
     }
-    // Guards against pieces that no longer form valid pages.
+    // Detects whether the pieces no longer form valid pages.
     assert!(shown > 2_000, "only {shown} pages work");
     compared.0.truncate(20);
 }
 
 #[test]
-fn numbers_of_any_size_in_json() {
+fn json_numbers_of_any_size_are_equal() {
     let mut compared = Compared::default();
     let large = "{% set a = 10000000000.0 %}{% set b = a*a*a*a*a*a %}";
     for number in [

@@ -1,4 +1,4 @@
-//! minijinja's side, with the settings of the server (its `templates.rs`) and the same database.
+//! Renders with minijinja, with the server's settings (its `templates.rs`) and the same database.
 
 use std::sync::Arc;
 
@@ -30,7 +30,7 @@ impl Object for Row {
     }
 }
 
-/// Pairs; missing names are none.
+/// Name-value pairs; a missing name is `none`.
 #[derive(Debug)]
 struct Pairs(&'static [(&'static str, &'static str)]);
 
@@ -73,7 +73,7 @@ fn rows(args: &[Value]) -> Result<Vec<Value>, Error> {
     Ok(rows.into_iter().map(row).collect())
 }
 
-/// The page's text.
+/// Renders a page.
 pub fn render(source: &str) -> Result<String, String> {
     let mut environment = Environment::new();
     environment.set_loader(|name| Ok(crate::here::part(name).map(String::from)));

@@ -1,5 +1,5 @@
-//! Messages between the server and the helper with root's rights: a question and an answer. A question is a purpose and a
-//! path. An answer is a descriptor, or the reason for refusing it.
+//! Messages between the server and the helper with root's rights. A request is a purpose and a path; the response is a
+//! descriptor, or the reason for which the helper does not open the file.
 
 use std::ffi::OsStr;
 use std::fs::File;
@@ -18,16 +18,16 @@ const REFUSED: u8 = b'e';
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub enum OpenPurpose {
-    /// To be read.
+    /// For reading.
     Read = b'r',
-    /// To be appended to, and created where it is missing.
+    /// For appending; a missing file is created.
     Append = b'a',
 }
 
-/// Asks for a descriptor, and waits for the answer: a file, or the reason for refusing it.
+/// Requests a descriptor and waits for the response: a file, or the reason for which it is not opened.
 ///
 /// # Errors
-/// The helper is gone, or does not answer.
+/// If the helper has ended, or does not respond.
 pub fn request(
     channel: &PacketChannel,
     purpose: OpenPurpose,
@@ -43,7 +43,7 @@ pub fn request(
     }
 }
 
-/// Waits for a question. `None` once the server is gone.
+/// Waits for a request; `None` once the server has ended.
 pub fn receive_request(channel: &PacketChannel) -> Option<(OpenPurpose, PathBuf)> {
     let mut request = Vec::new();
     channel.receive(&mut request).ok()?;
@@ -55,7 +55,7 @@ pub fn receive_request(channel: &PacketChannel) -> Option<(OpenPurpose, PathBuf)
     Some((purpose, PathBuf::from(OsStr::from_bytes(path))))
 }
 
-/// Answers a question. `None` once the server is gone.
+/// Sends a response; `None` once the server has ended.
 pub fn answer(channel: &PacketChannel, answer: Result<&File, &str>) -> Option<()> {
     let sent = match answer {
         Ok(file) => send(channel, OPENED, b"", Some(file)),

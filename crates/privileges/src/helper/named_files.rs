@@ -1,21 +1,21 @@
-//! The files that a configuration names and that root may have to open.
+//! The files that a configuration names and that root may have to open for the server.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use lowroad_config::{ClientAuthConfig, Config, LogTarget, RouteTo, RuleAction, SiteConfig};
 
-/// Absolute paths.
+/// Sets of absolute paths.
 #[derive(Default)]
 pub struct NamedFiles {
-    /// Certificates, keys, files of users, authorities, and the configuration itself.
+    /// Certificates, keys, password files, certificate authorities, and the configuration itself.
     pub read: HashSet<PathBuf>,
     /// Logs.
     pub append: HashSet<PathBuf>,
 }
 
 impl NamedFiles {
-    /// Those of the configuration in `file`.
+    /// The files that the configuration in `file` names.
     pub fn from_config(config: &Config, file: &Path) -> NamedFiles {
         let mut read: HashSet<PathBuf> = HashSet::from([file.to_owned()]);
         for site in &config.sites {

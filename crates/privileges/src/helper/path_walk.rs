@@ -1,6 +1,6 @@
-//! Opens a file only if root alone controls its path: other users can change no folder along it, with symbolic links
-//! followed. The walk opens each component by descriptor, so that nothing can change between the check and the opening
-//! (TOCTOU).
+//! Opens a file only if root alone controls its path, that is, if other users can change no folder along it, including
+//! folders reached through symbolic links. Each component is opened relative to its parent's descriptor, so that
+//! nothing can change between check and use (TOCTOU).
 
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
@@ -12,20 +12,20 @@ use std::path::{Component, Path, PathBuf};
 use rustix::fs::{FileType, Mode, OFlags, Stat, fstat, openat, readlinkat};
 use rustix::io::Errno;
 
-/// Symbolic links followed on the way, as many as the kernel follows (path_resolution(7)).
+/// Maximum number of symbolic links along a path, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
-/// The mode of a new log. Logs hold addresses, so other users may not read them.
+/// The mode of a new log. Logs contain client addresses, so other users may not read them.
 const LOG_MODE: Mode = Mode::from_raw_mode(0o640);
-const SECRET_MODE: Mode = Mode::from_raw_mode(0o600);
+const PRIVATE_FILE_MODE: Mode = Mode::from_raw_mode(0o600);
 
 /// The reason why a file is not opened.
 #[derive(Debug)]
 pub enum UntrustedPath {
-    /// Others than root may change this folder, or the file itself.
+    /// Users other than root may change this folder, or the file itself.
     By(PathBuf),
-    /// It is no file.
+    /// The path does not refer to a regular file.
     Kind,
-    /// As of the system's calls.
+    /// A system call failed.
     Io(io::Error),
 }
 
@@ -54,15 +54,15 @@ impl From<Errno> for UntrustedPath {
 /// Opens a file for reading.
 ///
 /// # Errors
-/// Others can change the way to it, or it can't be opened.
+/// If others can change the path, or the file can't be opened.
 pub fn open_read(path: &Path) -> Result<File, UntrustedPath> {
     open(path, OFlags::RDONLY, Mode::empty())
 }
 
-/// Opens a log to append to it, and creates it where it is missing.
+/// Opens a log for appending; creates it if it is missing.
 ///
 /// # Errors
-/// Others can change the way to it, or it can't be opened.
+/// If others can change the path, or the file can't be opened.
 pub fn open_log(path: &Path) -> Result<File, UntrustedPath> {
     open(
         path,
@@ -71,15 +71,15 @@ pub fn open_log(path: &Path) -> Result<File, UntrustedPath> {
     )
 }
 
-/// Opens a file for reading and writing, and creates it for root only where it is missing.
+/// Opens a file for reading and writing; creates it, accessible to root only, if it is missing.
 ///
 /// # Errors
-/// Others can change the way to it, or it can't be opened.
+/// If others can change the path, or the file can't be opened.
 pub fn open_secret(path: &Path) -> Result<File, UntrustedPath> {
-    open(path, OFlags::RDWR | OFlags::CREATE, SECRET_MODE)
+    open(path, OFlags::RDWR | OFlags::CREATE, PRIVATE_FILE_MODE)
 }
 
-/// Whether root alone decides the file of a path, as far as it exists.
+/// Whether root alone controls the path, as far as it exists.
 pub fn is_roots(path: &Path) -> bool {
     !matches!(
         open(path, OFlags::PATH, Mode::empty()),
@@ -87,10 +87,10 @@ pub fn is_roots(path: &Path) -> bool {
     )
 }
 
-/// Opens the configuration: only root may change the file itself, too.
+/// Opens the configuration; the file itself, too, must be writable by root only.
 ///
 /// # Errors
-/// Others can change it or the way to it, or it can't be opened.
+/// If others can change the file or its path, or the file can't be opened.
 pub fn open_config(path: &Path) -> Result<File, UntrustedPath> {
     let file = open_read(path)?;
     let stat = fstat(&file)?;
@@ -100,12 +100,13 @@ pub fn open_config(path: &Path) -> Result<File, UntrustedPath> {
     }
 }
 
-/// The users that may choose the entries of a folder.
+/// The users that may create and replace the entries of a folder.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum TrustedOwners {
-    /// Root alone.
+    /// Only root.
     Roots,
-    /// All users, but none can replace another's (`/tmp`). Only a folder that root owns is surely no link.
+    /// All users may create entries, but may replace only their own (`/tmp`). Only an entry that is a folder of root's
+    /// is certainly not another user's link.
     Sticky,
 }
 
@@ -120,7 +121,8 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
             trail = FolderTrail::new()?;
             continue;
         }
-        // The parent is the folder that was checked on the way down: the directory may be moved in the meantime.
+        // The parent is the folder that was checked on the way, since the current one may have been moved in the
+        // meantime.
         if part == ".." {
             trail.go_to_parent();
             continue;
@@ -130,7 +132,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
                 trail.enter(folder, &stat, part)?;
             }
             Ok((link, stat)) if kind(&stat) == FileType::Symlink => {
-                // A link in a folder where others create entries may be theirs and lead anywhere.
+                // In a folder where others may create entries, a link may be theirs and lead anywhere.
                 trail.check_entries()?;
                 links += 1;
                 if links > LINKS_MAX {
@@ -140,7 +142,7 @@ fn open(path: &Path, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
                 push(&mut rest, Path::new(&OsString::from_vec(target)));
             }
             Ok(_) if rest.is_empty() => return trail.open(&part, flags, mode),
-            // The file itself may be missing: logs and secrets are created.
+            // The file itself may be missing, since logs and secrets are created.
             Err(Errno::NOENT) if rest.is_empty() => return trail.open(&part, flags, mode),
             Ok(_) => return Err(Errno::NOTDIR.into()),
             Err(error) => return Err(error.into()),
@@ -175,7 +177,7 @@ impl FolderTrail {
     }
 
     fn open_entry(&self, part: &OsStr) -> rustix::io::Result<(OwnedFd, Stat)> {
-        // A descriptor of the entry itself: the check and the next step concern the same file.
+        // A descriptor of the entry itself, so that the check and the next step concern the same file.
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let entry = openat(&self.last().0, part, flags, Mode::empty())?;
         let stat = fstat(&entry)?;
@@ -189,7 +191,7 @@ impl FolderTrail {
         Ok(())
     }
 
-    /// Checks that root created an entry that is not a folder.
+    /// Checks that only root may have created the entries that are not folders.
     fn check_entries(&self) -> Result<(), UntrustedPath> {
         let (_, entries, path) = self.last();
         match entries {
@@ -200,9 +202,9 @@ impl FolderTrail {
 
     fn open(&self, name: &OsStr, flags: OFlags, mode: Mode) -> Result<File, UntrustedPath> {
         self.check_entries()?;
-        // The entry may have become a link since it was examined.
+        // The entry may have become a symbolic link since it was examined.
         let flags = flags | OFlags::NOFOLLOW | OFlags::NOCTTY | OFlags::CLOEXEC;
-        // Opening a FIFO would block the helper until its other end is opened.
+        // Opening a FIFO would block the helper until another process opens its other end.
         let flags = flags | OFlags::NONBLOCK;
         let file = openat(&self.last().0, name, flags, mode)?;
         match kind(&fstat(&file)?) {
@@ -226,7 +228,7 @@ fn kind(stat: &Stat) -> FileType {
     FileType::from_raw_mode(stat.st_mode)
 }
 
-/// Puts the components of a path before those that are left, the next one last.
+/// Pushes the components of a path onto the stack, the next one last.
 fn push(rest: &mut Vec<OsString>, path: &Path) {
     let parts = path.components().rev();
     let parts = parts.filter(|part| !matches!(part, Component::CurDir));
@@ -244,9 +246,9 @@ mod tests {
     const NOBODY: u32 = 65534;
 
     #[test]
-    fn only_root_decides_what_is_opened() {
+    fn path_that_others_can_change_is_rejected() {
         if !rustix::process::geteuid().is_root() {
-            return skip("only_root_decides_what_is_opened", "not root");
+            return skip("path_that_others_can_change_is_rejected", "not root");
         }
         let folder = TempFolder::new();
         let at = |name: &str| folder.path().join(name);
@@ -285,7 +287,7 @@ mod tests {
         for name in ["out", "loop", "fifo", "folder", "missing", "key/key"] {
             assert!(!is_read(&format!("own/{name}")), "own/{name}");
         }
-        // A file itself may be another's, but for the configuration.
+        // The file itself may belong to another user, unless it is the configuration.
         assert!(open_config(&at("own/key")).is_ok());
         chown(at("own/key"), Some(NOBODY), None).expect("an owner");
         assert!(is_read("own/key"));

@@ -1,4 +1,4 @@
-//! The helper process with root's rights: answers a server that has given them up.
+//! The helper process with root's rights: opens files for a server that has given up these rights.
 
 use std::fs::File;
 use std::io::Read;
@@ -15,29 +15,29 @@ use super::path_walk::{self, UntrustedPath};
 use crate::account::UserIds;
 use crate::{capabilities, hide_process};
 
-/// To open files of others, and to give a new log to the server's user.
+/// The capabilities to open the files of other users, and to give a new log to the server's user.
 const KEPT: CapabilitySet = CapabilitySet::DAC_OVERRIDE
     .union(CapabilitySet::DAC_READ_SEARCH)
     .union(CapabilitySet::CHOWN);
 
 /// The helper's state.
 struct HelperState {
-    /// The configuration's file.
+    /// The path of the configuration file.
     config: PathBuf,
     /// The server's user and group.
     owner: UserIds,
-    /// The names in the last valid configuration.
+    /// The files that the last valid configuration names.
     named_files: NamedFiles,
-    /// The stamp of the configuration when it was last read.
+    /// The file stamp of the configuration when it was last read.
     config_stamp: Option<FileStamp>,
 }
 
-/// Answers questions that come over standard input, until the server is gone.
+/// Handles requests that arrive over standard input, until the server has ended.
 ///
 /// # Errors
-/// This process can't give up its other rights.
+/// If this process can't give up its other rights.
 pub fn serve(config: PathBuf, owner: UserIds) -> Result<(), String> {
-    // Before the first question: the server that asks may be compromised.
+    // Before the first request, since the requesting server may be compromised.
     capabilities::reduce(KEPT)?;
     hide_process()?;
     let channel =
@@ -75,17 +75,18 @@ impl HelperState {
         };
         let file = opened.map_err(|refusal| refusal.to_string())?;
         if purpose == OpenPurpose::Append {
-            // The server can then open it itself, if it may enter the folder.
+            // The server can then open the log itself, if it may enter the folder.
             fchown(&file, Some(self.owner.uid), Some(self.owner.gid))
                 .map_err(|error| format!("root can't pass it on: {error}"))?;
         }
         Ok(file)
     }
 
-    /// Reads the configuration if it has changed. An invalid one leaves the previous names in force, as in the server.
+    /// Reads the configuration if it has changed. If it is invalid, the files of the previous one stay permitted, as in
+    /// the server.
     fn reload_if_changed(&mut self) -> Result<(), UntrustedPath> {
         let mut file = path_walk::open_config(&self.config)?;
-        // The stamp of the open file: the path may name another one by now.
+        // The stamp of the open file, since the path may refer to another file by now.
         let stamp = FileStamp::from_file(&file).map_err(UntrustedPath::Io)?;
         if self.config_stamp == Some(stamp) {
             return Ok(());
@@ -132,9 +133,9 @@ mod tests {
 
     /// The files that a compromised server may obtain.
     #[test]
-    fn only_what_the_configuration_names_is_opened() {
+    fn only_configured_files_are_opened() {
         if !rustix::process::geteuid().is_root() {
-            return skip("only_what_the_configuration_names_is_opened", "not root");
+            return skip("only_configured_files_are_opened", "not root");
         }
         let folder = TempFolder::new();
         let at = |name: &str| folder.path().join(name);
@@ -143,7 +144,7 @@ mod tests {
         let mut helper = helper(&folder, &at("key.pem"));
         for name in ["cert.pem", "key.pem", "lowroad.toml"] {
             let file = helper.open(OpenPurpose::Read, &at(name)).expect(name);
-            // Nothing can be written through it.
+            // The descriptor does not permit writing.
             assert!(std::io::Write::write(&mut &file, b"x").is_err());
         }
         for path in [
@@ -168,9 +169,12 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_opened_by_a_configuration_that_others_can_change() {
+    fn configuration_writable_by_others_permits_no_files() {
         if !rustix::process::geteuid().is_root() {
-            return skip("nothing_is_opened_by_a_configuration", "not root");
+            return skip(
+                "configuration_writable_by_others_permits_no_files",
+                "not root",
+            );
         }
         let folder = TempFolder::new();
         let config = folder.path().join("lowroad.toml");
@@ -204,10 +208,10 @@ mod tests {
     }
 
     #[test]
-    fn a_named_path_that_the_server_can_lead_elsewhere_is_not_opened() {
+    fn configured_path_through_a_folder_of_the_server_is_rejected() {
         if !rustix::process::geteuid().is_root() {
             return skip(
-                "a_named_path_that_the_server_can_lead_elsewhere",
+                "configured_path_through_a_folder_of_the_server_is_rejected",
                 "not root",
             );
         }
@@ -226,9 +230,9 @@ mod tests {
     }
 
     #[test]
-    fn a_wrong_configuration_leaves_the_names_of_the_one_before() {
+    fn invalid_configuration_keeps_the_previous_files() {
         if !rustix::process::geteuid().is_root() {
-            return skip("a_wrong_configuration_leaves_the_names", "not root");
+            return skip("invalid_configuration_keeps_the_previous_files", "not root");
         }
         let folder = TempFolder::new();
         let key = folder.file("key.pem", "key");

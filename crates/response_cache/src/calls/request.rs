@@ -1,4 +1,4 @@
-//! Builds the request that a handler gets.
+//! Builds the request to a handler from the client's request.
 
 use std::sync::Arc;
 
@@ -16,12 +16,12 @@ use super::HandlerCall;
 use crate::invalidation::target_of;
 use crate::validation;
 
-/// The conditions in the request to a handler (RFC 9110 §13.1).
+/// The preconditions in the request to a handler (RFC 9110 §13.1).
 pub enum OriginConditions {
-    /// The client's.
-    AsSent,
-    /// These field lines.
-    Instead(Vec<u8>),
+    /// Those of the client's request.
+    FromClient,
+    /// These field lines instead.
+    Replaced(Vec<u8>),
 }
 
 /// Builds the request for a handler.
@@ -36,14 +36,15 @@ pub fn build_request(
     let (raw_path, query) = match (call.target, request.target) {
         (Some(target), _) => (target.path, target.query),
         (None, RequestTarget::Origin { path, query, .. }) => (path, query),
-        // `*` of OPTIONS has no path.
+        // OPTIONS with the target `*` has no path.
         (None, _) => (call.path, None),
     };
     let host = request.authority.unwrap_or_default();
     let host_lines;
     let forwarded = exchange.forwarded.as_ref();
     let is_host_reported = forwarded.is_some_and(|it| it.authority.is_some());
-    // Host must equal the authority of the decision (RFC 9112 §3.2.2), or the handler would see another site.
+    // Host must be the authority by which the site was selected (RFC 9112 §3.2.2), or the handler would see another
+    // host.
     let lines = if is_host_reported || names_host_in_target(request) {
         host_lines = lines_with_host(request, host);
         &host_lines[..]
@@ -51,10 +52,10 @@ pub fn build_request(
         request.lines()
     };
     let trusted_lines;
-    // A request to an origin is rewritten later, without these fields.
+    // For origins, the forwarding fields are replaced later.
     let lines = match call.route.is_origin {
         true => lines,
-        false => match with_trusted_reports(lines, host, exchange) {
+        false => match with_trusted_forwarding_fields(lines, host, exchange) {
             Some(lines) => {
                 trusted_lines = lines;
                 &trusted_lines[..]
@@ -62,10 +63,10 @@ pub fn build_request(
             None => lines,
         },
     };
-    // The client's conditions are about its own copy, not about the stored response.
+    // The client's preconditions refer to the client's copy, and not to the stored response.
     let conditional_lines;
     let lines = match conditions {
-        OriginConditions::Instead(replacement)
+        OriginConditions::Replaced(replacement)
             if !replacement.is_empty() || may_differ(request) =>
         {
             conditional_lines = validation::lines_with(lines, replacement);
@@ -88,11 +89,11 @@ pub fn build_request(
         peer: exchange.peer,
         peer_port: exchange.peer_port,
         local: call.local,
-        secured: exchange.tls.clone(),
+        tls: exchange.tls.clone(),
         forwarded: exchange.forwarded.clone(),
         root: call.rules.folder(call.host),
         objects,
-        // Moved: the exchange has no body afterwards.
+        // The body is moved out of the exchange.
         body: RequestBody {
             len: exchange.body_len,
             stream: exchange.body.take(),
@@ -102,7 +103,7 @@ pub fn build_request(
     }
 }
 
-/// The rarely used parts of a request.
+/// The parts of a request that few handlers need.
 fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
     let alias = call
         .rules
@@ -116,7 +117,7 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
         .then(|| BasicCredentials::from_request(call.request));
     RequestExtra {
         alias,
-        // Only after a rewrite: else it equals the target.
+        // Only set after a rewrite; otherwise it would equal the target.
         original_target: call.target.and_then(|_| target_of(call.request)),
         user: credentials
             .flatten()
@@ -124,14 +125,18 @@ fn extra_of(call: &HandlerCall<'_>) -> RequestExtra {
     }
 }
 
-/// Whether the target is in absolute-form: then Host is ignored (RFC 9112 §3.2.2) and may differ.
+/// Whether the target is in absolute-form, so that Host is ignored (RFC 9112 §3.2.2) and may differ.
 fn names_host_in_target(request: &Request<'_>) -> bool {
     request.raw_target().first() != Some(&b'/')
 }
 
-/// The field lines without forwarding fields that a client may have forged. Behind a trusted proxy, they contain the
-/// proxy's reports without the client's own entries. `None` if the lines are unchanged.
-fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Option<Vec<u8>> {
+/// The field lines without forwarding fields (X-Forwarded-For etc.) that a client may have forged. Behind a trusted
+/// proxy, the fields contain the proxy's entries, but not those of the client. `None` if the lines are unchanged.
+fn with_trusted_forwarding_fields(
+    lines: &[u8],
+    host: &[u8],
+    exchange: &Exchange,
+) -> Option<Vec<u8>> {
     let has_no_reports = || !FieldLines::new(lines).any(|(name, _)| forwarding::is_report(name));
     if exchange.forwarded.is_none() && has_no_reports() {
         return None;
@@ -145,7 +150,7 @@ fn with_trusted_reports(lines: &[u8], host: &[u8], exchange: &Exchange) -> Optio
     };
     let is_trusted = exchange.forwarded.is_some();
     for (name, value) in FieldLines::new(lines) {
-        // Reports of an untrusted sender are dropped: programs take them for true.
+        // Forwarding fields from an untrusted sender are dropped, since applications trust them.
         if !forwarding::is_report(name) || is_trusted && forwarding::is_forwarded_report(name) {
             push_line(name, value);
         }
@@ -193,7 +198,7 @@ mod tests {
     use lowroad_http::limits::RequestLimits;
 
     #[test]
-    fn a_host_in_the_target_is_the_one_that_counts() {
+    fn host_in_absolute_form_overrides_the_host_field() {
         let head = b"GET http://good/x HTTP/1.1\r\nA: b\r\nHost: evil\r\nC: d\r\n\r\n";
         let Ok(Some(head)) = parse(head, &RequestLimits::default()) else {
             panic!("it is a request");

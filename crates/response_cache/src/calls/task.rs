@@ -1,4 +1,4 @@
-//! A running call and its followers: stores the response if possible and posts it to the followers.
+//! A running call of a handler: stores the response if possible, and posts it to the followers (request coalescing).
 
 use std::pin::pin;
 use std::sync::Arc;
@@ -21,7 +21,7 @@ use crate::storage::{StoreRequest, StoredResponse};
 use crate::validation::{RequestLines, StaleResponse};
 
 /// Followers wait this long for the head of the leader's response; then each calls the handler.
-const SHARED_WAIT: Duration = Duration::from_secs(5);
+const FOLLOWER_WAIT: Duration = Duration::from_secs(5);
 
 /// Stores a response if possible and posts it to the followers.
 #[expect(
@@ -35,7 +35,7 @@ pub fn store(
     lines: &[u8],
     followers: Option<CallFollowers>,
 ) -> Result<StoredResponse, HandlerReply> {
-    // An internal redirect's response is not the response to this request.
+    // A response that requests an internal redirect is not the final response to this request.
     let store_request =
         store_request.filter(|it| it.route.internal_redirect(&reply.response).is_none());
     let stored = match store_request {
@@ -54,17 +54,17 @@ pub struct CallTask {
     pub pending_response: PendingResponse,
     /// The objects of the site.
     pub objects: Arc<SiteObjects>,
-    /// Stores the response, if it may be stored.
+    /// The parameters for storing the response, if it may be stored.
     pub store_request: Option<StoreRequest>,
-    /// The decoded path, if the response may be stored; else empty.
+    /// The decoded path, if the response may be stored; otherwise empty.
     pub path: Box<[u8]>,
-    /// The request's field lines, if the response may be stored; else empty.
+    /// The request's field lines, if the response may be stored; otherwise empty.
     pub lines: Box<[u8]>,
     /// The stored response being validated.
     pub stale: Option<StaleResponse>,
     /// The stored responses that the request invalidates.
     pub invalidations: Option<InvalidationSet>,
-    /// Counts the waiting requests.
+    /// Counts the requests that wait for a handler; dropped when the handler has responded.
     pub wait_count: WaitCount,
     pub route: Arc<Route>,
     /// The followers.
@@ -81,16 +81,16 @@ impl CallTask {
     }
 
     async fn answer(&mut self) -> Result<HandlerReply, HandlerFailure> {
-        // Pinned here, so that it goes on after the timeout.
+        // Pinned outside the timeout, so that the future can be awaited further after it.
         let mut answer = pin!(async {
             let response = (&mut self.pending_response).await?;
             self.objects.complete(response).await
         });
-        // Without followers there is no one to release: no timer is needed.
+        // Without followers, no timer is needed.
         let Some(followers) = &mut self.followers else {
             return answer.await;
         };
-        match self.executor.timeout(SHARED_WAIT, &mut answer).await {
+        match self.executor.timeout(FOLLOWER_WAIT, &mut answer).await {
             Ok(answer) => answer,
             Err(_) => {
                 // One slow response must not delay all equal requests.
@@ -100,7 +100,7 @@ impl CallTask {
         }
     }
 
-    /// The outcome of a response for the leader; posts it to the followers.
+    /// The outcome for the leader; posts the response to the followers.
     fn outcome(self: Box<Self>, answer: Result<HandlerReply, HandlerFailure>) -> HandlerOutcome {
         let CallTask {
             wait_count,
@@ -108,13 +108,13 @@ impl CallTask {
             objects,
             ..
         } = *self;
-        // The handler has answered, so the request no longer counts as waiting.
+        // The handler has responded, so the request no longer counts as waiting.
         drop(wait_count);
         if answer.is_err() {
             increment(&self.route.counts.failed);
         }
-        // Before the response is posted: a client that sees it must not find the old response afterwards (RFC 9111
-        // §4.4).
+        // Before the response is posted: a client that has received it must not get an invalidated response afterwards
+        // (RFC 9111 §4.4).
         if let Ok(reply) = &answer {
             delete_invalidated(self.invalidations.as_ref(), reply, &objects.store);
         }
@@ -127,15 +127,15 @@ impl CallTask {
             };
             stale.apply_head(reply, store_request, request);
         }
-        // `followers` is dropped here, which sends the followers to the handler, too.
+        // `followers` is dropped in this branch, so that the followers also call the handler.
         if let (Some(store_request), Ok(reply)) = (&self.store_request, &answer)
             && store_request.is_unusable_part(reply)
         {
-            return HandlerOutcome::Alone;
+            return HandlerOutcome::NotShareable;
         }
         if stale.is_some_and(|stale| stale.is_other_version(&answer)) {
             // The leader and the followers each call the handler again, the leader without conditions.
-            return HandlerOutcome::Alone;
+            return HandlerOutcome::NotShareable;
         }
         let stored = self.stale.and_then(|stale| {
             let request = RequestLines {
@@ -170,28 +170,28 @@ impl CallTask {
 pub struct CallFollowers {
     /// The table of calls in flight.
     pub in_flight: Arc<InFlightTable<OutcomeWaiter>>,
-    /// The call's entry, until the followers have their outcome.
+    /// The call's entry in the table; `None` once the followers have their outcome.
     pub ticket: Option<InFlightTicket>,
-    /// The key under which the store records whether waiting helped: see `CacheKey::sharing_mark`.
+    /// The hash under which the table records whether the response could be shared; see `CacheKey::sharing_mark`.
     pub mark: u64,
 }
 
 impl CallFollowers {
-    /// Ends the wait: the response is stored, or not. A response that is stored only to be validated is not shared:
-    /// each follower needs its own validation (RFC 9111 §4).
+    /// Ends the wait of the followers: with the stored response, or without one if it is not stored. A response that is
+    /// stored only to be validated is not shared, since each follower needs its own validation (RFC 9111 §4).
     pub fn finish(mut self, stored: Option<&StoredResponse>) {
         let stored = stored.filter(|stored| stored.can_serve_followers());
-        self.in_flight.mark(self.mark, stored.is_some());
+        self.in_flight.record_sharing(self.mark, stored.is_some());
         match stored {
             Some(stored) => self.wake_all(|| HandlerOutcome::Stored(stored.for_follower())),
-            None => self.wake_all(|| HandlerOutcome::Alone),
+            None => self.wake_all(|| HandlerOutcome::NotShareable),
         }
     }
 
-    /// Ends the wait because the response is late. Later requests do not wait either.
+    /// Ends the wait of the followers because the response takes too long. Later requests do not wait either.
     fn release(&mut self) {
-        self.in_flight.mark(self.mark, false);
-        self.wake_all(|| HandlerOutcome::Alone);
+        self.in_flight.record_sharing(self.mark, false);
+        self.wake_all(|| HandlerOutcome::NotShareable);
     }
 
     fn wake_all(&mut self, outcome: impl Fn() -> HandlerOutcome) {
@@ -203,13 +203,14 @@ impl CallFollowers {
 }
 
 impl Drop for CallFollowers {
-    /// The call failed, perhaps because of this request's fields, or was cancelled by the end of its worker.
+    /// The call failed, perhaps because of this request's fields, or its worker has ended: the followers call the
+    /// handler themselves.
     fn drop(&mut self) {
-        self.wake_all(|| HandlerOutcome::Alone);
+        self.wake_all(|| HandlerOutcome::NotShareable);
     }
 }
 
-/// Deletes the stored responses that a request invalidates, unless it failed.
+/// Deletes the stored responses that a request invalidates, unless its response is an error.
 pub fn delete_invalidated(
     invalidations: Option<&InvalidationSet>,
     reply: &HandlerReply,
@@ -220,16 +221,16 @@ pub fn delete_invalidated(
     }
 }
 
-/// The outcome of a request, which is posted even if its task panics.
-pub struct DueOutcome(Option<OutcomeWaiter>);
+/// Guarantees that an outcome is posted to a request, even if the request's task panics.
+pub struct OutcomeGuard(Option<OutcomeWaiter>);
 
-impl DueOutcome {
-    /// An outcome for this request.
-    pub fn new(waiter: OutcomeWaiter) -> DueOutcome {
-        DueOutcome(Some(waiter))
+impl OutcomeGuard {
+    /// Creates the guard for a waiting request.
+    pub fn new(waiter: OutcomeWaiter) -> OutcomeGuard {
+        OutcomeGuard(Some(waiter))
     }
 
-    /// Sends the outcome.
+    /// Posts the outcome.
     pub fn send(mut self, outcome: HandlerOutcome) {
         self.wake(outcome);
     }
@@ -241,7 +242,7 @@ impl DueOutcome {
     }
 }
 
-impl Drop for DueOutcome {
+impl Drop for OutcomeGuard {
     fn drop(&mut self) {
         if self.0.is_some() {
             let failure = HandlerFailure::new(
@@ -253,7 +254,7 @@ impl Drop for DueOutcome {
     }
 }
 
-/// Cancels a call when the last waiter is gone.
+/// Aborts a call when the last waiter drops it.
 pub struct CallGuard(pub AbortHandle);
 
 impl Drop for CallGuard {

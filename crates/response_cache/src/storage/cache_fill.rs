@@ -1,4 +1,4 @@
-//! The transfer of a body into the store.
+//! Transfers a response body into the store while it arrives.
 
 use std::future::poll_fn;
 use std::sync::Arc;
@@ -18,29 +18,29 @@ use lowroad_store::{ObjectArc, StoredObject};
 use super::disk_copy::DiskCopy;
 use super::{HeadDetails, PendingHead, StoreRequest, build_whole};
 
-/// After this time without new bytes, requests that have not begun their response call the handler themselves.
-const STUCK: Duration = Duration::from_secs(5);
+/// After this time without new bytes, followers whose response has not begun call the handler themselves.
+const STALL_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// The transfer of a body into the store.
+/// The transfer of a body into the store; dropping it ends the transfer.
 pub struct CacheFill {
     pub store_request: StoreRequest,
     /// The object that readers find during the transfer.
     pub object: ObjectArc,
-    /// The disk copy, until it is begun.
+    /// The disk copy to be written; `None` once the write has begun.
     pub disk_copy: Option<DiskCopy>,
-    /// Keeps the object in memory until the disk has it.
+    /// Keeps the object in memory until its body is on disk.
     pub pending_write: Option<Arc<PendingWrite>>,
-    /// The end of the body; `Cut` until it ends.
+    /// How the body ended; `Cut` until then.
     pub ending: StreamItem,
 }
 
 impl CacheFill {
-    /// Transfers the body until its end; the drop stores it.
+    /// Receives the body to its end; dropping `self` then stores it.
     pub async fn run(mut self, receiver: BodyReceiver) {
         let executor = self.store_request.executor.clone();
         loop {
             let next = poll_fn(|context| self.poll_next(&receiver, context));
-            let next = match executor.timeout(STUCK, next).await {
+            let next = match executor.timeout(STALL_TIMEOUT, next).await {
                 Ok(next) => next,
                 Err(_) => {
                     self.streaming()
@@ -57,19 +57,19 @@ impl CacheFill {
     }
 
     fn grow(&mut self, bytes: Bytes) {
-        // The bytes of all bodies in flight have a common bound.
+        // All arriving bodies share one memory limit.
         let reserved = self.store_request.store.reserve_arriving(bytes);
         let has_room = reserved.is_ok();
         let bytes = reserved.unwrap_or_else(|bytes| bytes);
         let now_ms = clock::now_ms();
         let outcome = self
             .streaming()
-            .map(|streaming| streaming.grow(bytes, has_room, now_ms));
+            .map(|streaming| streaming.push_bytes(bytes, has_room, now_ms));
         if let Some(GrowthOutcome::TooLong(parts)) = outcome {
             if !self.continue_on_disk(parts) {
                 self.remove();
             }
-            // From now on, bytes stay only until all readers have them.
+            // From now on, bytes are freed once all readers have them.
             self.streaming()
                 .into_iter()
                 .for_each(StreamingObject::release_consumed);
@@ -122,14 +122,15 @@ impl CacheFill {
 
     fn streaming(&self) -> Option<&StreamingObject> {
         match &self.object.kind {
-            ObjectKind::Filling(streaming, _) => Some(streaming),
+            ObjectKind::Streaming(streaming, _) => Some(streaming),
             _ => None,
         }
     }
 }
 
 impl Drop for CacheFill {
-    /// Stores the body if it is whole, and then ends its readers, even after a panic or a cancellation.
+    /// Stores the body if it is complete, and then signals its end to the readers; also after a panic or a
+    /// cancellation.
     fn drop(&mut self) {
         let Some(streaming) = self.streaming() else {
             return;
@@ -145,7 +146,7 @@ impl Drop for CacheFill {
             }
             None => false,
         };
-        // An object with its body on the way to disk leaves memory once the disk has it.
+        // An object whose body is being written to disk is removed from memory later, when the write has ended.
         let is_being_written = self.ending == StreamItem::End && streaming.is_written_to_disk();
         if !is_in_memory && !is_being_written && (parts.is_none() || self.pending_write.is_none()) {
             self.remove();

@@ -1,6 +1,6 @@
-//! Disk copies of responses: bodies that memory has no room for, while they arrive, and copies of responses that will
-//! be useful for a while. If memory has a newer response that is not written to disk, the older disk copy is deleted.
-//! Without a disk cache, all of this does nothing.
+//! Writes responses to the disk cache, if there is one: bodies that memory has no room for, while they arrive, and
+//! copies of responses in memory that will be usable for a while. If a new response in memory is not written to disk,
+//! the older disk copy is deleted.
 
 use std::sync::Arc;
 
@@ -17,8 +17,8 @@ use lowroad_store::validity::StoredExpiry;
 
 use super::{CacheFill, PendingHead, StoreRequest};
 
-/// Responses that are usable for less time (ms) are not copied from memory: they expire before eviction would drop
-/// them.
+/// Responses that are usable for less than this time (ms) are not copied from memory: they would expire before they are
+/// evicted there.
 const USEFUL_MIN_MS: u64 = 10_000;
 
 /// A response to be written to disk.
@@ -35,7 +35,7 @@ impl StoreRequest {
         self.store.body_len_max().max(on_disk)
     }
 
-    /// The disk cache, if it takes this route's responses: those of origins.
+    /// The disk cache, if this route's responses are stored there: only those of origins are.
     fn tier(&self) -> Option<&Arc<DiskCache>> {
         self.store.tier().filter(|_| self.route.is_origin)
     }
@@ -49,7 +49,7 @@ impl StoreRequest {
         let tier = self.tier()?.clone();
         let response = StoredMeta {
             generation: self.purges.generation,
-            id: tier.number(),
+            id: tier.next_number(),
             head: head.encoded.clone(),
             modified_s: head.details.modified_s,
             lifetime: head.details.lifetime.clone(),
@@ -62,29 +62,29 @@ impl StoreRequest {
         })
     }
 
-    /// Writes a copy of a response in memory, if it will be useful.
+    /// Writes a copy of a response in memory to disk, if the response will be usable for long enough.
     pub(super) fn copy_to_disk(&self, disk_copy: Option<DiskCopy>, body: &Bytes) {
         self.write_parts_to_disk(disk_copy, vec![body.clone()], None);
     }
 
-    /// The same for a body in parts. If memory has no room (`pending_write` is set), the body is written in any case and held
-    /// until then.
+    /// The same for a body in parts. If memory has no room for the body (`pending_write` is set), it is written in any
+    /// case, and the object stays in memory until then.
     pub(super) fn write_parts_to_disk(
         &self,
         disk_copy: Option<DiskCopy>,
         parts: Vec<Bytes>,
         pending_write: Option<Arc<PendingWrite>>,
     ) {
-        // Without a disk cache.
+        // There is no disk cache.
         let Some(disk_copy) = disk_copy else { return };
-        // An object that only the disk can hold is written in any case.
+        // An object for which memory has no room is written in any case.
         if pending_write.is_none() && !is_useful(&disk_copy.response.lifetime) {
-            disk_copy.tier.skip();
+            disk_copy.tier.count_skipped();
             return disk_copy.tier.delete_older_copy(&disk_copy.primary);
         }
         let len = parts.iter().map(|part| part.len() as u64).sum();
         if let Some((sender, _)) = self.begin_on_disk(disk_copy, Some(len), pending_write) {
-            // The writer takes all of it or has given up.
+            // Sending fails only if the writer has given up.
             let is_open = |part: Bytes| sender.push(part).is_ok();
             if parts.into_iter().all(is_open) {
                 sender.end();
@@ -92,15 +92,15 @@ impl StoreRequest {
         }
     }
 
-    /// Writes the updated fields of a response that its origin validated. A body in memory is written again, because a
-    /// copy on disk may be missing.
+    /// Writes the freshened fields of a response that its origin validated. If the body is in memory, the whole
+    /// response is written, because there may be no copy on disk.
     pub(super) fn renew_on_disk(&self, disk_copy: Option<DiskCopy>, object: &ObjectArc) {
         let (Some(disk_copy), Some(renewed)) = (disk_copy, object.representation()) else {
             return;
         };
         let BodyLocation::Segment(segment) = renewed.content() else {
-            // Without a copy: the object stays alive until the writer has its body.
-            let body = Bytes::from_owner(BodyLender(object.clone()));
+            // The body is not copied; the object is kept alive until the writer has read it.
+            let body = Bytes::from_owner(PinnedBody(object.clone()));
             return self.copy_to_disk(Some(disk_copy), &body);
         };
         let DiskCopy { tier, response, .. } = disk_copy;
@@ -116,15 +116,15 @@ impl StoreRequest {
         tier.renew(&self.store, &segment.renewable, response, memory_object);
     }
 
-    /// Deletes the disk copy of a response that must not be stored any more.
+    /// Deletes the disk copy of a response that must no longer be stored.
     pub(super) fn delete_on_disk(&self) {
         if let (Some(tier), Some(primary)) = (self.tier(), self.primary()) {
             tier.delete_older_copy(&primary);
         }
     }
 
-    /// Begins to write a body; `None`: the disk cache declines. If the body is in memory (nothing is `pending_write`), an older
-    /// disk copy is deleted then.
+    /// Begins to write a body; `None` if the disk cache declines. In that case, if the body is in memory
+    /// (`pending_write` is `None`), an older disk copy is deleted.
     fn begin_on_disk(
         &self,
         disk_copy: DiskCopy,
@@ -152,10 +152,10 @@ impl StoreRequest {
 }
 
 impl CacheFill {
-    /// Redirects the body to disk, because memory has no room: the parts so far, and the rest as it arrives. Returns
-    /// whether the disk takes it.
+    /// Redirects the body to disk, because memory has no room: the parts received so far, and the rest when it arrives.
+    /// Returns whether the disk cache accepted it.
     pub(super) fn continue_on_disk(&mut self, parts: Vec<Bytes>) -> bool {
-        let ObjectKind::Filling(streaming, _) = &self.object.kind else {
+        let ObjectKind::Streaming(streaming, _) = &self.object.kind else {
             return false;
         };
         if let Some(disk_copy) = self.disk_copy.take() {
@@ -172,7 +172,7 @@ impl CacheFill {
 }
 
 impl StoreRequest {
-    /// Keeps a streaming object in memory until the disk has its body, if there is a disk cache.
+    /// Keeps a streaming object in memory until its body is on disk, if there is a disk cache.
     pub(super) fn hold_in_memory(&self, object: &ObjectArc) -> Option<Arc<PendingWrite>> {
         self.tier().map(|_| {
             Arc::new(PendingWrite {
@@ -185,17 +185,17 @@ impl StoreRequest {
     }
 }
 
-/// Whether the response can be used without waiting for the origin for long enough.
+/// Whether the response will be usable, without waiting for the origin, for at least [`USEFUL_MIN_MS`].
 fn is_useful(lifetime: &StoredExpiry) -> bool {
     let times = lifetime.times();
-    let until_ms = times.until_ms.max(times.swr_until_ms);
+    let until_ms = times.fresh_until_ms.max(times.swr_until_ms);
     !times.no_cache && until_ms.saturating_sub(clock::now_ms()) >= USEFUL_MIN_MS
 }
 
-/// The body of an object in memory, which it keeps alive.
-struct BodyLender(ObjectArc);
+/// The body of an object in memory; keeps the object alive.
+struct PinnedBody(ObjectArc);
 
-impl AsRef<[u8]> for BodyLender {
+impl AsRef<[u8]> for PinnedBody {
     fn as_ref(&self) -> &[u8] {
         let body = self.0.representation().and_then(|representation| {
             let len = usize::try_from(representation.len()).ok()?;

@@ -1,11 +1,12 @@
-//! Storage of partial content (RFC 9111 §3.3, §3.4; RFC 9110 §15.3.7): each part is stored as it passes and combined
-//! with stored parts of the same version; a response with the last missing range is completed with the stored parts.
+//! Storage of partial content (RFC 9111 §3.3, §3.4; RFC 9110 §15.3.7): each part is collected while it is forwarded,
+//! and combined with stored parts of the same version. A response with the last missing range is completed with the
+//! stored parts.
 //!
-//! A part without a strong validator is stored alone and replaces other parts: it answers ranges within it and is never
-//! combined.
+//! A part without a strong validator replaces other stored parts: it answers requests for ranges within it, and is
+//! never combined.
 //!
-//! An origin may be wrong. A part is accepted only if it has the requested range and the announced length. If two
-//! parts of one version differ in common bytes or in the length of the whole, only the last part stays.
+//! Origins may be faulty. A part is accepted only if it has the requested range and the announced length. If two parts
+//! of one version differ in overlapping bytes or in the complete length, only the newer part is stored.
 
 use std::future::poll_fn;
 
@@ -29,28 +30,30 @@ use crate::reply::HandlerReply;
 use crate::reuse::RequestedPart;
 use crate::validation::{RequestLines, merged, name_bytes, renew};
 
-/// With more pieces, adjacent ones are joined; if too many remain, only the last part stays.
+/// The maximum number of stored pieces. Beyond it, adjacent pieces are joined; if there are still too many, only the
+/// newest part is stored.
 const PIECES_MAX: usize = 16;
-/// The maximum number of bytes between the sender of a part and its receiver.
+/// The maximum number of bytes of a forwarded part that the client has not taken yet.
 const WAITING_LEN_MAX: usize = 64 << 10;
 
-/// A received part, with all data to store it.
+/// A received part, with all that is needed to store it.
 struct ReceivedPart {
     range: ByteRange,
-    /// The length of the whole.
+    /// The complete length of the representation.
     len: u64,
     /// The strong validator, if there is one.
     etag: Option<Box<[u8]>>,
     fields: ResponseFields,
-    /// Decoded path and field lines of the request.
+    /// The decoded path; followed by the field lines of the request.
     path: Box<[u8]>,
     lines: Box<[u8]>,
     selecting: SelectingFields,
-    /// The 206 may omit fields that the client already has (RFC 9110 §15.3.7).
+    /// Because of If-Range, the 206 may omit fields that the client already has (RFC 9110 §15.3.7).
     lacks_fields: bool,
 }
 
-/// Stores the part in a 206, if storable, once it has passed; the response itself is unchanged.
+/// Arranges that the part in a 206 is stored, if it is storable, once it is forwarded completely. The response itself
+/// is unchanged.
 pub fn store_passing_part(
     store_request: StoreRequest,
     mut reply: HandlerReply,
@@ -66,7 +69,7 @@ pub fn store_passing_part(
             stream: receiver, ..
         } => {
             let (sender, forwarded) = stream(WAITING_LEN_MAX);
-            let passing_body = PassingBody {
+            let passing_body = ForwardedBody {
                 receiver: std::mem::replace(receiver, forwarded),
                 sender,
             };
@@ -76,7 +79,7 @@ pub fn store_passing_part(
                 passing_body,
             ));
         }
-        Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
+        Made::Stored(_) | Made::Upgrade(_) | Made::LocalRedirect(_) => {}
     }
     reply
 }
@@ -84,14 +87,14 @@ pub fn store_passing_part(
 async fn forward_and_store(
     store_request: StoreRequest,
     part: ReceivedPart,
-    passing_body: PassingBody,
+    passing_body: ForwardedBody,
 ) {
     let len_max = part.range.end - part.range.start;
     let (mut collected, mut len) = (Some(Vec::new()), 0);
     let both_ends = passing_body
         .run(|bytes| {
             len += bytes.len() as u64;
-            // The bytes count towards the memory of arriving bodies until the part is stored.
+            // Until the part is stored, its bytes are counted as those of arriving bodies.
             let reserved = store_request.store.reserve_arriving(bytes.clone());
             match (&mut collected, reserved) {
                 (Some(collected), Ok(reserved)) if len <= len_max => collected.push(reserved),
@@ -102,23 +105,24 @@ async fn forward_and_store(
     let (Some((receiver, sender)), Some(collected)) = (both_ends, collected) else {
         return;
     };
-    // Stored before the end is sent: a client that has all of it finds it stored.
+    // Stored before the end is sent, so that a client that has received the part finds it stored.
     part.add_to_store(&store_request, &collected.concat());
     sender.end_with(receiver.take_trailers());
 }
 
-/// A body that is forwarded.
-struct PassingBody {
+/// A body that is forwarded to a client.
+struct ForwardedBody {
     receiver: BodyReceiver,
     sender: BodySender,
 }
 
-impl PassingBody {
-    /// Forwards the whole body and shows it to `observe`; returns both ends if it was complete and still wanted.
+impl ForwardedBody {
+    /// Forwards the body and passes each piece to `observe`. Returns both ends of the stream if the body was complete
+    /// and the client has not disconnected.
     async fn run(self, mut observe: impl FnMut(&Bytes)) -> Option<(BodyReceiver, BodySender)> {
-        let PassingBody { receiver, sender } = self;
+        let ForwardedBody { receiver, sender } = self;
         loop {
-            // The client's pace bounds the memory.
+            // Backpressure: no more is received than the client takes.
             poll_fn(|context| sender.poll_room(context)).await.ok()?;
             let next = poll_fn(|context| match sender.poll_closed(context).is_ready() {
                 true => std::task::Poll::Ready(StreamItem::Cut),
@@ -137,8 +141,9 @@ impl PassingBody {
 }
 
 impl StoreRequest {
-    /// Whether the answer of an origin to a request for the one missing part is unusable: another part, 416, or the
-    /// same version with another length. Then the stored parts are deleted, and the whole must be requested.
+    /// Whether the origin's response to a request for the one missing part can't be used: another part, 416, or the
+    /// same version with another length. The stored parts are then deleted, and the whole representation must be
+    /// requested.
     pub fn is_unusable_part(&self, reply: &HandlerReply) -> bool {
         let Some(object) = &self.partial_object else {
             return false;
@@ -155,8 +160,7 @@ impl StoreRequest {
         is_unusable_part
     }
 
-    /// Turns a 206 with the missing part into a 200 with the stored parts; returns whether the part was the missing
-    /// one.
+    /// If a 206 has the missing part, turns it into a 200 with that part and the stored ones. Returns whether it had.
     pub(super) fn complete_parts(&self, reply: &mut HandlerReply) -> bool {
         let object = self.partial_object.as_ref();
         let Some(partial) = object.and_then(|object| completed_parts(object, reply)) else {
@@ -167,7 +171,7 @@ impl StoreRequest {
         response.fields = without_range(&merged(&partial.representation, &response.fields));
         let gap_start = partial.gap().map_or(0, |gap| gap.start);
         let is_before = |piece: &&ContentPiece| piece.start < gap_start;
-        // There is one gap, so all pieces are before or after it.
+        // There is only one gap, so each piece is before or after it.
         let before = partial.pieces().iter().filter(is_before);
         let before: Vec<Bytes> = before.map(ContentPiece::bytes).collect();
         let after = partial.pieces().iter().filter(|piece| !is_before(piece));
@@ -183,7 +187,7 @@ impl StoreRequest {
             } => {
                 *len = Some(partial.representation.len());
                 let (sender, combined) = stream(WAITING_LEN_MAX);
-                let passing_body = PassingBody {
+                let passing_body = ForwardedBody {
                     receiver: std::mem::replace(receiver, combined),
                     sender,
                 };
@@ -191,14 +195,14 @@ impl StoreRequest {
                 self.executor
                     .spawn(send_joined(before, passing_body, len, after));
             }
-            Made::Stored(_) | Made::Upgrade(_) | Made::Local(_) => {}
+            Made::Stored(_) | Made::Upgrade(_) | Made::LocalRedirect(_) => {}
         }
         true
     }
 }
 
-/// Sends the bytes before a part, the part, which must have its length, and the bytes after it.
-async fn send_joined(before: Vec<Bytes>, passing_body: PassingBody, len: u64, after: Vec<Bytes>) {
+/// Sends the bytes before a part, the part itself, which must have `len` bytes, and the bytes after it.
+async fn send_joined(before: Vec<Bytes>, passing_body: ForwardedBody, len: u64, after: Vec<Bytes>) {
     if before
         .into_iter()
         .any(|part| passing_body.sender.push(part).is_err())
@@ -212,13 +216,13 @@ async fn send_joined(before: Vec<Bytes>, passing_body: PassingBody, len: u64, af
     else {
         return;
     };
-    // A shorter part must not be completed: the bytes after it would be at wrong places.
+    // If the part is shorter, the bytes after it would be at wrong offsets: the response is truncated instead.
     if received_len == len && !after.into_iter().any(|part| sender.push(part).is_err()) {
         sender.end();
     }
 }
 
-/// The stored parts, if a response contains the missing one.
+/// The stored parts, if a response has the missing one.
 fn completed_parts<'o>(
     object: &'o StoredObject,
     reply: &HandlerReply,
@@ -230,7 +234,7 @@ fn completed_parts<'o>(
     let fields = reply.response.fields.iter();
     let fields = fields.map(|(name, value)| (name.as_bytes(), value));
     let part = ContentRange::from_fields(range_of(gap).as_bytes(), fields)?;
-    // A wrong part would damage the whole, so everything must agree.
+    // A wrong part would corrupt the representation, so range, length and validator must match.
     let is_missing_part = part.range == gap
         && part.len == partial.representation.len()
         && part.etag.is_some()
@@ -248,7 +252,7 @@ fn has_other_len(object: &StoredObject, reply: &HandlerReply) -> bool {
     let response_validators = StoredValidators::from_fields(
         response_validators.map(|(name, value)| (name.as_bytes(), value)),
     );
-    // Another version is simply a new response.
+    // A response for another version may have another length.
     response_validators.etag == strong_tag(&partial.representation)
         && !has_len(reply, partial.representation.len())
 }
@@ -266,7 +270,7 @@ fn strong_tag(representation: &Representation) -> Option<&[u8]> {
     let stored = representation.head.all(representation.bytes()).fields();
     let stored = stored.map(|(name, value)| (name_bytes(name), value));
     let tag = StoredValidators::from_fields(stored).etag;
-    // Parts may be combined by a strong validator only (RFC 9110 §15.3.7.3).
+    // Parts may be combined only by a strong validator (RFC 9110 §15.3.7.3).
     tag.filter(|tag| tag.starts_with(b"\""))
 }
 
@@ -281,7 +285,7 @@ fn without_range(fields: &ResponseFields) -> ResponseFields {
 }
 
 impl ReceivedPart {
-    /// The part of a response, if it may be stored.
+    /// The part in a response, if it may be stored.
     fn from_reply(
         store_request: &StoreRequest,
         reply: &HandlerReply,
@@ -300,11 +304,11 @@ impl ReceivedPart {
         if !has_len(reply, part_len) || part_len > store_request.store.object_len_max() {
             return None;
         }
-        let judge = store_request.judge();
+        let judge = store_request.reuse_judge();
         if let Err(reason) = judge.lifetime(response.status, &response.fields) {
             store_request
                 .store
-                .refusals
+                .unstored_reasons
                 .record(store_request.key.hash, reason);
             return None;
         }
@@ -322,7 +326,7 @@ impl ReceivedPart {
 
     /// Stores the part, combined with the stored parts where possible.
     fn add_to_store(&self, store_request: &StoreRequest, body: &[u8]) {
-        // The origin announced another length than it sent.
+        // The origin sent another length than it announced.
         if body.len() as u64 != self.range.end - self.range.start {
             return;
         }
@@ -348,7 +352,8 @@ impl ReceivedPart {
         stored.len() == self.len && etag.is_some() && strong_tag(stored) == etag
     }
 
-    /// If the whole is stored: a part of the same version validates it, a part of another version replaces it.
+    /// Handles a part if the whole representation is stored: a part of the same version validates it, a part of another
+    /// version replaces it.
     fn compare(
         &self,
         store_request: &StoreRequest,
@@ -359,7 +364,7 @@ impl ReceivedPart {
         let (Some(tag), Some(etag)) = (strong_tag(whole), self.etag.as_deref()) else {
             return;
         };
-        // Another version: the stored whole is outdated.
+        // Another version: the stored representation is outdated.
         if tag != etag {
             return self.begin(store_request, body);
         }
@@ -380,12 +385,12 @@ impl ReceivedPart {
 
     /// Stores the first part of a version.
     fn begin(&self, store_request: &StoreRequest, body: &[u8]) {
-        // The first part supplies the stored head, which must be complete.
+        // The stored head is that of the first part, so it must be complete.
         if self.lacks_fields {
             return;
         }
         let parts = PartSet::with_part(self.len, self.range);
-        let piece = placement::piece(&store_request.store, store_request.key.hash, body);
+        let piece = placement::place_part(&store_request.store, store_request.key.hash, body);
         let Some(block) = piece else {
             return;
         };
@@ -399,7 +404,7 @@ impl ReceivedPart {
         self.insert(store_request, object);
     }
 
-    /// Adds a part to the stored version.
+    /// Adds a part to the stored parts.
     fn join_partial(&self, store_request: &StoreRequest, partial: &PartialContent, body: &[u8]) {
         let Some((pieces, parts)) = self.combine(store_request, partial, body) else {
             return self.begin(store_request, body);
@@ -409,7 +414,7 @@ impl ReceivedPart {
         self.insert(store_request, object);
     }
 
-    /// The combined pieces; `None`: they contradict each other, are too many or too long.
+    /// The combined pieces; `None` if they contradict each other, or are too many or too long.
     fn combine(
         &self,
         store_request: &StoreRequest,
@@ -424,7 +429,7 @@ impl ReceivedPart {
             if let Some(overlap) = piece.intersect(self.range) {
                 let start = piece.start + overlap.start as u64;
                 let end = piece.start + overlap.end as u64;
-                // The same version with other bytes: the origin is wrong, so neither can be trusted.
+                // Other bytes for the same version: the origin is faulty, and the parts can't be combined.
                 if body_range(ByteRange { start, end }) != piece.block.get(overlap) {
                     return None;
                 }
@@ -434,13 +439,13 @@ impl ReceivedPart {
         let missing = partial.parts.missing_in(self.range);
         let old_len: usize = partial.pieces().iter().map(|it| it.block.len()).sum();
         let new_len: u64 = missing.iter().map(|gap| gap.end - gap.start).sum();
-        // Beyond the limit, the whole could not be stored either.
+        // Beyond this limit, the whole representation could not be stored either.
         if old_len as u64 + new_len > store.object_len_max() {
             return None;
         }
         let mut pieces = partial.pieces().to_vec();
         for gap in missing {
-            let block = placement::piece(store, hash, body_range(gap)?)?;
+            let block = placement::place_part(store, hash, body_range(gap)?)?;
             let start = gap.start;
             pieces.push(ContentPiece { start, block });
         }
@@ -454,7 +459,7 @@ impl ReceivedPart {
         (is_added && pieces.len() <= PIECES_MAX).then_some((pieces, parts))
     }
 
-    /// The object to store: a whole representation if no range is missing.
+    /// The object to store: a complete representation if no range is missing, otherwise parts.
     fn object(
         &self,
         store_request: &StoreRequest,
@@ -463,7 +468,7 @@ impl ReceivedPart {
         parts: PartSet,
     ) -> Option<StoredObject> {
         let (store, hashed_key) = (&store_request.store, store_request.hashed_key());
-        let judge = store_request.judge();
+        let judge = store_request.reuse_judge();
         let selecting = judge.selecting(fields, &self.lines)?;
         let decision = judge.lifetime(StatusCode::OK, fields).ok()?;
         let terms = StorageTerms {
@@ -476,7 +481,7 @@ impl ReceivedPart {
             return build_whole(store, hashed_key, head, &pieces);
         }
         let content = BodyLocation::Pieces(Box::new(PieceList(pieces.into())));
-        let placed = placement::head_alone(store, hashed_key, head.encoded, content).ok()?;
+        let placed = placement::place_head(store, hashed_key, head.encoded, content).ok()?;
         let object = complete_object(placed, self.len, head.details);
         let ObjectKind::Representation(representation) = object.kind else {
             return None;
@@ -494,14 +499,14 @@ impl ReceivedPart {
 
     fn insert(&self, store_request: &StoreRequest, object: Option<StoredObject>) {
         if let Some(object) = object {
-            // Parts are in memory only and newer than a whole on disk.
+            // Parts are stored in memory only; a response on disk is older.
             store_request.delete_on_disk();
             store_request.insert(ObjectArc::new(object));
         }
     }
 }
 
-/// The same bytes with adjacent pieces joined.
+/// Copies the pieces, with adjacent ones joined.
 fn compacted(store_request: &StoreRequest, pieces: &[ContentPiece]) -> Option<Vec<ContentPiece>> {
     let is_adjacent = |left: &ContentPiece, right: &ContentPiece| left.range().end == right.start;
     let groups = pieces.chunk_by(is_adjacent);
@@ -510,7 +515,8 @@ fn compacted(store_request: &StoreRequest, pieces: &[ContentPiece]) -> Option<Ve
             [alone] => Some(alone.clone()),
             _ => {
                 let bytes: Vec<u8> = group.iter().flat_map(|it| it.block.to_vec()).collect();
-                let block = placement::piece(&store_request.store, store_request.key.hash, &bytes)?;
+                let block =
+                    placement::place_part(&store_request.store, store_request.key.hash, &bytes)?;
                 let start = group.first()?.start;
                 Some(ContentPiece { start, block })
             }

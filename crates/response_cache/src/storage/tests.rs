@@ -1,7 +1,7 @@
-//! Bounds the memory that stored responses take besides their bytes.
+//! Tests how much memory stored responses take in addition to their bytes.
 
 use lowroad_cache::freshness::LifetimeSource;
-use lowroad_cache::lifetime::FreshnessLifetime as Times;
+use lowroad_cache::lifetime::ReuseDeadlines as Times;
 use lowroad_handler::allocator::MimallocAllocator;
 use lowroad_handler::memory::{self, CountingAllocator};
 use lowroad_http::status::StatusCode;
@@ -10,7 +10,7 @@ use lowroad_store::{VariantSet, key};
 
 use super::*;
 
-/// The server's allocator, with counting.
+/// The server's allocator, with counters.
 #[global_allocator]
 static MEMORY: CountingAllocator<MimallocAllocator> = CountingAllocator(MimallocAllocator);
 
@@ -20,12 +20,12 @@ const BODY_LEN: usize = 1024;
 fn lifetime_until(until_ms: u64) -> StoredExpiry {
     let times = Times {
         generated_ms: 0,
-        until_ms,
+        fresh_until_ms: until_ms,
         swr_until_ms: until_ms,
         sie_until_ms: until_ms,
         no_cache: false,
         must_revalidate: false,
-        was_reusable: true,
+        was_reusable_on_arrival: true,
     };
     StoredExpiry::new(&times, LifetimeSource::MaxAge)
 }
@@ -64,7 +64,7 @@ fn store_one(store: &SharedStore, number: u64) -> usize {
 }
 
 #[test]
-fn a_stored_response_takes_little_beside_its_bytes() {
+fn stored_response_has_small_memory_overhead() {
     const COUNT: u64 = 1000;
     let store = SharedStore::new(16 << 20).expect("memory");
     let before = memory::allocated_bytes();
@@ -83,7 +83,7 @@ fn a_stored_response_takes_little_beside_its_bytes() {
 /// The figure of `docs/performance.md`: `cargo test --release … a_million -- --ignored --nocapture`.
 #[test]
 #[ignore = "takes 2 GB; by hand"]
-fn a_million_stored_responses() {
+fn memory_of_a_million_stored_responses() {
     const COUNT: u64 = 1_000_000;
     let resident = || {
         let statm = std::fs::read_to_string("/proc/self/statm").expect("Linux");
@@ -91,13 +91,13 @@ fn a_million_stored_responses() {
         pages.map_or(0, |pages: u64| pages * 4096)
     };
     let store = SharedStore::new(2 << 30).expect("memory");
-    let (before, held) = (resident(), memory::allocated_bytes());
+    let (before, held_bytes) = (resident(), memory::allocated_bytes());
     let head_len = (0..COUNT).map(|number| store_one(&store, number)).max();
     let stored: u64 = store.counters().0.iter().map(|shard| shard.objects).sum();
     let each = (resident() - before) / COUNT;
-    let held = (memory::allocated_bytes() - held).cast_unsigned() as u64 / COUNT;
+    let held_bytes = (memory::allocated_bytes() - held_bytes).cast_unsigned() as u64 / COUNT;
     println!(
-        "{stored} stored, {each} bytes each: head {head_len:?}, in the arena {}, beside it {held}",
+        "{stored} stored, {each} bytes each: head {head_len:?}, in the arena {}, beside it {held_bytes}",
         store.counters().1 / COUNT
     );
 }

@@ -1,4 +1,4 @@
-//! The header fields that decide about compression, and their values afterwards (RFC 9110 §8.4, §8.8.3, §12.5.5).
+//! The header fields on which compression depends, and their values after it (RFC 9110 §8.4, §8.8.3, §12.5.5).
 
 use lowroad_files::mime;
 use lowroad_handler::{HandlerResponse, ResponseFields};
@@ -7,7 +7,7 @@ use lowroad_http::fields::{FieldName, StandardHeader};
 use lowroad_http::preconditions;
 use lowroad_http::status::StatusCode;
 
-/// Fields that prevent compression: of partial content, of an encoded body, and of a body with a digest.
+/// Fields that exclude compression: of partial content, of an encoded body, or of a body with a digest.
 const UNCOMPRESSIBLE_FIELDS: [&str; 6] = [
     "Content-Encoding",
     "Content-Range",
@@ -18,10 +18,10 @@ const UNCOMPRESSIBLE_FIELDS: [&str; 6] = [
 ];
 const VARY: &[u8] = b"Accept-Encoding";
 
-/// Whether a response may be compressed profitably.
+/// Whether a response may be compressed, and is worth it.
 pub fn may_compress(response: &HandlerResponse) -> bool {
     let HandlerResponse { status, fields, .. } = response;
-    // Ranges are of the uncompressed representation.
+    // Ranges refer to the uncompressed representation.
     if status.is_bodiless() || *status == StatusCode::PARTIAL_CONTENT {
         return false;
     }
@@ -36,17 +36,17 @@ pub fn may_compress(response: &HandlerResponse) -> bool {
     let no_transform = || {
         let values = fields.standard_values(StandardHeader::CacheControl);
         let mut directives = values.flat_map(|value| value.split(|byte| *byte == b','));
-        // RFC 9110 §7.7: such content must not be transformed.
+        // Such content must not be transformed (RFC 9110 §7.7).
         directives.any(|directive| directive.trim_ascii().eq_ignore_ascii_case(b"no-transform"))
     };
     is_text && !fields.iter().any(|(name, _)| is_fixed(name)) && !no_transform()
 }
 
-/// Excludes event streams: compressing few events together gains little, and delays them.
+/// Whether a media type is worth compressing. Event streams are not: short events gain little.
 fn is_compressible(content_type: &[u8]) -> bool {
     let content_type = String::from_utf8_lossy(content_type).to_ascii_lowercase();
-    // Events must reach the client at once; a compressor holds them back.
-    mime::compresses(&content_type) && !content_type.starts_with("text/event-stream")
+    // Events must reach the client immediately; a compressor would hold them back.
+    mime::is_compressible(&content_type) && !content_type.starts_with("text/event-stream")
 }
 
 /// Adds Vary: Accept-Encoding.
@@ -56,7 +56,7 @@ pub fn vary(fields: &mut ResponseFields) {
     }
 }
 
-/// Whether values of Vary include Accept-Encoding.
+/// Whether Vary values include Accept-Encoding.
 pub fn includes_accept_encoding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> bool {
     let mut names = vary.flat_map(|value| value.split(|byte| *byte == b','));
     names.any(|name| {
@@ -65,8 +65,8 @@ pub fn includes_accept_encoding<'v>(vary: impl Iterator<Item = &'v [u8]>) -> boo
     })
 }
 
-/// Sets the content coding, if known. The bytes differ from the handler's, so the tag becomes weak and ranges are not
-/// offered.
+/// Sets the content coding, if known. The bytes differ from those of the handler, so the entity tag becomes weak and
+/// Accept-Ranges is removed.
 pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
     let mut marked = ResponseFields::new();
     if let Some(date) = fields.date() {
@@ -74,9 +74,9 @@ pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
     }
     for (name, value) in fields.entries() {
         match name {
-            // The handler's ranges are of the uncompressed representation.
+            // The ranges that the handler offers are those of the uncompressed representation.
             FieldName::Known(StandardHeader::AcceptRanges) => {}
-            // The coded bytes may differ each time, so a strong tag would be false (RFC 9110 §8.8.1).
+            // The encoded bytes may differ each time, so a strong entity tag would be wrong (RFC 9110 §8.8.1).
             FieldName::Known(StandardHeader::Etag) => marked.push(name.as_str(), &weak(value)),
             _ => marked.push(name.as_str(), value),
         }
@@ -87,7 +87,7 @@ pub fn mark(fields: &mut ResponseFields, coding: Option<ContentCoding>) {
     *fields = marked;
 }
 
-/// Weakens the tag of a 304 if the client sent the weak tag, which belongs to a compressed response.
+/// Makes the entity tag of a 304 weak, if the client sent the weak tag: that is the tag of a compressed response.
 pub fn mark_unchanged(fields: &mut ResponseFields, weak_tags: &[u8]) {
     let is_listed = |tag: &[u8]| {
         let weak = weak(tag);

@@ -1,4 +1,4 @@
-//! Compresses a body as it arrives. Backpressure: nothing is read from the handler while the reader takes nothing.
+//! Compresses a body as it arrives. Backpressure: nothing is read from the handler while the client does not read.
 
 use std::future::poll_fn;
 use std::io;
@@ -9,33 +9,33 @@ use lowroad_engine::stream::{BodyReceiver, BodySender, StreamItem};
 use lowroad_files::compression::streaming::BodyEncoder;
 use lowroad_limits::Permit;
 
-/// The maximum length of bytes on the way to the reader.
+/// The size of the buffer between compression and the client.
 pub const BUFFERED_LEN_MAX: usize = 64 << 10;
-/// The input after which other tasks get a turn.
+/// The amount of input after which other tasks can run.
 const PIECE_LEN: usize = 32 << 10;
-/// Output is passed to the reader in pieces of this length, unless the input pauses.
+/// Output is passed on in pieces of this length, unless the input pauses.
 const OUTPUT_LEN: usize = 8 << 10;
-/// After a pause of this length the output is flushed. An immediate flush would worsen the compression of a body that
-/// arrives in small parts.
+/// After a pause of this length in the input, the output is flushed. Flushing immediately would worsen the compression
+/// of a body that arrives in small parts.
 const QUIET: Duration = Duration::from_millis(10);
 
-/// A body being compressed.
+/// A body that is being compressed.
 pub struct CompressedStream {
     from: BodyReceiver,
-    /// The missing bytes, if the length was announced.
+    /// The number of input bytes that are missing, if the length was declared.
     missing: Option<u64>,
     to: BodySender,
     encoder: BodyEncoder,
-    /// The encoder holds bytes that the reader has not received.
+    /// Whether the encoder contains bytes that were not passed on.
     has_buffered: bool,
     _permit: Permit,
 }
 
-/// The reason why compression stops.
+/// The reason for which compression stops.
 enum CompressionStop {
-    /// The reader is gone.
+    /// The client has disconnected.
     Closed,
-    /// The encoder failed, so the body is cut.
+    /// The encoder failed, or the input was incomplete: the body is truncated.
     Failed,
 }
 
@@ -46,7 +46,7 @@ impl From<io::Error> for CompressionStop {
 }
 
 impl CompressedStream {
-    /// Creates it from a body with its length, if announced, the sender to the reader, and the permit.
+    /// Creates a stream that compresses `from`, with its declared length, to `to`.
     pub fn new(
         from: BodyReceiver,
         len: Option<u64>,
@@ -79,16 +79,16 @@ impl CompressedStream {
         }
     }
 
-    /// The next input; `None`: flush now. A reader that is gone counts as a cut.
+    /// The next input; `None` if the output is to be flushed. If the client has disconnected, `StreamItem::Cut`.
     async fn next(&mut self) -> Option<StreamItem> {
         let next = poll_fn(|context| match self.to.poll_closed(context) {
-            // The reader is gone: the handler's body is dropped, which cancels it.
+            // The client has disconnected: the handler's body is dropped, which cancels the handler.
             Poll::Ready(()) => Poll::Ready(StreamItem::Cut),
             Poll::Pending => self.from.poll_next(context),
         });
         match self.has_buffered {
-            // A pause of the handler: the encoder gives out everything that it holds, so that the client sees a slow
-            // response grow.
+            // If the handler pauses, the encoder is flushed, so that the client receives a slow response as it is
+            // generated.
             true => tokio::time::timeout(QUIET, next).await.ok(),
             false => Some(next.await),
         }
@@ -101,12 +101,12 @@ impl CompressedStream {
         }
         for piece in bytes.chunks(PIECE_LEN) {
             self.encoder.write(piece)?;
-            // Small pieces are collected: each costs the worker a wake-up.
+            // Small pieces are collected, because each one costs the worker a wake-up.
             if self.encoder.output_len() >= OUTPUT_LEN {
                 self.send_output().await?;
             }
             if bytes.len() > PIECE_LEN {
-                // A long piece must not keep the runtime's other tasks waiting.
+                // Compressing a long piece must not delay other tasks of the runtime.
                 tokio::task::yield_now().await;
             }
         }
@@ -127,7 +127,7 @@ impl CompressedStream {
 
     async fn end(self) -> Result<(), CompressionStop> {
         if self.missing.is_some_and(|missing| missing > 0) {
-            // The handler announced more: the cut body must not look complete.
+            // The handler declared a longer body: the truncated body must not look complete.
             return Err(CompressionStop::Failed);
         }
         let last = self.encoder.finish()?;

@@ -1,4 +1,4 @@
-//! Tests which responses are compressed, their fields, and backpressure.
+//! Which responses are compressed, their header fields, and backpressure.
 
 use std::io::Read;
 
@@ -6,9 +6,9 @@ use lowroad_handler::ResponseFields;
 
 use super::*;
 
-struct Nobody;
+struct NotFoundHandler;
 
-impl Handler for Nobody {
+impl Handler for NotFoundHandler {
     fn begin(self: Arc<Self>, _: usize, _: HandlerRequest) -> HandlerResult {
         HandlerResult::Ready(Err(HandlerFailure::not_found()))
     }
@@ -17,7 +17,7 @@ impl Handler for Nobody {
 fn compressing(at_a_time: usize) -> Arc<CompressingHandler> {
     let counts = Arc::default();
     Arc::new(CompressingHandler {
-        inner: Arc::new(Nobody),
+        inner: Arc::new(NotFoundHandler),
         codings: CodingSet::EMPTY.with(ContentCoding::Gzip),
         len_min: 20,
         compressors: Arc::new(CompressionLimits::new(at_a_time, counts)),
@@ -64,7 +64,7 @@ fn unzipped(bytes: &[u8]) -> String {
 }
 
 #[test]
-fn a_body_that_is_there_keeps_a_length() {
+fn complete_body_is_compressed_with_known_length() {
     let given = html(text())
         .field("ETag", "\"a\"")
         .field("Accept-Ranges", "bytes")
@@ -82,7 +82,7 @@ fn a_body_that_is_there_keeps_a_length() {
 }
 
 #[test]
-fn who_accepts_nothing_is_told_on_what_it_depends() {
+fn uncompressed_response_has_vary_accept_encoding() {
     let plain = CompressionInput {
         coding: ContentCoding::Identity,
         ..GET
@@ -96,7 +96,7 @@ fn who_accepts_nothing_is_told_on_what_it_depends() {
 }
 
 #[test]
-fn what_must_stay_as_it_is_does() {
+fn uncompressible_responses_are_unchanged() {
     let with = |name, value: &str| html(text()).field(name, value);
     let of = |status, kind: &str| HandlerResponse::new(status, kind, text());
     for given in [
@@ -118,14 +118,14 @@ fn what_must_stay_as_it_is_does() {
             "{before}"
         );
     }
-    // Noise does not get shorter, but the attempt depends on Accept-Encoding.
+    // Noise is incompressible, but whether compression is attempted depends on Accept-Encoding.
     let noise = html((0..=255).collect::<Vec<u8>>());
     let response = answered(noise, GET);
     assert!(!lines(&response.fields).contains("Content-Encoding"));
 }
 
 #[test]
-fn head_says_what_get_would_as_far_as_that_is_known() {
+fn head_response_has_fields_of_compressed_get() {
     let (_, nothing) = stream(1);
     let of_len = |len| HandlerResponse {
         content: ResponseContent::Stream {
@@ -152,7 +152,7 @@ fn head_says_what_get_would_as_far_as_that_is_known() {
 }
 
 #[test]
-fn a_304_names_the_tag_that_the_client_has() {
+fn not_modified_has_weak_etag_if_client_sent_it() {
     let unchanged =
         || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a\"");
     let asked = |tags: &str| CompressionInput {
@@ -162,7 +162,7 @@ fn a_304_names_the_tag_that_the_client_has() {
     let said = |tags| lines(&answered(unchanged(), asked(tags)).fields);
     assert!(said("\"b\", W/\"a\"").ends_with("ETag: W/\"a\"\nVary: Accept-Encoding\n"));
     assert!(said("W/\"b\"").ends_with("ETag: \"a\"\n"));
-    // A tag may have commas in it.
+    // An entity tag may contain commas.
     assert!(said("W/\"x,W/\"a\"").ends_with("ETag: \"a\"\n"));
     let comma =
         || HandlerResponse::new(StatusCode::NOT_MODIFIED, "text/html", "").field("ETag", "\"a,b\"");
@@ -171,7 +171,7 @@ fn a_304_names_the_tag_that_the_client_has() {
 }
 
 #[test]
-fn beyond_the_limit_bodies_are_sent_as_they_come() {
+fn responses_beyond_compression_limit_are_not_compressed() {
     let compressing = compressing(0);
     let answer = compressing
         .clone()
@@ -214,7 +214,7 @@ fn stream_in(response: HandlerResponse) -> BodyReceiver {
 }
 
 #[test]
-fn a_part_arrives_before_the_next_is_made() {
+fn compressed_stream_is_flushed_when_input_pauses() {
     run(async {
         let (to, given) = streamed(None);
         let answer = compressing(1).await_and_compress(async { Ok(given) }, GET);
@@ -237,7 +237,7 @@ fn a_part_arrives_before_the_next_is_made() {
 }
 
 #[test]
-fn a_body_that_was_cut_or_is_too_short_is_cut() {
+fn truncated_or_short_input_truncates_compressed_stream() {
     run(async {
         for (len, ends) in [(None, false), (Some(5000), true)] {
             let (to, given) = streamed(len);
@@ -254,12 +254,12 @@ fn a_body_that_was_cut_or_is_too_short_is_cut() {
 }
 
 #[test]
-fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
+fn compressed_stream_applies_backpressure_and_reports_closed_reader() {
     run(async {
         let (to, given) = streamed(None);
         let answer = compressing(1).await_and_compress(async { Ok(given) }, GET);
         let stream = stream_in(answer.await.expect("a response"));
-        // Incompressible data has the same length on the other side.
+        // Incompressible data keeps its length, so the output fills the buffer.
         let mut state = 1_u64;
         let mut noise = || {
             let step = || {
@@ -274,7 +274,7 @@ fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
         };
         let mut sent_len = 0;
         loop {
-            // The compressor continues as far as it can.
+            // Lets the compressor run as far as it can.
             for _ in 0..100 {
                 tokio::task::yield_now().await;
             }
@@ -293,7 +293,7 @@ fn who_makes_it_waits_for_who_reads_it_and_hears_when_that_is_gone() {
 }
 
 #[test]
-fn a_long_body_that_is_there_flows() {
+fn long_complete_body_is_compressed_as_stream() {
     run(async {
         let long = text().repeat(200);
         let answer = compressing(1).await_and_compress(async { Ok(html(long.clone())) }, GET);

@@ -1,4 +1,4 @@
-//! WebAssembly modules of configurations, and their shared runtime.
+//! The WebAssembly modules of configurations, and the runtime that they share.
 
 use std::sync::{Arc, OnceLock};
 
@@ -7,7 +7,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_module_host::module::ModuleHandle;
 use lowroad_module_host::wasm;
 
-/// The runtime, created by the first configuration with a WebAssembly module.
+/// The runtime; created for the first configuration that has a WebAssembly module.
 #[derive(Default)]
 pub struct SharedWasmRuntime(OnceLock<Arc<wasm::WasmRuntime>>);
 
@@ -25,7 +25,7 @@ impl SharedWasmRuntime {
         wasm::open(&self.runtime()?, module, workers, Some(logger.clone()))
     }
 
-    /// The counters of all modules; empty if there never was one.
+    /// The counters of all modules; empty if there has never been one.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let runtime = self.0.get();
         runtime.map_or(Vec::new(), |runtime| runtime.counts().list())
@@ -40,10 +40,11 @@ impl SharedWasmRuntime {
     }
 }
 
-/// Compiles the WebAssembly modules of a configuration. Native ones are not loaded, because loading runs their code.
+/// Compiles the WebAssembly modules of a configuration. Native modules are not loaded, because loading would run their
+/// code.
 ///
 /// # Errors
-/// Their faults, one a line.
+/// The errors of the modules, one per line.
 pub fn check(config: &Config) -> Result<(), String> {
     let is_wasm = |module: &&ModuleConfig| matches!(module.code, ModuleCode::Wasm(_));
     let modules: Vec<_> = config.modules.iter().filter(is_wasm).collect();

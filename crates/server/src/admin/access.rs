@@ -1,4 +1,5 @@
-//! Who may use the admin service: clients of the Unix socket may do everything, clients over TCP what their token permits.
+//! Access control of the admin service: a client of the Unix socket has all permissions, a client over TCP those of its
+//! token.
 
 use std::io;
 use std::net::IpAddr;
@@ -12,18 +13,19 @@ use lowroad_limits::{ClientRates, RequestRate};
 use super::operations::AdminPermission;
 use super::problem::AdminProblem;
 
-/// A shorter token could be guessed.
+/// Minimum length of a token; a shorter one could be guessed.
 const TOKEN_LEN_MIN: usize = 16;
-/// A longer one is a wrong file.
+/// Maximum length of a token; a longer one suggests a wrong file.
 const TOKEN_LEN_MAX: usize = 4096;
-/// Wrong tokens of one address; after that all its requests are refused until the rate allows another try.
+/// Rate limit of wrong tokens from one address. An address that exceeds it gets 429 for all requests until the rate
+/// allows another attempt.
 const WRONG_TOKENS: RequestRate = RequestRate {
     requests: 10,
     period_ms: 60_000,
     burst: 10,
 };
 
-/// The tokens, and what wrong ones have cost.
+/// The valid tokens, and the rate limiter of wrong ones.
 pub struct AdminAccess {
     full: Option<AdminToken>,
     read: Option<AdminToken>,
@@ -31,14 +33,14 @@ pub struct AdminAccess {
     refused: AtomicU64,
 }
 
-/// A token. Its bytes are not shown by `Debug`.
+/// A token. `Debug` does not show its bytes.
 struct AdminToken(Vec<u8>);
 
 impl AdminAccess {
-    /// Reads the tokens of the configuration.
+    /// Reads the configured token files.
     ///
     /// # Errors
-    /// A file can't be read, or has no usable token: the reason and a remedy.
+    /// A file can't be read or contains no usable token: a message with a remedy.
     pub fn new(config: &AdminConfig) -> Result<AdminAccess, String> {
         let token = |file: &Option<std::path::PathBuf>| match file {
             Some(file) => AdminToken::read(file).map(Some),
@@ -63,7 +65,7 @@ impl AdminAccess {
         needed: AdminPermission,
         now_ms: u64,
     ) -> Result<(), AdminProblem> {
-        // Taken before the comparison, so that a client beyond its rate learns nothing about its guess.
+        // Taken before the comparison: a client that exceeds its rate must not learn whether its token is right.
         if let Err(retry_after_ms) = self.wrong.take(peer, now_ms) {
             self.refused.fetch_add(1, Relaxed);
             let detail = "too many wrong tokens from this address";
@@ -77,7 +79,7 @@ impl AdminAccess {
             Some(permission) => {
                 // Only wrong tokens use up the rate.
                 self.wrong.refund(peer, now_ms);
-                // The permissions are ordered: a full one includes reading.
+                // The permissions are ordered: `Full` includes `Read`.
                 if permission >= needed {
                     return Ok(());
                 }
@@ -95,15 +97,15 @@ impl AdminAccess {
         }
     }
 
-    /// How many requests were refused.
+    /// Number of refused requests.
     pub fn refused(&self) -> u64 {
         self.refused.load(Relaxed)
     }
 
     fn permission(&self, token: &[u8]) -> Option<AdminPermission> {
-        // Both are compared, so that the time does not tell which one exists.
-        let is_full = self.full.as_ref().is_some_and(|known| known.is(token));
-        let is_read = self.read.as_ref().is_some_and(|known| known.is(token));
+        // The token is always compared with both, so that the duration does not reveal which one is configured.
+        let is_full = self.full.as_ref().is_some_and(|known| known.matches(token));
+        let is_read = self.read.as_ref().is_some_and(|known| known.matches(token));
         match (is_full, is_read) {
             (true, _) => Some(AdminPermission::Full),
             (false, true) => Some(AdminPermission::Read),
@@ -127,18 +129,18 @@ impl AdminToken {
         Ok(AdminToken(token.to_vec()))
     }
 
-    fn is(&self, other: &[u8]) -> bool {
+    fn matches(&self, other: &[u8]) -> bool {
         is_same_secret(&self.0, other)
     }
 }
 
-/// Compares in a time that depends on the length of `other` only. `secret` is not empty.
+/// Compares in constant time: the duration depends only on the length of `other`. `secret` is not empty.
 pub fn is_same_secret(secret: &[u8], other: &[u8]) -> bool {
     let mut difference = u8::from(secret.len() != other.len());
     for (index, byte) in other.iter().enumerate() {
-        // The known bytes repeat, so that the length of the loop depends on the other token alone.
+        // The known token repeats, so that the number of rounds depends only on the other one.
         let known = secret[index % secret.len()];
-        // Keeps the compiler from ending the loop at the first difference.
+        // Prevents the compiler from ending the loop at the first difference.
         difference = std::hint::black_box(difference | (known ^ byte));
     }
     difference == 0
@@ -189,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn each_token_permits_its_part() {
+    fn read_token_permits_only_reading() {
         let access = access();
         let (full, read) = (format!("Bearer {FULL}"), format!("bearer {READ}"));
         for (sent, needed, expected) in [
@@ -202,7 +204,7 @@ mod tests {
             ("Bearer ", AdminPermission::Read, 401),
             ("Bearer 0123456789abcde", AdminPermission::Read, 401),
             ("Bearer 0123456789abcdef0", AdminPermission::Read, 401),
-            // The token twice is not the token, although each byte agrees.
+            // A token of repeated valid bytes is wrong, although each byte is equal.
             (
                 "Bearer 0123456789abcdef0123456789abcdef",
                 AdminPermission::Read,
@@ -214,7 +216,7 @@ mod tests {
     }
 
     #[test]
-    fn guessing_is_slow() {
+    fn wrong_tokens_are_rate_limited() {
         let access = access();
         let right = format!("Bearer {FULL}");
         for _ in 0..WRONG_TOKENS.burst {
@@ -231,14 +233,14 @@ mod tests {
         let refused = access.refused();
         assert_eq!(check(&access, &right, AdminPermission::Read, 60_000), 200);
         assert_eq!(access.refused(), refused);
-        // Right ones cost nothing.
+        // Right tokens do not use up the rate.
         for _ in 0..100 {
             assert_eq!(check(&access, &right, AdminPermission::Read, 60_000), 200);
         }
     }
 
     #[test]
-    fn a_short_token_is_refused() {
+    fn unusable_token_files_are_refused() {
         let folder = lowroad_testkit::TempFolder::new();
         let file = folder.path().join("token");
         for (text, is_usable) in [

@@ -1,4 +1,5 @@
-//! Carries out the operations of the admin service, on helper threads: they may wait for the disk or the main thread.
+//! Performs the operations of the admin service. Runs on helper threads, since an operation may wait for the disk or
+//! the main thread.
 
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -28,23 +29,23 @@ use crate::status;
 
 /// The OpenAPI document of the service.
 pub const OPENAPI: &str = include_str!("openapi.json");
-/// Bytes of the response to `stop`, which is never full.
+/// Capacity of the response stream of `stop`; its text is far shorter.
 const STOP_LEN_MAX: usize = 1024;
 /// The interval between the snapshots of an event stream.
 pub const EVENT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// What the operations act on.
+/// Performs operations on a running server.
 pub struct AdminActions {
     running: Arc<Mutex<RunningServer>>,
     events_to_main: Sender<MainEvent>,
     access: Arc<AdminAccess>,
     events: EventStreams,
-    /// Streams that end with the process.
-    stops: Mutex<Vec<BodySender>>,
+    /// The response streams of `stop`, which stay open until the process ends.
+    stop_responses: Mutex<Vec<BodySender>>,
 }
 
 impl AdminActions {
-    /// Actions on a running server; `events_to_main` leads to its main thread.
+    /// Creates the actions of a running server. `events_to_main` sends events to its main thread.
     pub fn new(
         running: Arc<Mutex<RunningServer>>,
         events_to_main: Sender<MainEvent>,
@@ -55,14 +56,14 @@ impl AdminActions {
             events_to_main,
             access,
             events: EventStreams::default(),
-            stops: Mutex::default(),
+            stop_responses: Mutex::default(),
         }
     }
 
-    /// Carries out a request. `accept` is its Accept field.
+    /// Performs a request's operation. `accept` is the request's Accept field.
     ///
     /// # Errors
-    /// The problem, for the client.
+    /// A problem to report to the client.
     pub fn run(&self, request: &AdminRequest, accept: &str) -> AdminOutcome {
         match request.operation {
             AdminOperation::Root => Ok(dashboard::redirect()),
@@ -113,7 +114,7 @@ impl AdminActions {
     fn explain(&self, request: &AdminRequest) -> AdminOutcome {
         let url = request.required("url")?;
         let headers: Vec<String> = request.all("header").map(str::to_owned).collect();
-        // The lock ends with the copy: the explanation waits for the disk.
+        // Unlocks after the copy, since the explanation may wait for the disk.
         let view = view(&lock(&self.running));
         match explain::explain(&view, url, &headers) {
             Some(text) => Ok(AdminReply::text(text)),
@@ -136,7 +137,7 @@ impl AdminActions {
                 return Err(AdminProblem::bad_request(detail));
             }
         };
-        // The lock ends with this block: the wait for the disk below must not delay other operations.
+        // The lock is released at the end of this block: the wait for the disk below must not delay other operations.
         let (store, ports) = {
             let running = lock(&self.running);
             let addresses = running.listeners.addresses.iter();
@@ -150,14 +151,14 @@ impl AdminActions {
             return Err(AdminProblem::not_found(detail));
         }
         target.purge(&store, purge::kind(is_soft));
-        // Written to the disk before the response: a confirmed purge survives a kill of the server.
+        // Written to the disk before the response is sent, so that a confirmed purge survives a kill of the server.
         let is_durable = store
             .tier()
             .is_none_or(|tier| tier.wait_for_durable_purges());
         let report = PurgeReport {
             ports,
             is_durable,
-            is_unmatched: store.has_purged() == Some(false),
+            is_unmatched: store.apply_purges_now() == Some(false),
         };
         Ok(AdminReply::text(report.to_string()))
     }
@@ -181,10 +182,13 @@ impl AdminActions {
     fn stop(&self) -> AdminOutcome {
         let (sender, stream) = lowroad_engine::stream::stream(STOP_LEN_MAX);
         let text = format!("{}\n", std::process::id());
-        // The receiver is here, so the stream is open.
+        // `stream` holds the receiver, so the push does not fail.
         let _ = sender.push(text.into());
-        // Kept until the process ends: a dropped sender would end the response at once.
-        let mut stops = self.stops.lock().unwrap_or_else(|it| it.into_inner());
+        // Kept until the process ends: if the sender were dropped, the response would end immediately.
+        let mut stops = self
+            .stop_responses
+            .lock()
+            .unwrap_or_else(|it| it.into_inner());
         stops.push(sender);
         let killed = kill_process(getpid(), Signal::TERM);
         killed.map_err(|error| {
@@ -198,7 +202,7 @@ fn json(body: Bytes) -> AdminReply {
     AdminReply::new("application/json", body)
 }
 
-/// Copies the state that an explanation needs, so that it runs without the lock.
+/// Copies the state that an explanation needs, so that the explanation runs without the lock.
 fn view(running: &RunningServer) -> ExplainView {
     let limits = limits::settings(&running.config, &running.listeners, running.fd_limit);
     ExplainView {

@@ -1,4 +1,4 @@
-//! The Unix socket of the admin service, with access for the server's user and root only.
+//! The Unix socket of the admin service. Only the server's user and root can connect.
 
 use std::io;
 use std::os::fd::OwnedFd;
@@ -20,7 +20,7 @@ const QUEUE_LEN: i32 = 128;
 /// The open admin socket. Dropping it removes the socket file.
 pub struct AdminSocket {
     path: PathBuf,
-    /// Until the service takes it.
+    /// `None` after the service has taken it.
     listener: Option<UnixListener>,
 }
 
@@ -28,7 +28,7 @@ impl AdminSocket {
     /// Opens the socket at `path`, or at the default path.
     ///
     /// # Errors
-    /// When the socket can't be created: a warning for the operator. The server runs without it.
+    /// The socket can't be created: a warning for the operator. The server runs without the socket.
     pub fn open(path: Option<&Path>) -> Result<AdminSocket, String> {
         let path = path.map_or_else(
             || runtime_folder().join(format!("{}.sock", std::process::id())),
@@ -37,11 +37,11 @@ impl AdminSocket {
         AdminSocket::open_at(&path).map_err(|error| no_socket(&path, &error))
     }
 
-    /// Checks whether the socket at `path` could be created. Creates nothing; an existing socket may be a running
-    /// server's.
+    /// Checks whether the socket at `path` could be created, without creating it. An existing socket is accepted: it
+    /// may belong to a running server.
     ///
     /// # Errors
-    /// The warning with which a server would run without an admin socket.
+    /// The warning that a server would print: it runs without an admin socket.
     pub fn check(path: &Path) -> Result<(), String> {
         check_place(path).map_err(|error| no_socket(path, &error))
     }
@@ -50,11 +50,11 @@ impl AdminSocket {
         let path = path.to_path_buf();
         let own = runtime_folder();
         if path.parent() == Some(&own) {
-            // Only the server's own folder is created and cleaned; a configured path belongs to the operator.
+            // Only the server's own folder is created and cleaned up; a configured path belongs to the operator.
             std::fs::create_dir_all(&own)?;
             remove_dead(&own);
         }
-        // A killed server leaves its socket file, and bind(2) fails on an existing one.
+        // A killed server leaves its socket file behind, and bind(2) fails if the file exists.
         remove_if_dead(&path);
         let listener = bind_for_owner(&path)?;
         Ok(AdminSocket {
@@ -99,12 +99,12 @@ fn check_place(path: &Path) -> io::Result<()> {
     Ok(accessat(CWD, folder, how, AtFlags::EACCESS)?)
 }
 
-/// Binds a socket to which only its owner can connect. The file has its mode from the start: a chmod after bind would
-/// leave a moment for other users, and could be redirected to another file by a symbolic link.
+/// Binds a socket to which only its owner can connect. The file has this mode from the start: before a chmod, other
+/// users could connect for a moment, and a symbolic link could redirect the chmod to another file.
 fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
     let flags = SocketFlags::CLOEXEC;
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
-    // bind gives the file the socket's mode (net/unix/af_unix.c, unix_bind_bsd).
+    // bind(2) copies the socket's mode to the file (net/unix/af_unix.c, unix_bind_bsd).
     rustix::fs::fchmod(&socket, Mode::RUSR | Mode::WUSR)?;
     bind(&socket, &SocketAddrUnix::new(path)?)?;
     listen(&socket, QUEUE_LEN)?;
@@ -113,7 +113,7 @@ fn bind_for_owner(path: &Path) -> io::Result<UnixListener> {
 
 impl Drop for AdminSocket {
     fn drop(&mut self) {
-        // Fails if the folder belongs to another user after root was given up; the next start removes the file.
+        // Fails if the folder belongs to another user and root was given up; then the next start removes the file.
         let _ = std::fs::remove_file(&self.path);
     }
 }
@@ -127,7 +127,7 @@ mod tests {
     use lowroad_testkit::TempFolder;
 
     #[test]
-    fn only_the_owner_may_connect() {
+    fn socket_mode_permits_only_the_owner() {
         let folder = TempFolder::new();
         let path = folder.path().join("admin");
         let listener = bind_for_owner(&path).expect("a socket");

@@ -1,4 +1,5 @@
-//! The commands for running servers: `status`, `explain`, `purge`, `reload` and `stop`, over their admin sockets.
+//! The commands that query or control running servers through their admin sockets: `status`, `explain`, `purge`,
+//! `reload` and `stop`.
 
 use std::os::unix::fs::FileTypeExt;
 use std::os::unix::net::UnixStream;
@@ -25,7 +26,7 @@ pub type ServerFilter<'a> = &'a dyn Fn(u32) -> bool;
 /// Selects all servers.
 pub const EVERY_SERVER: ServerFilter<'static> = &|_| true;
 
-/// Purges stored responses in all selected servers, or only in those that listen at the given port. Returns each
+/// Purges stored responses in all selected servers, or only in those that listen on the given port. Returns each
 /// server's result; empty if there is no server.
 pub fn request_purge(purge: &PurgeArgs, is_selected: ServerFilter<'_>) -> Vec<PurgeReport> {
     let mut target = format!("/v1/purge?target={}", encoded(&purge.what));
@@ -49,7 +50,7 @@ pub fn request_purge(purge: &PurgeArgs, is_selected: ServerFilter<'_>) -> Vec<Pu
     purged
 }
 
-/// `lowroad explain` through the server.
+/// `lowroad explain`: prints the explanation of the running server.
 ///
 /// # Errors
 /// When no running server serves the URL.
@@ -92,7 +93,7 @@ pub fn explanation(explain: &ExplainArgs, is_selected: ServerFilter<'_>) -> Resu
     Err(refusals.pop().unwrap_or_else(nowhere))
 }
 
-/// `lowroad status`.
+/// `lowroad status`: prints the counters of the running servers.
 ///
 /// # Errors
 /// When no running server answers.
@@ -108,7 +109,7 @@ pub fn print_status(admin: Option<&Path>) -> Result<(), String> {
 /// `lowroad reload`: waits until the configuration is in force.
 ///
 /// # Errors
-/// When the new configuration is wrong and the previous one stays; when there is not exactly one server.
+/// When the new configuration is invalid and the previous one stays in force, or if there is not exactly one server.
 pub fn reload(args: &ControlArgs) -> Result<(), String> {
     let text = send_command(args, "/v1/reload")?.into_text()?;
     terminal_output::out(text)
@@ -120,7 +121,7 @@ pub fn reload(args: &ControlArgs) -> Result<(), String> {
 /// When there is not exactly one server.
 pub fn stop(args: &ControlArgs) -> Result<(), String> {
     let response = send_command(args, "/v1/stop")?;
-    // The response of a server that ends is cut by its end.
+    // The server's end cuts its response off.
     let process = response.into_text()?;
     terminal_output::out(format_args!("process {} has ended\n", process.trim()))
 }
@@ -165,7 +166,7 @@ fn has_listener(path: &Path) -> bool {
     path.exists() && UnixStream::connect(path).is_ok()
 }
 
-/// Returns the response of each running server to `lowroad status`.
+/// Returns each running server's response to `lowroad status`.
 pub fn statuses() -> Vec<String> {
     let responses =
         query_servers(None, EVERY_SERVER, Method::Get, "/v1/status").unwrap_or_default();
@@ -187,7 +188,7 @@ fn query_servers(
     };
     let responses: Vec<AdminResponse> = sockets
         .iter()
-        // A server that is ending, or belongs to another user, does not keep the others from answering.
+        // A server that is shutting down, or belongs to another user, must not keep the others from answering.
         .filter_map(|path| http_client::call(path, method, target, Some(TIMEOUT)).ok())
         .filter(|response| response.is_complete)
         .collect();
@@ -209,9 +210,9 @@ fn every_socket() -> impl Iterator<Item = PathBuf> {
     folders().into_iter().flat_map(|folder| sockets_in(&folder))
 }
 
-/// The folder for this process's socket.
+/// The folder for the socket of a server that this process would run.
 pub fn runtime_folder() -> PathBuf {
-    // systemd sets it for `RuntimeDirectory=` (systemd.exec(5)).
+    // systemd sets this variable for `RuntimeDirectory=` (systemd.exec(5)).
     if let Some(folder) = std::env::var_os("RUNTIME_DIRECTORY") {
         return folder.into();
     }
@@ -219,7 +220,7 @@ pub fn runtime_folder() -> PathBuf {
     last.unwrap_or_else(|| "/run/lowroad".into())
 }
 
-/// The default folders: the machine's, then this user's.
+/// The default folders: the system's, then this user's.
 fn folders() -> Vec<PathBuf> {
     let mut folders = vec![PathBuf::from("/run/lowroad")];
     let uid = nix::unistd::Uid::effective();
@@ -242,20 +243,20 @@ fn sockets_in(folder: &Path) -> Vec<PathBuf> {
         .collect()
 }
 
-/// Removes sockets in a folder that no process listens at.
+/// Removes sockets without a listening process from a folder.
 pub fn remove_dead(folder: &Path) {
     sockets_in(folder)
         .iter()
         .for_each(|path| remove_if_dead(path));
 }
 
-/// Removes a socket that no process listens at. Other files stay.
+/// Removes a socket without a listening process. Keeps any other file.
 pub fn remove_if_dead(path: &Path) {
     // `symlink_metadata`, so that a link to a socket is not followed.
     let is_socket = path
         .symlink_metadata()
         .is_ok_and(|meta| meta.file_type().is_socket());
-    // connect(2) refuses only if no process listens; other errors may be a missing permission.
+    // connect(2) fails with ECONNREFUSED only if no process listens; other errors may be a missing permission.
     let is_refused = |error: std::io::Error| error.kind() == std::io::ErrorKind::ConnectionRefused;
     if is_socket && UnixStream::connect(path).is_err_and(is_refused) {
         let _ = std::fs::remove_file(path);

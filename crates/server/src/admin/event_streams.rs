@@ -1,4 +1,4 @@
-//! Streams of server-sent events (WHATWG HTML §9.2) to dashboards.
+//! Server-sent events (WHATWG HTML §9.2) for dashboards.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
@@ -6,17 +6,17 @@ use std::task::{Context, Poll, Waker};
 use bytes::Bytes;
 use lowroad_engine::stream::{BodyReceiver, BodySender, stream};
 
-/// Streams that are open at once.
+/// Maximum number of open streams.
 const STREAM_COUNT_MAX: usize = 32;
-/// Bytes that wait for a slow client. A client that is further behind misses snapshots.
-const WAITING_LEN_MAX: usize = 256 * 1024;
+/// Maximum bytes buffered for a slow client. A client with a full buffer misses snapshots.
+const BUFFERED_LEN_MAX: usize = 256 * 1024;
 
 /// The open streams.
 #[derive(Default)]
 pub struct EventStreams(Mutex<Vec<BodySender>>);
 
 impl EventStreams {
-    /// Whether there are none.
+    /// Whether no stream is open.
     pub fn is_empty(&self) -> bool {
         self.lock().is_empty()
     }
@@ -28,14 +28,14 @@ impl EventStreams {
         if streams.len() == STREAM_COUNT_MAX {
             return None;
         }
-        let (sender, receiver) = stream(WAITING_LEN_MAX);
-        // The receiver is here, so the stream is open.
+        let (sender, receiver) = stream(BUFFERED_LEN_MAX);
+        // `receiver` is still open, so the push does not fail.
         let _ = sender.push(event(first));
         streams.push(sender);
         Some(receiver)
     }
 
-    /// Sends an event to each client that has room for it.
+    /// Sends an event to each client whose buffer has room.
     pub fn send(&self, data: &Bytes) {
         let event = event(data);
         self.lock().retain(|stream| match room(stream) {
@@ -58,7 +58,7 @@ enum StreamRoom {
 }
 
 fn room(stream: &BodySender) -> StreamRoom {
-    // Asked again with the next event, so that no wake-up is needed.
+    // Polled again with the next event, so no wake-up is needed.
     match stream.poll_room(&mut Context::from_waker(Waker::noop())) {
         Poll::Ready(Ok(())) => StreamRoom::Open,
         Poll::Ready(Err(_)) => StreamRoom::Closed,
@@ -66,7 +66,7 @@ fn room(stream: &BodySender) -> StreamRoom {
     }
 }
 
-/// One event. Its data is one line: JSON has no line breaks.
+/// Formats an event. Its data is a single line, since the JSON has no line breaks.
 fn event(data: &Bytes) -> Bytes {
     [b"data: ", &**data, b"\n\n"].concat().into()
 }
@@ -84,12 +84,12 @@ mod tests {
     }
 
     #[test]
-    fn a_slow_client_misses_events_and_a_closed_one_is_forgotten() {
+    fn slow_client_misses_events_and_closed_stream_is_removed() {
         let streams = EventStreams::default();
         let mut slow = streams.open(&"1".into()).expect("room");
         let closed = streams.open(&"1".into()).expect("room");
         drop(closed);
-        let long = Bytes::from("x".repeat(WAITING_LEN_MAX));
+        let long = Bytes::from("x".repeat(BUFFERED_LEN_MAX));
         for _ in 0..100 {
             streams.send(&long);
         }
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn the_number_of_streams_is_bounded() {
+    fn number_of_streams_is_limited() {
         let streams = EventStreams::default();
         let open = || streams.open(&"1".into());
         let mut all: Vec<_> = (0..STREAM_COUNT_MAX)

@@ -1,4 +1,4 @@
-//! A blocking HTTP/1.1 client for one request to an admin socket, on the protocol core of `lowroad_http`.
+//! A blocking HTTP/1.1 client that sends one request to an admin socket. `lowroad_http` parses the response.
 
 use std::io::{self, Read, Write};
 use std::os::unix::net::UnixStream;
@@ -10,9 +10,9 @@ use lowroad_http::limits::RequestLimits;
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
-/// Bytes read at once.
+/// Maximum bytes of one read.
 const READ_LEN: usize = 16 * 1024;
-/// The longest response that is accepted; explanations and counters are far shorter.
+/// Maximum length of a response; explanations and counters are far shorter.
 const RESPONSE_LEN_MAX: usize = 64 << 20;
 
 /// A response of the admin service.
@@ -22,12 +22,12 @@ pub struct AdminResponse {
     pub status: StatusCode,
     /// The body, UTF-8.
     pub body: String,
-    /// Whether the body is complete; not if the server ended before.
+    /// Whether the whole body was received; false if the server ended earlier.
     pub is_complete: bool,
 }
 
 impl AdminResponse {
-    /// The text of a success.
+    /// The body of a 200 response.
     ///
     /// # Errors
     /// The `detail` of the problem that the server reports.
@@ -60,7 +60,7 @@ pub fn call(
     stream.set_read_timeout(timeout)?;
     let mut client = H1Client::default();
     let mut request = Vec::new();
-    // One request a connection, so the server does not wait for another one.
+    // The connection carries only one request, so the server need not keep it open.
     let lines = b"Host: admin\r\nConnection: close\r\n";
     client
         .request(
@@ -106,7 +106,7 @@ impl ResponseReader {
         loop {
             let len = stream.read(&mut chunk)?;
             if len == 0 {
-                // Only a body without a length may end with the connection; any other response was cut off.
+                // Only a body without a length may end with the connection; any other response is incomplete.
                 return Ok(self.client.handle_eof().unwrap_or(false));
             }
             input.extend_from_slice(&chunk[..len]);
@@ -146,7 +146,7 @@ impl ResponseReader {
 mod tests {
     use super::*;
 
-    /// The response that a client reads when the server sends these pieces and closes.
+    /// Reads a response that the server sends in these pieces before it closes the connection.
     fn read(pieces: &[&[u8]]) -> io::Result<AdminResponse> {
         let folder = lowroad_testkit::TempFolder::new();
         let path = folder.path().join("socket");
@@ -157,7 +157,7 @@ mod tests {
                 let mut head = [0; 1000];
                 let _ = stream.read(&mut head);
                 for piece in pieces {
-                    // The client may have left.
+                    // The client may have closed the connection.
                     let _ = stream.write_all(piece);
                 }
             });
@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn bodies_are_read_to_their_end() {
+    fn content_length_and_chunked_bodies_are_read_completely() {
         let long = b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\n\r\nabc";
         let chunks = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n";
         for text in [&long[..], chunks] {
@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_ends_leaves_an_incomplete_response() {
+    fn response_is_incomplete_if_server_closes_early() {
         let text = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n";
         let response = read(&[text]).expect("a head");
         assert!(!response.is_complete);
@@ -187,13 +187,13 @@ mod tests {
     }
 
     #[test]
-    fn other_protocols_are_an_error() {
-        // An earlier version answered lines.
+    fn response_that_is_not_http_is_an_error() {
+        // Lowroad's earlier line protocol.
         assert!(read(&[b"this server does not know that question\n"]).is_err());
     }
 
     #[test]
-    fn a_problem_is_told_by_its_detail() {
+    fn problem_response_becomes_its_detail() {
         let body = "{\"status\":404,\"detail\":\"no such site\"}";
         let head = format!(
             "HTTP/1.1 404 Not Found\r\nContent-Length: {}\r\n\r\n",

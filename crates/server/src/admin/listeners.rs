@@ -27,22 +27,23 @@ use super::service::{AdminMailbox, AdminService, TCP_LISTENER, UNIX_LISTENER};
 use crate::events::MainEvent;
 use crate::running_server::{RunningServer, lock};
 
-/// Threads for operations: two that wait, such as a reload and a purge, leave others for scrapes.
+/// Helper threads for operations. If two of them wait, for example for a reload and a purge, scrapes are still
+/// answered.
 const HELPER_COUNT: usize = 4;
 
 /// The open admin addresses.
 pub struct AdminListeners {
-    /// The Unix socket, or the warning why there is none.
+    /// The Unix socket, or a warning with the reason why it could not be opened.
     unix: Result<AdminSocket, String>,
     tcp: Option<ListenSocket>,
     access: Arc<AdminAccess>,
 }
 
 impl AdminListeners {
-    /// Opens the addresses, and reads the tokens with the rights of the start.
+    /// Opens the addresses and reads the tokens. Called at the start, before root is given up.
     ///
     /// # Errors
-    /// The address on TCP can't be opened, or a token not be read. A missing Unix socket is only a warning.
+    /// The TCP address can't be opened, or a token can't be read. A missing Unix socket is only a warning.
     pub fn open(config: &Config) -> Result<AdminListeners, String> {
         let admin = &config.admin;
         Ok(AdminListeners {
@@ -57,17 +58,17 @@ impl AdminListeners {
         })
     }
 
-    /// The warning that there is no Unix socket.
+    /// The warning that the Unix socket could not be opened.
     pub fn warning(&self) -> Option<&str> {
         self.unix.as_ref().err().map(String::as_str)
     }
 
-    /// The address on TCP.
+    /// The address of the TCP listener.
     pub fn tcp_address(&self) -> Option<SocketAddr> {
         self.tcp.as_ref()?.address()
     }
 
-    /// Starts the service on a thread of its own. It answers until the process ends.
+    /// Starts the service on its own thread, which answers until the process ends.
     ///
     /// # Errors
     /// No thread or descriptor is available.
@@ -102,7 +103,7 @@ impl AdminListeners {
     }
 }
 
-/// What the service's event loop is made of, so that it can be made anew after a panic.
+/// The parts of the service's event loop, kept so that the loop can be rebuilt after a panic.
 struct AdminWorkerParts {
     unix: Option<OwnedFd>,
     tcp: Option<ListenSocket>,
@@ -112,7 +113,7 @@ struct AdminWorkerParts {
 }
 
 impl AdminWorkerParts {
-    /// Runs the event loop. It has no end: the service answers until the process ends.
+    /// Runs the event loop until the process ends. Returns only if the loop can't be started.
     fn run(&self) -> io::Result<()> {
         let driver = EpollDriver::new(self.helpers.clone())?;
         let mailbox: AdminMailbox = WorkerMailbox::new(driver.waker());
@@ -145,22 +146,22 @@ fn open_tcp(address: SocketAddr) -> io::Result<ListenSocket> {
     ListenSocket::open(address)
 }
 
-/// Checks whether the Unix socket at `path` could be created.
+/// Checks whether a server could create the Unix socket at `path`.
 ///
 /// # Errors
-/// The warning with which a server would run without it.
+/// The warning that a server would print: it runs without the socket.
 pub fn check(path: &Path) -> Result<(), String> {
     AdminSocket::check(path)
 }
 
-/// Limits for operators and their tools.
+/// Connection limits of the admin service.
 fn settings() -> WorkerSettings {
     WorkerSettings {
         accept_max: 16,
         header_timeout_ms: 5_000,
         body_timeout_ms: 5_000,
         idle_timeout_ms: 60_000,
-        // A client that stops reading, such as a suspended browser.
+        // Ends connections of clients that stop reading, such as a suspended browser.
         send_timeout_ms: 30_000,
         rate_min: 0,
         rate_grace_ms: 5_000,

@@ -1,4 +1,4 @@
-//! The operations of the admin service, and the requests for them. Pure: knows no server and no socket.
+//! The operations of the admin service, and the parser of requests for them. Pure: uses no server and no socket.
 
 use std::borrow::Cow;
 
@@ -6,43 +6,43 @@ use lowroad_http::method::Method;
 
 use super::problem::AdminProblem;
 
-/// An operation.
+/// An operation of the admin service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AdminOperation {
     /// Leads to the dashboard.
     Root,
     /// The page of the dashboard.
     Dashboard,
-    /// The metrics, for Prometheus.
+    /// The metrics in a Prometheus exposition format.
     Metrics,
-    /// The counters as text, for people.
+    /// The counters as text.
     Status,
-    /// The metrics and more, as JSON.
+    /// A snapshot as JSON: the metrics and the time.
     Snapshot,
     /// A snapshot each second, as server-sent events.
     Events,
-    /// How a request would be answered.
+    /// An explanation of how a request would be answered.
     Explain,
     /// Purges stored responses.
     Purge,
-    /// Applies the configuration file.
+    /// Reloads the configuration file.
     Reload,
     /// Ends the server gracefully.
     Stop,
-    /// The description of this service.
+    /// The OpenAPI document of this service.
     Description,
 }
 
-/// What a token has to permit.
+/// The permission that a token grants or an operation needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum AdminPermission {
-    /// Looking only.
+    /// Read-only operations.
     Read,
-    /// Changing the server, too.
+    /// All operations.
     Full,
 }
 
-/// Method, path, operation and permission; also the paths of the OpenAPI document.
+/// The method, path, operation and permission of each operation; the OpenAPI document must have the same paths.
 pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 11] = [
     (
         Method::Get,
@@ -117,17 +117,17 @@ pub const OPERATIONS: [(Method, &str, AdminOperation, AdminPermission); 11] = [
 pub struct AdminRequest {
     /// The operation.
     pub operation: AdminOperation,
-    /// The permission that it needs.
+    /// The permission that the operation needs.
     pub permission: AdminPermission,
-    /// The parameters of the query, in order, decoded.
+    /// The query parameters, decoded, in their order.
     pub parameters: Vec<(String, String)>,
 }
 
 impl AdminRequest {
-    /// Finds the operation of a request. HEAD is like GET.
+    /// Finds the operation of a request. HEAD is treated like GET.
     ///
     /// # Errors
-    /// There is no such operation, or its method is another.
+    /// There is no such path, or it does not support the method.
     pub fn new(
         method: Method,
         path: &[u8],
@@ -151,12 +151,12 @@ impl AdminRequest {
         })
     }
 
-    /// The first parameter of this name.
+    /// The value of the first parameter with this name.
     pub fn parameter(&self, name: &str) -> Option<&str> {
         self.all(name).next()
     }
 
-    /// All parameters of this name.
+    /// The values of all parameters with this name.
     pub fn all(&self, name: &str) -> impl Iterator<Item = &str> {
         let named = self
             .parameters
@@ -165,10 +165,10 @@ impl AdminRequest {
         named.map(|(_, value)| value.as_str())
     }
 
-    /// The parameter of this name.
+    /// The value of the first parameter with this name.
     ///
     /// # Errors
-    /// It is missing.
+    /// The parameter is missing.
     pub fn required(&self, name: &str) -> Result<&str, AdminProblem> {
         self.parameter(name).ok_or_else(|| {
             AdminProblem::bad_request(format!("the parameter {name} is missing from the query"))
@@ -176,7 +176,7 @@ impl AdminRequest {
     }
 }
 
-/// The parameters of a query (URL Living Standard, application/x-www-form-urlencoded).
+/// Parses a query (URL Living Standard, application/x-www-form-urlencoded).
 fn parameters(query: &[u8]) -> Vec<(String, String)> {
     let parts = query
         .split(|byte| *byte == b'&')
@@ -184,13 +184,13 @@ fn parameters(query: &[u8]) -> Vec<(String, String)> {
     let pairs = parts.map(|part| {
         let end = part.iter().position(|byte| *byte == b'=');
         let (name, value) = part.split_at(end.unwrap_or(part.len()));
-        // From the second byte on, behind the equals sign, which a parameter without a value lacks.
+        // Skips the equals sign, which a parameter without a value lacks.
         (decoded(name), decoded(value.get(1..).unwrap_or_default()))
     });
     pairs.collect()
 }
 
-/// Decodes `%HH` and `+`. A percent sign without two digits stays, as in browsers.
+/// Decodes `%HH` and `+`. Keeps a percent sign without two hexadecimal digits, as browsers do.
 fn decoded(text: &[u8]) -> String {
     let digit = |byte: Option<&u8>| char::from(*byte?).to_digit(16);
     let mut out = Vec::with_capacity(text.len());
@@ -213,7 +213,7 @@ fn decoded(text: &[u8]) -> String {
     String::from_utf8_lossy(&out).into_owned()
 }
 
-/// Encodes a parameter's value for a query.
+/// Percent-encodes a parameter's value.
 pub fn encoded(text: &str) -> Cow<'_, str> {
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~/:*".contains(&byte);
     if text.bytes().all(is_plain) {
@@ -236,7 +236,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_parameter_survives_its_encoding() {
+    fn encoded_parameter_decodes_to_itself() {
         for text in ["", "http://h/a?b=c&d=%20+e", "Cookie: a=b; c", "\u{fc}\n"] {
             let query = format!("x=1&url={}&url=2", encoded(text));
             let request = AdminRequest::new(Method::Get, b"/v1/explain", Some(query.as_bytes()));
@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_queries_are_read_as_browsers_read_them() {
+    fn malformed_queries_are_parsed_as_in_browsers() {
         let read = |query: &str| parameters(query.as_bytes());
         let pair = |name: &str, value: &str| (name.to_owned(), value.to_owned());
         assert_eq!(
@@ -286,7 +286,7 @@ mod tests {
     }
 
     #[test]
-    fn the_document_describes_each_operation() {
+    fn openapi_document_describes_each_operation() {
         let document: serde_json::Value =
             serde_json::from_str(super::super::actions::OPENAPI).expect("JSON");
         let paths = document["paths"].as_object().expect("paths");
@@ -305,7 +305,7 @@ mod tests {
         assert_eq!(described, offered);
         for ((method, path), (_, _, _, permission)) in names.iter().zip(OPERATIONS) {
             let responses = &paths[*path][method]["responses"];
-            // Each may be refused for its token, and when too many wait.
+            // Any operation may be refused for its token (401), or because too many requests are waiting (503).
             for status in ["200", "401", "429", "503"] {
                 assert!(responses.get(status).is_some(), "{path}: {status}");
             }

@@ -1,18 +1,18 @@
-//! Refusals of the admin service, as problem details (RFC 9457).
+//! Error responses of the admin service, as problem details (RFC 9457).
 
 use lowroad_http::method::Method;
 use lowroad_http::status::StatusCode;
 
-/// Why a request of an operator is refused.
+/// The reason why an operator's request failed.
 #[derive(Debug, PartialEq, Eq)]
 pub struct AdminProblem {
     /// The status of the response.
     pub status: StatusCode,
-    /// What is wrong and what to do.
+    /// The reason and a remedy.
     pub detail: String,
-    /// The method that the path takes, if the request had another.
+    /// The method that the path supports, if the request had another one (Allow field).
     pub allow: Option<&'static str>,
-    /// Seconds after which the client may try again.
+    /// Seconds after which the client may retry (Retry-After field).
     pub retry_after_s: Option<u64>,
 }
 
@@ -27,17 +27,17 @@ impl AdminProblem {
         }
     }
 
-    /// The request is wrong.
+    /// A problem with status 400.
     pub fn bad_request(detail: impl Into<String>) -> AdminProblem {
         AdminProblem::new(StatusCode::BAD_REQUEST, detail)
     }
 
-    /// There is nothing of that name.
+    /// A problem with status 404.
     pub fn not_found(detail: impl Into<String>) -> AdminProblem {
         AdminProblem::new(StatusCode::NOT_FOUND, detail)
     }
 
-    /// The path takes another method.
+    /// A problem with status 405.
     pub fn wrong_method(expected: Method, path: &str) -> AdminProblem {
         let detail = format!("{path} takes {}", expected.as_str());
         AdminProblem {

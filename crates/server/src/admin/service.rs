@@ -1,8 +1,8 @@
-//! The admin service: an [`HttpService`] on a worker of its own, so that operators and scrapes cost the workers of
-//! clients nothing.
+//! The admin service: an [`HttpService`] on its own worker thread, so that operators and scrapes do not slow down the
+//! workers that serve clients.
 //!
-//! Its event loop never blocks: operations run on helper threads ([`actions`](super::actions)), and their replies come
-//! back through the mailbox.
+//! The event loop never blocks: operations run on helper threads ([`actions`](super::actions)), which post their
+//! replies to the mailbox.
 
 use std::sync::Arc;
 
@@ -23,9 +23,9 @@ use super::actions::AdminActions;
 use super::operations::AdminRequest;
 use super::problem::AdminProblem;
 
-/// The listener of the Unix socket, whose clients need no token.
+/// The listener of the Unix socket; its clients need no token.
 pub const UNIX_LISTENER: ListenerId = ListenerId(0);
-/// The listener on TCP.
+/// The TCP listener.
 pub const TCP_LISTENER: ListenerId = ListenerId(1);
 
 /// The mailbox of the service's worker.
@@ -45,9 +45,9 @@ pub struct AdminReply {
 
 /// The body of a response to an operator.
 pub enum ReplyBody {
-    /// Complete.
+    /// The complete body.
     Bytes(Bytes),
-    /// To be continued.
+    /// A body that is sent as it is produced.
     Stream(BodyReceiver),
 }
 
@@ -76,7 +76,7 @@ impl AdminReply {
     }
 }
 
-/// Answers the requests of operators.
+/// Authorizes and answers the requests of operators.
 pub struct AdminService {
     actions: Arc<AdminActions>,
     access: Arc<AdminAccess>,
@@ -85,7 +85,7 @@ pub struct AdminService {
 }
 
 impl AdminService {
-    /// A service whose replies return through `mailbox`.
+    /// Creates a service whose helper threads post their replies to `mailbox`.
     pub fn new(
         actions: Arc<AdminActions>,
         access: Arc<AdminAccess>,
@@ -100,7 +100,7 @@ impl AdminService {
         }
     }
 
-    /// The operation of a request, if the client may use it.
+    /// Returns the requested operation if the client may use it.
     fn admitted(
         &self,
         request: &Request<'_>,
@@ -111,7 +111,7 @@ impl AdminService {
         };
         let admin_request = AdminRequest::new(request.method, path, query);
         if exchange.listener == TCP_LISTENER {
-            // Before unknown paths are told: a client without a token learns nothing.
+            // Checked before unknown paths are reported: a client without a token must not learn which paths exist.
             let needed = admin_request.as_ref().map_or_else(
                 |_| super::operations::AdminPermission::Read,
                 |admin_request| admin_request.permission,
@@ -123,7 +123,7 @@ impl AdminService {
         admin_request
     }
 
-    /// Runs an operation on a helper thread.
+    /// Submits an operation to the helper threads; returns false if their queue is full.
     fn submit(&self, admin_request: AdminRequest, accept: String, id: ExchangeId) -> bool {
         let (actions, mailbox) = (self.actions.clone(), self.mailbox.clone());
         let job = move || {
@@ -156,7 +156,7 @@ impl HttpService for AdminService {
                 if self.submit(admin_request, accept, exchange.id) {
                     return ServiceOutcome::Deferred {
                         pending: (),
-                        // A purge or a reload completes even if its client has left.
+                        // A purge or a reload completes even if its client has disconnected.
                         cancel_on_disconnect: false,
                     };
                 }
@@ -191,7 +191,7 @@ impl HttpService for AdminService {
         _: &mut Exchange,
         _: &mut ResponseWriter<'_>,
     ) -> ServiceOutcome<(), ()> {
-        // Never: bodies are not waited for.
+        // Never called: the service does not wait for request bodies.
         ServiceOutcome::Ready(None)
     }
 
@@ -222,7 +222,7 @@ impl HttpService for AdminService {
     fn turn_ended(&mut self, _: u64) {}
 }
 
-/// The first field of this name.
+/// The value of the first field with this name.
 fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
     let named = |(known, _): &(&[u8], &[u8])| known.eq_ignore_ascii_case(name.as_bytes());
     request.fields().find(named).map(|(_, value)| value)
@@ -230,7 +230,7 @@ fn field<'b>(request: &Request<'b>, name: &str) -> Option<&'b [u8]> {
 
 fn write(reply: AdminReply, response: &mut ResponseWriter<'_>) {
     let mut head = response.head(reply.status);
-    // Replies describe this moment, and may be confidential, so no cache may store them.
+    // A reply describes the present state and may be confidential, so it must not be stored.
     head.field("Content-Type", reply.content_type.as_bytes())
         .field("Cache-Control", b"no-store")
         .field("X-Content-Type-Options", b"nosniff");
@@ -257,7 +257,7 @@ fn refuse(problem: &AdminProblem, response: &mut ResponseWriter<'_>) {
     head.field("Content-Type", b"application/problem+json")
         .field("Cache-Control", b"no-store");
     if problem.status == StatusCode::UNAUTHORIZED {
-        // RFC 9110 §11.6.1.
+        // Required with a 401 (RFC 9110 §11.6.1).
         head.field("WWW-Authenticate", b"Bearer realm=\"lowroad\"");
     }
     if let Some(allow) = problem.allow {

@@ -1,5 +1,5 @@
-//! `lowroad serve` and `lowroad accelerate`: a configuration of one site, given as options. The values have the syntax
-//! of the configuration file.
+//! `lowroad serve` and `lowroad accelerate`: build the configuration of one site from command-line options. The option
+//! values have the syntax of the configuration file.
 
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -112,7 +112,7 @@ impl ServeArgs {
         let mut site = config::site_for_folder(self.dir.clone());
         site.listing = self.listing;
         site.hidden = self.hidden;
-        // Generators of static sites write this file, and hosts serve it for missing pages.
+        // Static site generators write this file, and hosting services send it in place of missing pages.
         if self.dir.join("404.html").is_file() {
             site.error_pages.insert(404, "/404.html".into());
         }
@@ -123,7 +123,7 @@ impl ServeArgs {
 /// Moves the listeners of a site without TLS to its TLS settings, with a certificate of the local authority.
 fn enable_tls(site: &mut config::SiteConfig) {
     site.tls = Some(TlsConfig {
-        // The site then listens with TLS only.
+        // The listeners move to the TLS settings: the site has no listener without TLS.
         listen: std::mem::take(&mut site.listen),
         local: true,
         ..TlsConfig::default()
@@ -154,7 +154,7 @@ impl AccelerateArgs {
         })?;
         if !self.command.is_empty() {
             config.applications.push(ApplicationConfig {
-                // The server waits until the application accepts connections there.
+                // The server accepts clients only after the application accepts connections at this URL.
                 ready: Some(url),
                 ..ApplicationConfig::new("application".into(), self.command.clone())
             });
@@ -171,7 +171,7 @@ impl AccelerateArgs {
         if server.disk_cache_len_max < config::ProcessConfig::DISK_CACHE_LEN_MIN {
             return Err(format!("--disk-cache-max {text}: at least 64M"));
         }
-        // Responses are read from the disk through memory.
+        // A response on disk is loaded into the memory cache to be sent.
         if server.disk_cache.is_some() && server.cache_len_max == 0 {
             return Err("--disk-cache requires memory, but --cache is 0".into());
         }
@@ -189,7 +189,7 @@ impl ListenArgs {
             .collect::<Result<_, _>>()?;
         site.proxy_protocol = prefixes("--proxy-protocol", &self.proxy_protocol)?;
         site.trusted_proxies.addresses = prefixes("--trusted-proxies", &self.trusted_proxies)?;
-        // Checked below: the softirq level can't read PROXY headers.
+        // Checked below, because the softirq level can't parse PROXY headers.
         let has_proxy_header = !site.proxy_protocol.is_empty();
         let mut config = Config {
             sites: vec![site],

@@ -188,7 +188,7 @@ fn size(text: &str) -> Result<u64, String> {
 
 fn memory(text: &str) -> Result<u32, String> {
     let size = value::size(text).map_err(|error| error.to_string())?;
-    // A size beyond 32 bits exceeds the limit below as well.
+    // A size of more than 32 bits exceeds the limit below in any case.
     let size = u32::try_from(size).unwrap_or(u32::MAX);
     match (MEMORY_MIN..=MEMORY_MAX).contains(&size) {
         true => Ok(size),

@@ -1,4 +1,4 @@
-//! `ip=`: the source of an image's address, in the syntax of its command line.
+//! The source of an image's address: the value of `--ip`, and of `ip=` on the image's command line.
 
 use std::fmt;
 use std::net::Ipv4Addr;
@@ -10,13 +10,13 @@ use lowroad_net::AddressSource;
 pub enum ImageAddress {
     /// From a DHCP server.
     Dhcp,
-    /// Given by the operator.
+    /// The address is configured by the operator.
     Static {
         /// The image's address.
         address: Ipv4Addr,
         /// The network's prefix length, 0 to 32.
         prefix_len: u8,
-        /// The router to other networks.
+        /// The router to other networks, if there is one.
         gateway: Option<Ipv4Addr>,
     },
 }
@@ -85,7 +85,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_is_shown_the_same() {
+    fn display_is_the_parsed_text() {
         for text in ["dhcp", "192.0.2.2/24", "192.0.2.2/24,192.0.2.1"] {
             assert_eq!(
                 ImageAddress::parse(text)

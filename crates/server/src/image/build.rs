@@ -1,4 +1,4 @@
-//! `lowroad image build`: builds an image, and a disk, of a folder.
+//! `lowroad image build`: builds an image of a folder and, if requested, a bootable disk.
 
 use std::path::Path;
 
@@ -12,11 +12,11 @@ use crate::terminal_output;
 /// Builds the requested files and prints their sizes.
 ///
 /// # Errors
-/// A problem of the site, or a write error.
+/// An invalid file or setting of the site, or a write error.
 pub fn build(options: &BuildArgs) -> Result<(), String> {
     let archive = archive(&options.dir, &options.settings)?;
     let image = elf::image(&archive)?;
-    // The archive then holds the database's password.
+    // The archive in the image then contains the database's password.
     let is_secret = options.settings.database.is_some();
     let output = OutputFile::new(&options.output, is_secret);
     output.write(&image)?;
@@ -32,7 +32,7 @@ pub fn build(options: &BuildArgs) -> Result<(), String> {
 /// Builds the archive of a site with its settings.
 ///
 /// # Errors
-/// A problem of the site.
+/// An invalid file or setting of the site.
 pub fn archive(dir: &Path, settings: &ImageSettings) -> Result<Vec<u8>, String> {
     let mut builder = ArchiveBuilder::new();
     let contents = site::add(&mut builder, dir)?;

@@ -1,4 +1,4 @@
-//! Parses a database's URL when an image is built: the image itself resolves no names and parses no URLs.
+//! Parses the database URL when an image is built, because the image's kernel does not resolve names or parse URLs.
 
 use std::net::{Ipv4Addr, SocketAddrV4};
 
@@ -21,10 +21,10 @@ pub struct ImageDatabase {
 }
 
 impl ImageDatabase {
-    /// Parses a URL. The error does not repeat the URL, which may hold a password.
+    /// Parses a URL. The error does not contain the URL, which may include a password.
     ///
     /// # Errors
-    /// The allowed forms.
+    /// A message with the allowed forms.
     pub fn parse(url: &str) -> Result<ImageDatabase, String> {
         parts(url).ok_or_else(|| ALLOWED.to_string())
     }
@@ -33,7 +33,7 @@ impl ImageDatabase {
 fn parts(url: &str) -> Option<ImageDatabase> {
     let rest = ["mysql://", "mariadb://"];
     let rest = rest.iter().find_map(|scheme| url.strip_prefix(scheme))?;
-    // From the right: a password may hold an unescaped `@`.
+    // Searched from the right, because a password may contain an unescaped `@`.
     let (credentials, rest) = rest.rsplit_once('@')?;
     let (address, name) = rest.split_once('/')?;
     let (user, password) = credentials.split_once(':').unwrap_or((credentials, ""));
@@ -54,7 +54,7 @@ fn parts(url: &str) -> Option<ImageDatabase> {
     (!database.user.is_empty() && !database.name.is_empty()).then_some(database)
 }
 
-/// Decodes a part of a URL; refuses control characters.
+/// Decodes a percent-encoded part of a URL; `None` if it contains control characters.
 fn percent_decode(text: &str) -> Option<String> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
@@ -84,7 +84,7 @@ mod tests {
     }
 
     #[test]
-    fn urls_are_taken_apart() {
+    fn urls_are_parsed() {
         for (url, want) in [
             ("mysql://u:p@10.0.0.5:3307/n", Some("10.0.0.5:3307 u p n")),
             ("mariadb://u@10.0.0.5/n", Some("10.0.0.5:3306 u  n")),
@@ -106,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_does_not_repeat_the_password() {
+    fn error_does_not_contain_the_password() {
         let refused = ImageDatabase::parse("mysql://u:secret@db/n").expect_err("a name");
         assert!(!refused.contains("secret"));
     }

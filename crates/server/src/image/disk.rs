@@ -1,5 +1,5 @@
-//! A disk that boots an image by BIOS or UEFI, built by GRUB's `grub-mkrescue`. It can be written to a disk or USB
-//! stick unchanged, or attached to a virtual machine as a disk or CD.
+//! Builds a disk that boots an image by BIOS or UEFI, with GRUB's `grub-mkrescue`. The disk can be written to a hard
+//! disk or USB stick unchanged, or attached to a virtual machine as a disk or CD.
 
 use std::fs;
 use std::io::ErrorKind;
@@ -10,14 +10,14 @@ use super::address::ImageAddress;
 use super::output::OutputFile;
 
 const PROGRAM: &str = "grub-mkrescue";
-/// Files that `grub-mkrescue` needs for BIOS, UEFI or both, and their packages.
+/// Files that `grub-mkrescue` needs, and the packages that contain them: for BIOS, for UEFI, and for both.
 const NEEDED: [(&str, &str); 4] = [
     ("/usr/lib/grub/i386-pc", "grub-pc-bin"),
     ("/usr/lib/grub/x86_64-efi", "grub-efi-amd64-bin"),
     ("/usr/bin/xorriso", "xorriso"),
     ("/usr/bin/mformat", "mtools"),
 ];
-/// The GRUB modules that find and start the image; all modules would take 30 MB.
+/// The GRUB modules that find and start the image; all modules would need 30 MB.
 const MODULES: &str =
     "normal multiboot2 boot part_msdos part_gpt iso9660 search configfile all_video";
 
@@ -26,13 +26,14 @@ const MODULES: &str =
 /// # Errors
 /// The missing packages, or GRUB's error.
 pub fn build(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), String> {
-    // Without a platform's files, grub-mkrescue silently omits its boot method, so all are checked first.
+    // If a platform's files are missing, grub-mkrescue omits its boot method without an error, so they are checked
+    // first.
     let missing = NEEDED.iter().filter(|(path, _)| !Path::new(path).exists());
     let missing: Vec<&str> = missing.map(|(_, package)| *package).collect();
     if !missing.is_empty() {
         return Err(advice(&missing));
     }
-    // Creates the file with its final permissions before GRUB writes to it.
+    // Creates the file with its final permissions; GRUB then overwrites it.
     output.write(b"")?;
     let folder = DiskContents::new(output.path());
     folder
@@ -43,7 +44,7 @@ pub fn build(image: &[u8], ip: ImageAddress, output: &OutputFile) -> Result<(), 
     command.args([
         "--install-modules",
         MODULES,
-        // The menu starts at once, so it needs no fonts, locales and themes.
+        // The menu is never shown, so fonts, locales and themes are left out.
         "--fonts=",
         "--locales=",
         "--themes=",
@@ -68,7 +69,7 @@ fn advice(missing: &[&str]) -> String {
     )
 }
 
-/// The disk's contents while it is built. Dropping it removes the folder.
+/// The folder with the disk's files while the disk is built. Dropping it removes the folder.
 struct DiskContents(PathBuf);
 
 impl DiskContents {
@@ -80,7 +81,7 @@ impl DiskContents {
 
     fn fill(&self, image: &[u8], ip: ImageAddress) -> std::io::Result<()> {
         use std::os::unix::fs::DirBuilderExt;
-        // For the owner only: the image may hold a database's password.
+        // Readable by the owner only, because the image may contain a database's password.
         fs::DirBuilder::new().mode(0o700).create(&self.0)?;
         fs::create_dir_all(self.0.join("boot/grub"))?;
         fs::write(self.0.join("boot/lowroad"), image)?;
@@ -103,7 +104,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_menu_has_one_entry_that_starts_at_once() {
+    fn menu_starts_its_only_entry_immediately() {
         let ip = ImageAddress::parse("192.0.2.2/24,192.0.2.1").expect("an address");
         let wanted = "set timeout=0\nmenuentry lowroad {\n  multiboot2 /boot/lowroad ip=192.0.2.2/24,192.0.2.1\n}\n";
         assert_eq!(menu(ip), wanted);

@@ -1,7 +1,7 @@
-//! Finds the site in an image. An image is an ELF file: the kernel, with the site's archive in an extra segment, which
-//! `lowroad_kernel_image` adds.
+//! Builds images, and finds the site in an image. An image is an ELF file: the kernel, with the site's archive in an
+//! additional segment that `lowroad_kernel_image` appends.
 //!
-//! The format: elf(5).
+//! For the format see elf(5).
 
 use lowroad_embedded_kernel::KERNEL;
 
@@ -19,7 +19,7 @@ pub fn image(archive: &[u8]) -> Result<Vec<u8>, String> {
     lowroad_kernel_image::build(kernel, archive).map_err(|error| error.to_string())
 }
 
-/// Returns the archive in an image.
+/// Returns the archive in an image, or the file itself if it is an archive.
 pub fn site(image: &[u8]) -> Option<&[u8]> {
     if image.starts_with(ARCHIVE) {
         return Some(image);
@@ -29,7 +29,7 @@ pub fn site(image: &[u8]) -> Option<&[u8]> {
         .filter(|header| header.kind == PT_LOAD);
     loaded.find_map(|header| {
         let segment = image.get(header.offset..)?.get(..header.len)?;
-        // The archive's header holds its length: the segment may be longer.
+        // The segment may be longer than the archive, whose header contains its length.
         let len = number::<4>(segment, ARCHIVE.len())?;
         segment.get(..len).filter(|site| site.starts_with(ARCHIVE))
     })
@@ -78,7 +78,7 @@ mod tests {
     use lowroad_unikernel::archive::ArchiveBuilder;
 
     #[test]
-    fn what_is_put_in_is_found() {
+    fn archive_is_found_in_image() {
         let mut builder = ArchiveBuilder::new();
         builder.setting("a", "b");
         let archive = builder.finish().expect("short");

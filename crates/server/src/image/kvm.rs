@@ -1,5 +1,5 @@
-//! Selects QEMU's accelerator. An accessible `/dev/kvm` is not enough: it may belong to another hypervisor and fail at
-//! some instruction. So the kernel of images is booted without a site, which it notices and then powers off.
+//! Selects QEMU's accelerator. An accessible `/dev/kvm` does not suffice: another hypervisor may implement it, and it
+//! may fail at some instruction. So a trial boots the images' kernel without a site, which then powers off.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,7 +13,7 @@ use rustix::fs::{MemfdFlags, memfd_create};
 
 use super::qemu::PROGRAM;
 
-/// Timeout of the trial; a working machine powers off in a tenth of it.
+/// Timeout of the trial; a machine that works powers off in a tenth of this time.
 const TRIAL_TIMEOUT: Duration = Duration::from_secs(3);
 
 /// Returns `kvm` if it works, else `tcg`.
@@ -34,7 +34,7 @@ fn is_working(accel: &str) -> io::Result<bool> {
     let Some(kernel) = KERNEL else {
         return Ok(false);
     };
-    // QEMU opens the kernel by a path, which /proc gives to the anonymous file.
+    // QEMU opens the kernel by its path; the anonymous file has one in /proc.
     let mut file = File::from(memfd_create("kernel", MemfdFlags::CLOEXEC)?);
     file.write_all(kernel)?;
     let path = format!("/proc/{}/fd/{}", std::process::id(), file.as_raw_fd());
@@ -48,14 +48,14 @@ fn is_working(accel: &str) -> io::Result<bool> {
         .stdout(Stdio::null())
         .stderr(Stdio::null());
     let mut machine = ChildProcess::spawn(command)?;
-    // A guest that fails under KVM stands still instead of exiting, so the wait is bounded.
+    // A guest that fails under KVM hangs instead of exiting, so the wait has a timeout.
     let [has_ended] = ready(
         [Some(readable(&machine))],
         Some(Instant::now() + TRIAL_TIMEOUT),
     )?;
     match has_ended {
         true => Ok(machine.reap()?.success()),
-        // The timeout has passed: the machine stands still.
+        // The timeout has passed: the guest hangs.
         false => machine.kill().map(|_| false),
     }
 }
@@ -65,9 +65,9 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_machine_that_is_tried_comes_to_its_end() {
+    fn trial_machine_boots_and_powers_off() {
         if Command::new(PROGRAM).arg("--version").output().is_err() {
-            lowroad_testkit::skip("a_machine_that_is_tried_comes_to_its_end", "no QEMU");
+            lowroad_testkit::skip("trial_machine_boots_and_powers_off", "no QEMU");
             return;
         }
         assert!(is_working("tcg").expect("a machine"));

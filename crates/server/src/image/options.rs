@@ -1,4 +1,4 @@
-//! The options of `lowroad image`, and their value types.
+//! The options of `lowroad image`, and the types of their values.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
@@ -28,7 +28,7 @@ pub struct BuildArgs {
     pub settings: ImageSettings,
 }
 
-/// The settings of a site that its image contains.
+/// The settings of a site that are stored in its image.
 #[derive(Args)]
 pub struct ImageSettings {
     /// The database of SQL pages: mysql://USER:PASSWORD@ADDRESS/NAME
@@ -100,17 +100,17 @@ pub struct Ipv4Network {
 }
 
 impl Ipv4Network {
-    /// Parses `10.0.0.0/8`, or an address as a network of one.
+    /// Parses a network like `10.0.0.0/8`; an address is a network with one host.
     ///
     /// # Errors
-    /// The allowed forms.
+    /// A message with the allowed forms.
     pub fn parse(text: &str) -> Result<Ipv4Network, String> {
         let allowed = || "an IPv4 address or a network like 10.0.0.0/8".to_string();
         let (address, prefix_len) = text.split_once('/').unwrap_or((text, "32"));
         let address: Ipv4Addr = address.parse().map_err(|_| allowed())?;
         let prefix_len: u8 = prefix_len.parse().map_err(|_| allowed())?;
         let host_bits = 32u32.checked_sub(prefix_len.into()).ok_or_else(allowed)?;
-        // A prefix of length 0 shifts by 32 bits, which `<<` does not allow.
+        // A prefix of length 0 shifts by 32 bits, for which `<<` would panic.
         let mask = u32::MAX.checked_shl(host_bits).unwrap_or(0);
         let first = Ipv4Addr::from(u32::from(address) & mask);
         match first == address {
@@ -136,7 +136,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn networks() {
+    fn networks_are_parsed_to_address_and_length() {
         for (text, want) in [
             ("10.0.0.0/8", Some("10.0.0.0/8")),
             ("192.0.2.7", Some("192.0.2.7/32")),

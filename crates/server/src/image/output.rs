@@ -1,11 +1,11 @@
-//! Atomic file replacement: a reader finds either the old file or the complete new one.
+//! Atomic file replacement: readers see either the old file or the complete new one.
 
 use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 
-/// A file under a temporary name. Without [`OutputFile::finish`] it is removed.
+/// A new file under a temporary name. Dropping it without [`OutputFile::finish`] removes the file.
 pub struct OutputFile {
     target: PathBuf,
     temporary: PathBuf,
@@ -13,7 +13,7 @@ pub struct OutputFile {
 }
 
 impl OutputFile {
-    /// Prepares a temporary file beside `target`. A file with a password in it is readable for its owner only.
+    /// Prepares a temporary file next to `target`. Only its owner can read the file if `is_secret`.
     pub fn new(target: &Path, is_secret: bool) -> OutputFile {
         let mut name = target.as_os_str().to_owned();
         // In the same folder: rename(2) works only within a file system.
@@ -25,7 +25,7 @@ impl OutputFile {
         }
     }
 
-    /// The temporary path. [`OutputFile::write`] creates the file.
+    /// The temporary path. The file exists after [`OutputFile::write`].
     pub fn path(&self) -> &Path {
         &self.temporary
     }
@@ -35,7 +35,7 @@ impl OutputFile {
     /// # Errors
     /// A message for the operator.
     pub fn write(&self, bytes: &[u8]) -> Result<(), String> {
-        // Set at creation: a later chmod would leave a moment for other users.
+        // Set when the file is created: before a later chmod, other users could open the file.
         let mode = if self.is_secret { 0o600 } else { 0o644 };
         let file = OpenOptions::new()
             .write(true)

@@ -1,5 +1,5 @@
-//! Runs a machine in QEMU: starts it, relays its console, and powers it off. Console and control (QMP) are socket
-//! pairs to this process, so no files are created.
+//! Runs an image in QEMU: starts QEMU, prints the guest's console, and powers the guest off. Console and control
+//! channel (QMP) are socket pairs, so no files are created.
 
 use std::ffi::OsStr;
 use std::io::{self, BufRead, BufReader, ErrorKind, Read, Write};
@@ -18,16 +18,16 @@ use super::options::QemuBoard;
 use crate::terminal_output;
 
 pub const PROGRAM: &str = "qemu-system-x86_64";
-/// QEMU's package.
+/// The package that contains QEMU.
 const PACKAGE: &str = "qemu-system-x86";
-/// Time for an image to answer its requests after its power button was pressed.
+/// Time in which the guest may complete its requests after its power button was pressed.
 const STOP_TIMEOUT: Duration = Duration::from_secs(15);
 
-/// The machine to run.
+/// The virtual machine to run.
 pub struct QemuMachine {
-    /// The image.
+    /// The path of the image.
     pub kernel: PathBuf,
-    /// Its command line.
+    /// The image's command line.
     pub append: String,
     /// The machine type.
     pub board: QemuBoard,
@@ -41,7 +41,7 @@ pub struct QemuMachine {
     pub accel: String,
 }
 
-/// A machine's network connection.
+/// The network connection of a virtual machine.
 pub enum QemuNetwork {
     /// A tap device with this name, and the number of its queues to use.
     Tap(String, u32),
@@ -49,7 +49,8 @@ pub enum QemuNetwork {
     Forwarded(SocketAddr),
 }
 
-/// Runs a machine until it powers off, by itself or after a byte from `stop`; a second byte kills it.
+/// Runs a virtual machine until it powers off by itself. A byte from `stop` powers it off, and a second byte kills
+/// QEMU.
 ///
 /// # Errors
 /// When QEMU does not start or fails.
@@ -62,7 +63,8 @@ pub fn run(machine: &QemuMachine, stop: &UnixStream) -> Result<(), String> {
     }
 }
 
-/// Looks for QEMU in the folders of PATH: setpriv, which starts it, reports its absence without a remedy.
+/// Checks that QEMU is in a folder of PATH. setpriv, which starts QEMU, would report a missing program without a
+/// remedy.
 fn require(program: &str, path: &OsStr) -> Result<(), String> {
     match std::env::split_paths(path).any(|folder| folder.join(program).is_file()) {
         true => Ok(()),
@@ -75,7 +77,7 @@ fn require(program: &str, path: &OsStr) -> Result<(), String> {
 struct QemuProcess {
     child: ChildProcess,
     control: UnixStream,
-    /// The QMP command that powers it off.
+    /// The QMP command that powers the guest off.
     power_off_command: &'static str,
     console: Option<JoinHandle<()>>,
 }
@@ -85,8 +87,8 @@ impl QemuProcess {
         let describe = |error: io::Error| format!("{PROGRAM}: {error}");
         require(PROGRAM, &std::env::var_os("PATH").unwrap_or_default())?;
         let (console, console_writer) = UnixStream::pair().map_err(describe)?;
-        // setpriv kills QEMU at the end of this process, also after a crash. A separate process group keeps Ctrl-C
-        // from QEMU.
+        // With setpriv the kernel kills QEMU when this process ends, also after a crash. Ctrl-C does not signal QEMU,
+        // because it is in a separate process group.
         let mut command = Command::new("setpriv");
         command
             .args(["--pdeathsig", "KILL", PROGRAM])
@@ -99,13 +101,13 @@ impl QemuProcess {
             _ => describe(error),
         })?;
         control
-            // QMP accepts commands only after this negotiation.
+            // QMP accepts other commands only after this one.
             .write_all(b"{\"execute\":\"qmp_capabilities\"}\n")
             .map_err(describe)?;
         let console = Some(thread::spawn(move || relay(console)));
         let power_off_command = match machine.board {
             QemuBoard::Q35 => "system_powerdown",
-            // microvm has no power button: with ACPI off its devices are on the command line.
+            // A microvm has no power button, because its ACPI is off.
             QemuBoard::Microvm => "quit",
         };
         Ok(QemuProcess {
@@ -116,7 +118,7 @@ impl QemuProcess {
         })
     }
 
-    /// Waits for the machine's end, and requests it after a byte from `stop`.
+    /// Waits until the guest has powered off. Requests that after a byte from `stop`.
     fn wait_for_exit(&mut self, stop: &UnixStream) -> Result<ExitStatus, String> {
         let failed = |error: io::Error| format!("{PROGRAM}: {error}");
         let mut deadline = None;
@@ -146,13 +148,13 @@ impl QemuProcess {
         }
         let status = self.child.reap();
         if let Some(console) = self.console.take() {
-            // The console's last lines are printed before the command ends.
+            // Prints the console's last lines before the command ends.
             _ = console.join();
         }
         status.map_err(failed)
     }
 
-    /// Waits for the machine's end, a byte from `stop` or the deadline. Returns true at the end.
+    /// Waits until QEMU exits, `stop` receives a byte, or the deadline passes. Returns true if QEMU has exited.
     fn has_exited(&self, stop: &UnixStream, deadline: Option<Instant>) -> io::Result<bool> {
         let descriptors = [Some(readable(&self.child)), Some(readable(stop))];
         ready(descriptors, deadline).map(|[has_ended, _]| has_ended)
@@ -165,19 +167,19 @@ impl Drop for QemuProcess {
     }
 }
 
-/// Prints the machine's console line by line until it closes.
+/// Prints the guest's console line by line until the console closes.
 fn relay(console: UnixStream) {
     let mut console = BufReader::new(console);
     let mut line = Vec::new();
     while let Ok(1..) = console.read_until(b'\n', &mut line) {
-        // The machine continues with a closed standard output.
+        // The guest continues even if standard output is closed.
         _ = terminal_output::out(String::from_utf8_lossy(&line));
         line.clear();
     }
 }
 
 fn arguments(machine: &QemuMachine) -> Vec<String> {
-    // microvm uses legacy virtio by default.
+    // A microvm uses legacy virtio by default.
     let fixed = "-no-user-config -nodefaults -display none -no-reboot -cpu max \
                  -global virtio-mmio.force-legacy=off \
                  -chardev socket,id=control,fd=0 -mon chardev=control,mode=control \
@@ -186,7 +188,7 @@ fn arguments(machine: &QemuMachine) -> Vec<String> {
     let mut add = |option: &str, value: String| arguments.extend([option.to_owned(), value]);
     let (board, card) = match machine.board {
         QemuBoard::Q35 => ("q35", "virtio-net-pci"),
-        // Without ACPI, devices are listed on the command line, and the clock has to be added.
+        // Without ACPI, devices are listed on the command line, and a clock (RTC) must be added.
         QemuBoard::Microvm => ("microvm,acpi=off,rtc=on", "virtio-net-device"),
     };
     add("-M", board.to_owned());
@@ -216,10 +218,10 @@ fn arguments(machine: &QemuMachine) -> Vec<String> {
     arguments
 }
 
-/// Device options for several queue pairs.
+/// The device options for a number of queue pairs.
 fn queue_options(board: QemuBoard, queues: u32) -> String {
     match board {
-        // An interrupt for each receive and send queue, one for the control queue, and one for configuration changes.
+        // One interrupt for each receive and send queue, one for the control queue, and one for configuration changes.
         QemuBoard::Q35 => format!(",mq=on,vectors={}", 2 * queues + 2),
         QemuBoard::Microvm => ",mq=on".to_owned(),
     }
@@ -230,7 +232,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn without_qemu_the_package_is_named() {
+    fn missing_qemu_is_reported_with_its_package() {
         let path = std::env::var_os("PATH").expect("a path");
         assert_eq!(require("sh", &path), Ok(()));
         let missing = require(PROGRAM, OsStr::new("/nonexistent")).expect_err("it is not there");
@@ -253,7 +255,7 @@ mod tests {
     }
 
     #[test]
-    fn what_qemu_is_told() {
+    fn qemu_arguments() {
         let line = arguments(&machine()).join(" ");
         for part in [
             "-M q35 -accel kvm -m 64 -smp 2 -kernel /site.img -append ip=dhcp a",

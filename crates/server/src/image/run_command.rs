@@ -1,4 +1,4 @@
-//! `lowroad image run`: runs an image or a folder, in QEMU or as a process.
+//! `lowroad image run`: runs an image, or a folder as one, in QEMU or as a process.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -17,10 +17,10 @@ use super::{build, elf, kvm};
 use crate::signals;
 use crate::terminal_output;
 
-/// Maximum cores that an image uses, each with a queue.
+/// Maximum cores that an image uses; each core has a queue of the network device.
 const QUEUES_MAX: u16 = 16;
 
-/// Runs until a signal.
+/// Runs the image until a signal.
 ///
 /// # Errors
 /// A message for the operator.
@@ -45,7 +45,7 @@ fn run_hosted(options: &RunArgs, tap: &str) -> Result<(), String> {
 }
 
 fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
-    // Before the machine starts, so that Ctrl-C always powers it off.
+    // Created before QEMU starts, so that Ctrl-C always powers the guest off.
     let stop = signals::receive_end_signals()?;
     let (kernel, _file) = image(options)?;
     let (net, _device) = net(options)?;
@@ -54,7 +54,7 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
         (QemuNetwork::Tap(..), ImageAddress::Static { address, .. }) => {
             Some(format!("http://{address}/"))
         }
-        // The image prints the address that it gets.
+        // Not known here; the image prints the address that it gets from DHCP.
         (QemuNetwork::Tap(..), ImageAddress::Dhcp) => None,
     };
     if let Some(url) = url {
@@ -77,10 +77,10 @@ fn run_in_qemu(options: &RunArgs) -> Result<(), String> {
     qemu::run(&machine, &stop)
 }
 
-/// Returns the image's path, and the anonymous file behind it if the image was built for this run.
+/// Returns the image's path. If the image was built for this run, also returns the anonymous file that contains it.
 fn image(options: &RunArgs) -> Result<(PathBuf, Option<File>), String> {
     if !options.image.is_dir() {
-        // Fails early if the file is no image, or if options for a folder were given.
+        // Fails early if the file is not an image, or if options that apply only to a folder were given.
         archive(&options.image, &options.settings)?;
         return Ok((options.image.clone(), None));
     }
@@ -98,7 +98,7 @@ fn net(options: &RunArgs) -> Result<(QemuNetwork, Option<HostTap>), String> {
     match &options.tap {
         None => Ok((QemuNetwork::Forwarded(options.port), None)),
         Some(name) => {
-            // Held until the machine has ended: dropping it removes a device that was made here.
+            // Held until QEMU has ended, because dropping it removes a device that it created.
             let device = HostTap::prepare(name, options.ip, options.cores.min(QUEUES_MAX).into())?;
             Ok((
                 QemuNetwork::Tap(name.clone(), device.queues()),
@@ -111,7 +111,7 @@ fn net(options: &RunArgs) -> Result<(QemuNetwork, Option<HostTap>), String> {
 /// Returns the archive of an image or of a folder.
 ///
 /// # Errors
-/// When there is none, or options for a folder are given with an image.
+/// The file is not an image, or options that apply only to a folder were given with an image.
 fn archive(image: &Path, settings: &ImageSettings) -> Result<Vec<u8>, String> {
     if image.is_dir() {
         return build::archive(image, settings);

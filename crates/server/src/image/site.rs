@@ -1,5 +1,5 @@
-//! Archives a site's folder with the server's rules, applied once at build time. Files that the server would refuse at
-//! a request are refused here by name, while the operator can still correct them.
+//! Archives a site's folder. The server's rules are applied once, when the image is built. A file that the server would
+//! refuse to serve is an error with its name here, while the operator can still correct it.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -15,24 +15,24 @@ use super::variants;
 
 /// Suffix of page sources.
 const PAGE_SUFFIX: &str = ".lrp";
-/// A folder's index page, if it has no other index.
+/// The page that is a folder's index if the folder has no other index.
 const PAGE_INDEX: &str = "index.lrp";
 /// Maximum nesting of folders.
 const DEPTH_MAX: usize = 64;
 
-/// The numbers of archived objects.
+/// The numbers of archived files and pages.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SiteContents {
-    /// Files.
+    /// Number of files.
     pub files: usize,
-    /// SQL pages.
+    /// Number of SQL pages.
     pub pages: usize,
 }
 
-/// Adds a folder's contents.
+/// Adds a folder's contents to the archive.
 ///
 /// # Errors
-/// The first file that can't be served, and the reason.
+/// The first file that can't be served, with the reason.
 pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, String> {
     let describe = |error| format!("{}: {error}", dir.display());
     let root = dir.canonicalize().map_err(describe)?;
@@ -53,7 +53,7 @@ pub fn add(builder: &mut ArchiveBuilder, dir: &Path) -> Result<SiteContents, Str
     let root = site.root.clone();
     site.folder(&root, b"/")?;
     site.pages()?;
-    // Last: pages, too, may be indexes.
+    // Added last, because a page may be a folder's index.
     site.add_refusals()?;
     Ok(site.contents)
 }
@@ -63,13 +63,13 @@ struct ImageSite<'b> {
     root: PathBuf,
     builder: &'b mut ArchiveBuilder,
     contents: SiteContents,
-    /// The folder in progress and its ancestors, with links resolved.
+    /// The folder that is being added, and its ancestors, with symbolic links resolved.
     ancestors: Vec<PathBuf>,
     /// The URL paths of all folders.
     folders: Vec<Vec<u8>>,
-    /// The folders with an index.
+    /// The URL paths of folders with an index.
     has_index: BTreeSet<Vec<u8>>,
-    /// Pages and fragments by their paths below the site's folder.
+    /// The sources of pages and fragments, by their paths relative to the site's folder.
     sources: BTreeMap<String, SiteSource>,
 }
 
@@ -78,18 +78,18 @@ struct SiteSource {
     is_fragment: bool,
 }
 
-/// The target type of a directory entry.
+/// The type of a directory entry's target.
 enum EntryKind {
     File,
     Folder,
 }
 
 impl ImageSite<'_> {
-    /// Adds a folder. `url_path` is its decoded URL path, with a trailing slash.
+    /// Adds a folder and its subfolders. `url_path` is the folder's decoded URL path, with a trailing slash.
     fn folder(&mut self, folder: &Path, url_path: &[u8]) -> Result<(), String> {
         let describe = |error| format!("{}: {error}", folder.display());
         let real = folder.canonicalize().map_err(describe)?;
-        // A link to an ancestor would recurse forever.
+        // A link to an ancestor would cause an endless recursion.
         if self.ancestors.contains(&real) || self.ancestors.len() >= DEPTH_MAX {
             return Err(format!(
                 "{}: folders are nested too deeply",
@@ -100,7 +100,7 @@ impl ImageSite<'_> {
         let names = fs::read_dir(folder).map_err(describe)?;
         let names = names.map(|entry| entry.map(|entry| entry.file_name()));
         let mut names: Vec<_> = names.collect::<Result<_, _>>().map_err(describe)?;
-        // Sorted, so that the same folder always gives the same image.
+        // Sorted, so that the same folder always produces the same image.
         names.sort();
         for name in names {
             let path = [url_path, name.as_bytes()].concat();
@@ -129,7 +129,7 @@ impl ImageSite<'_> {
         let mut location = Vec::new();
         target::encode_path(&with_slash, &mut location);
         let location = String::from_utf8_lossy(&location).into_owned();
-        // Relative links of a folder's page are right only with the slash.
+        // Relative links of a folder's index are right only if the URL ends with a slash.
         self.builder.redirect(path, &location).map_err(text)?;
         self.folder(folder, &with_slash)
     }
@@ -157,7 +157,7 @@ impl ImageSite<'_> {
         let source = String::from_utf8(source).map_err(|_| describe("not UTF-8"))?;
         let name = path.strip_prefix(b"/").unwrap_or(&path).to_vec();
         let name = String::from_utf8(name).map_err(|_| describe("its name is not UTF-8"))?;
-        // Folders count, too, as in the server's own pages.
+        // As in the server's own pages, the names of all folders in the path count.
         let is_fragment = name.split('/').any(|segment| segment.starts_with('_'));
         self.builder.part(&name, &source).map_err(text)?;
         self.sources.insert(
@@ -170,7 +170,7 @@ impl ImageSite<'_> {
         Ok(())
     }
 
-    /// Checks and adds the pages, after all fragments are known.
+    /// Checks and adds the pages. Called after all fragments were read, because pages refer to them.
     fn pages(&mut self) -> Result<(), String> {
         let mut find = |name: &str| self.sources.get(name).map(|source| source.text.as_str());
         for (name, source) in self
@@ -184,7 +184,7 @@ impl ImageSite<'_> {
             self.builder
                 .page(path.as_bytes(), name, &source.text)
                 .map_err(text)?;
-            // `/a-index.lrp` is no index: a slash must precede the name.
+            // `/a-index.lrp` is not an index page: a slash must precede the name.
             let folder = path.strip_suffix(PAGE_INDEX).filter(|at| at.ends_with('/'));
             if let Some(folder) = folder.filter(|at| !self.has_index.contains(at.as_bytes())) {
                 self.builder
@@ -197,7 +197,7 @@ impl ImageSite<'_> {
         Ok(())
     }
 
-    /// Adds a refusal (403) for each folder without an index.
+    /// Adds a 403 response for each folder without an index.
     fn add_refusals(&mut self) -> Result<(), String> {
         for folder in self
             .folders
@@ -212,7 +212,7 @@ impl ImageSite<'_> {
     fn kind(&self, from: &Path) -> Result<EntryKind, String> {
         let describe = |error| format!("{}: {error}", from.display());
         let real = from.canonicalize().map_err(describe)?;
-        // Links may lead only to files of the site.
+        // The target of a link must be within the site's folder.
         if !real.starts_with(&self.root) {
             let (from, real) = (from.display(), real.display());
             return Err(format!("{from} leads out of the site, to {real}"));

@@ -1,5 +1,5 @@
-//! The tap device of an image: created by the `ip` program if it does not exist, and then also removed. Sends no
-//! packets.
+//! The tap device of an image. The `ip` program creates the device if it does not exist, and then also removes it. This
+//! module sends no packets.
 
 use std::io::ErrorKind;
 use std::process::{Command, Stdio};
@@ -13,7 +13,7 @@ use crate::terminal_output;
 /// Maximum length of a device's name.
 const NAME_LEN_MAX: usize = 15;
 
-/// An existing device, or one created here, which is removed when dropped.
+/// A tap device. If this process created it, dropping it removes the device.
 pub struct HostTap {
     name: String,
     is_owned: bool,
@@ -22,15 +22,14 @@ pub struct HostTap {
 }
 
 impl HostTap {
-    /// Uses or creates the device. A new device gets the gateway's address, so that this machine can reach the image,
-    /// and is removed with this value. An existing device stays unchanged. It is refused while another program has
-    /// open queues: the kernel would distribute frames between both programs.
+    /// Uses an existing device, or creates a new one that is removed when this value is dropped. A new device gets the
+    /// gateway's address, so that this host can reach the image. An existing device is not changed. It is refused if
+    /// another program has opened a queue of it: the kernel would distribute frames between both programs.
     ///
     /// # Errors
-    /// A remedy for the operator.
-    /// A remedy for the operator.
+    /// A message for the operator, with a remedy.
     pub fn prepare(name: &str, ip: ImageAddress, queues: u32) -> Result<HostTap, String> {
-        // The name becomes an argument of `ip`, and of QEMU's option lists with commas.
+        // The name becomes an argument of `ip`, and part of QEMU's option lists, which are separated by commas.
         let is_name = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if name.is_empty() || name.len() > NAME_LEN_MAX || !name.chars().all(is_name) {
             return Err(format!("{name}: not the name of a network device"));
@@ -44,8 +43,8 @@ impl HostTap {
         if is_owned {
             let result = device.create(ip);
             result.map_err(|reason| advice(name, ip, queues, &reason))?;
-        // A second program on a multi-queue device would get a share of the frames without an error.
-        } else if has_user(&describe_device(name).unwrap_or_default()) {
+        // If two programs use a multi-queue device, each gets only some of the frames, without an error.
+        } else if has_open_queue(&describe_device(name).unwrap_or_default()) {
             return Err(format!(
                 "the tap device {name} is in use: another program has its queues"
             ));
@@ -53,8 +52,8 @@ impl HostTap {
         Ok(device)
     }
 
-    /// The number of queues to open, at least 1. A multi-queue device refuses a program that opens it without that
-    /// flag.
+    /// The number of queues to open, at least 1. A multi-queue device can't be opened without the flag for several
+    /// queues, and a device with one queue can't be opened with it.
     pub fn queues(&self) -> u32 {
         match self.is_owned {
             true => self.queues,
@@ -87,12 +86,12 @@ impl Drop for HostTap {
 
 /// Whether the device exists in this process's network namespace; `/sys` may show another one.
 fn device_exists(name: &str) -> bool {
-    // Any socket will do for SIOCGIFINDEX (netdevice(7)).
+    // SIOCGIFINDEX works with any kind of socket (netdevice(7)).
     let socket = socket(AddressFamily::INET, SocketType::DGRAM, None);
     socket.is_ok_and(|socket| name_to_index(socket, name).is_ok())
 }
 
-/// The keyword for a multi-queue device.
+/// The keyword of `ip tuntap` for a multi-queue device.
 fn kind(queues: u32) -> &'static str {
     match queues {
         0..=1 => "",
@@ -100,14 +99,14 @@ fn kind(queues: u32) -> &'static str {
     }
 }
 
-/// The output of `ip` for a device.
+/// The output of `ip` about a device.
 fn describe_device(name: &str) -> Result<String, String> {
     run(&["-details", "link", "show", "dev", name])
 }
 
-/// Whether a multi-queue device has open queues, according to the output of `ip`. The kernel itself refuses a second
-/// open of a single-queue device.
-fn has_user(output: &str) -> bool {
+/// Whether any queue of a multi-queue device is open, according to the output of `ip`. The kernel itself refuses to
+/// open a single-queue device twice.
+fn has_open_queue(output: &str) -> bool {
     ["numqueues", "numdisabled"].into_iter().any(|name| {
         let mut words = output.split_whitespace();
         words.find(|word| *word == name);
@@ -115,9 +114,9 @@ fn has_user(output: &str) -> bool {
     })
 }
 
-/// The number of an existing device's queues to open, given the requested number.
+/// The number of an existing device's queues to open if `queues` were requested.
 fn usable_queues(name: &str, queues: u32) -> u32 {
-    // If `ip` fails, the device is assumed to fit the request.
+    // If `ip` fails, the device is assumed to support the request.
     let has_several =
         describe_device(name).map_or(queues > 1, |output| output.contains(" multi_queue "));
     if queues > 1 && !has_several {
@@ -132,7 +131,7 @@ fn usable_queues(name: &str, queues: u32) -> u32 {
     }
 }
 
-/// This machine's address on the image's network: the image's gateway.
+/// This host's address on the image's network, which is the image's gateway.
 fn host_address(ip: ImageAddress) -> Option<String> {
     match ip {
         ImageAddress::Static {
@@ -154,7 +153,7 @@ fn advice(name: &str, ip: ImageAddress, queues: u32, reason: &str) -> String {
     )
 }
 
-/// Runs `ip`; returns its output.
+/// Runs `ip` and returns its output.
 fn run(arguments: &[&str]) -> Result<String, String> {
     let output = Command::new("ip")
         .args(arguments)
@@ -175,7 +174,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_that_are_none_are_refused() {
+    fn invalid_device_names_are_refused() {
         for name in ["", "a b", "a/b", "sixteen-letters-", "x;y"] {
             assert!(
                 HostTap::prepare(name, ImageAddress::Dhcp, 1).is_err(),
@@ -185,20 +184,22 @@ mod tests {
     }
 
     #[test]
-    fn queues_that_are_open_are_somebodys() {
-        let said = |queues, disabled| {
+    fn open_queues_are_found_in_ip_output() {
+        let ip_output = |queues, disabled| {
             format!(
                 "2: t: <BROADCAST> mtu 1500 qdisc mq\n    tun type tap pi off vnet_hdr on multi_queue \
                  numqueues {queues} numdisabled {disabled} persist on"
             )
         };
-        assert!(has_user(&said(2, 0)) && has_user(&said(0, 1)));
-        assert!(!has_user(&said(0, 0)));
-        assert!(!has_user("tun type tap pi off vnet_hdr on persist on") && !has_user(""));
+        assert!(has_open_queue(&ip_output(2, 0)) && has_open_queue(&ip_output(0, 1)));
+        assert!(!has_open_queue(&ip_output(0, 0)));
+        assert!(
+            !has_open_queue("tun type tap pi off vnet_hdr on persist on") && !has_open_queue("")
+        );
     }
 
     #[test]
-    fn advice_can_be_typed() {
+    fn advice_is_a_complete_command() {
         let ip = ImageAddress::parse("192.0.2.2/24,192.0.2.1").expect("an address");
         let several = advice("tap0", ip, 2, "no");
         assert!(several.contains("mode tap multi_queue user"), "{several}");

@@ -1,4 +1,4 @@
-//! A file's variants: header fields and content codings, the same as the server's.
+//! The variants of a file: header fields and content codings, as the server would choose them.
 
 use std::fs;
 use std::io;
@@ -17,8 +17,8 @@ use lowroad_site_rules::HeaderPatterns;
 use lowroad_store::clock;
 use lowroad_unikernel::archive::NewVariant;
 
-/// Codings compressed here. An existing zstd sibling is used, but none is created: clients with zstd also accept
-/// brotli.
+/// Codings that are compressed here. A precompressed zstd sibling is used if it exists, but none is created, because
+/// clients that accept zstd also accept brotli.
 const COMPRESSED: [ContentCoding; 2] = [ContentCoding::Brotli, ContentCoding::Gzip];
 const ENCODED: [ContentCoding; 3] = [
     ContentCoding::Brotli,
@@ -26,16 +26,16 @@ const ENCODED: [ContentCoding; 3] = [
     ContentCoding::Gzip,
 ];
 
-/// A file's bytes and modification time.
+/// The contents and modification time of a file.
 struct FileContents {
     body: Vec<u8>,
     modified_ns: i64,
 }
 
-/// Returns all variants of the file at `from`, which is served at `path`; the identity comes first.
+/// Returns all variants of the file at `from`, which is served at `path`. The variant without coding comes first.
 ///
 /// # Errors
-/// A file that could not be read.
+/// The file can't be read.
 pub fn encode_file(
     rules: &config::SiteConfig,
     path: &[u8],
@@ -43,15 +43,15 @@ pub fn encode_file(
 ) -> Result<Vec<NewVariant>, String> {
     let file = read(from).map_err(|error| format!("{}: {error}", from.display()))?;
     let content_type = mime::content_type(path, &rules.types);
-    // The server compresses only files that fit into its cache; the image does the same.
+    // The same limit as in the server, which compresses only files that fit into its cache.
     let len_max = config::ProcessConfig::default().cache_object_len_max;
     let len = file.body.len() as u64;
     let coding = mime::coding(path);
     let is_compressed = rules.compress.enabled
-        // A file that is itself compressed is not compressed again.
+        // Files in a compressed format are not compressed again.
         && coding == ContentCoding::Identity
         && (rules.compress.len_min..=len_max).contains(&len)
-        && mime::compresses(&content_type);
+        && mime::is_compressible(&content_type);
     let siblings = ENCODED.map(|encoding| {
         let sibling = || sibling(from, encoding, file.modified_ns);
         let is_encoded = coding != ContentCoding::Identity;
@@ -88,12 +88,12 @@ pub fn encode_file(
         }
     }
     let etag = content_tag(&file.body);
-    // Last, since it moves the body that the codings are made from.
+    // Built last, because it takes ownership of the body from which the codings are compressed.
     variants.insert(0, head.variant(ContentCoding::Identity, &etag, file.body));
     Ok(variants)
 }
 
-/// An ETag from the content: on a build machine inode numbers have no lasting meaning.
+/// Derives an ETag from the content: the inode numbers of a build machine do not identify a version.
 fn content_tag(body: &[u8]) -> String {
     etag::from_content(digest_bytes(body))
 }
@@ -141,7 +141,7 @@ impl VariantHead<'_> {
 fn read(from: &Path) -> io::Result<FileContents> {
     let body = fs::read(from)?;
     let stamp = FileStamp::from_path(from)?;
-    // Length and contents must belong together: the header section states the length.
+    // Length and contents must match, because the header section contains the length.
     if stamp.len != body.len() as u64 {
         return Err(io::Error::other("the file changed while it was read"));
     }
@@ -151,7 +151,7 @@ fn read(from: &Path) -> io::Result<FileContents> {
     })
 }
 
-/// The file's precompressed sibling in a coding, unless it is older than the file.
+/// The file's precompressed sibling for a coding, unless the sibling is older than the file.
 fn sibling(from: &Path, encoding: ContentCoding, modified_ns: i64) -> Option<FileContents> {
     let mut name = from.as_os_str().to_owned();
     name.push(encoding.file_suffix());

@@ -1,4 +1,4 @@
-//! The sections of man pages that clap doesn't write: files, signals, exit status, examples, references.
+//! The man page sections that clap doesn't generate: files, signals, exit status, examples, references.
 
 const FILES: &str = "\
 .SH FILES
@@ -65,7 +65,7 @@ The command line is wrong.
 Warnings only: the server would start.
 ";
 
-/// The commands that run a server, and so handle signals.
+/// Pages of the commands that run a server, which handles signals.
 const SERVERS: [&str; 4] = [
     "lowroad",
     "lowroad-accelerate",
@@ -73,7 +73,7 @@ const SERVERS: [&str; 4] = [
     "lowroad-serve",
 ];
 
-/// Examples of a page: its name, and commands with their meaning.
+/// A page's name, and its example commands with explanations.
 type PageExamples = (&'static str, &'static [(&'static str, &'static str)]);
 
 const EXAMPLES: &[PageExamples] = &[

@@ -7,7 +7,7 @@ use crate::running_server::RunningServer;
 /// Adds the metrics of certificates.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     let mut certificates = running.tls.certificates();
-    // Sites may have one certificate with different keys or staples.
+    // Several sites may have the same certificate with different keys or OCSP staples.
     certificates
         .sort_by(|one, other| (&one.names, &one.source).cmp(&(&other.names, &other.source)));
     certificates.dedup_by(|one, other| (&one.names, &one.source) == (&other.names, &other.source));
@@ -45,7 +45,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         "Failed TLS connections by reason.",
     );
     for (reason, count) in running.tls.counters() {
-        // `tls.alerts` in `lowroad status`
+        // `lowroad status` has these counters under `tls.`, such as `tls.alerts`.
         let reason = reason.strip_prefix("tls.").unwrap_or(reason);
         faults.whole(&[("reason", reason)], count);
     }

@@ -48,7 +48,8 @@ fn routes(running: &RunningServer, out: &mut MetricSnapshot) {
             |it| &it.shared,
         ),
     ];
-    // By scope, as requests are: their number is bounded, and equal routes of sites with one name share their labels.
+    // Grouped by scope, as requests are: the number of scopes is bounded, and equal routes of sites with the same name
+    // share their labels.
     let mut by_scope: BTreeMap<usize, Vec<&RouteCounters>> = BTreeMap::new();
     for route in running.sites.all.iter().flat_map(|site| site.routes.iter()) {
         let counters = by_scope.entry(route.metric_scope.index()).or_default();
@@ -66,7 +67,7 @@ fn routes(running: &RunningServer, out: &mut MetricSnapshot) {
     }
 }
 
-/// Numbers of a traffic class: name in `lowroad status`, kind, metric and help.
+/// Numbers of a traffic class: the name in `lowroad status`, the metric's kind and name, and its help text.
 const CLASS_NUMBERS: [(&str, MetricKind, &str, &str); 8] = [
     (
         "requests",
@@ -124,7 +125,7 @@ fn classes(running: &RunningServer, out: &mut MetricSnapshot) {
     for (number, kind, metric, help) in CLASS_NUMBERS {
         let family = out.family(kind, metric, help);
         for (name, value) in &numbers {
-            // `gold.requests`
+            // The names of `lowroad status` begin with the class: `gold.requests`.
             if let Some((class, _)) = name.rsplit_once('.').filter(|(_, it)| *it == number) {
                 family.whole(&[("class", class)], *value);
             }

@@ -1,11 +1,11 @@
-//! Metrics of what handlers of several routes share: temporary files, compression, pages, WebAssembly, modules. Their
-//! counters have names in `lowroad status`, which are mapped to metrics here.
+//! Metrics of facilities that the handlers of several routes share: temporary files, compression, pages, WebAssembly,
+//! modules. Their counters have names in `lowroad status`, which this module maps to metrics.
 
 use lowroad_metrics::{MetricKind, MetricSnapshot};
 
 use crate::running_server::RunningServer;
 
-/// A counter's name in `lowroad status`, kind, metric and help.
+/// A counter's name in `lowroad status`, and the metric's kind, name and help text.
 type NamedCounter = (&'static str, MetricKind, &'static str, &'static str);
 
 const COUNTERS: [NamedCounter; 23] = [
@@ -149,7 +149,7 @@ const COUNTERS: [NamedCounter; 23] = [
     ),
 ];
 
-/// The counters of a module and their help.
+/// The counters of a module, with their help texts.
 const MODULE_COUNTERS: [(&str, &str); 9] = [
     ("calls", "Requests for a module."),
     (
@@ -171,7 +171,7 @@ const MODULE_COUNTERS: [(&str, &str); 9] = [
     ("crashes", "Deaths of a module's process."),
 ];
 
-/// Adds the metrics; those of unknown counters have their names.
+/// Adds the metrics. A counter that is not listed above becomes a gauge of the same name.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     for (name, value) in running.handler_runtime.counts() {
         match COUNTERS.iter().find(|(known, ..)| *known == name) {

@@ -1,11 +1,11 @@
-//! Metrics of the process, with the names that all Prometheus libraries use. Read from proc(5).
+//! Metrics of the process, with the names that all Prometheus client libraries use. They are read from proc(5).
 
 use std::fs;
 
 use lowroad_metrics::{MetricKind, MetricSnapshot};
 use rustix::param::{clock_ticks_per_second, page_size};
 
-/// Adds the metrics of the process; those that can't be read are missing.
+/// Adds the metrics of the process, except those that can't be read.
 pub fn add(out: &mut MetricSnapshot) {
     if let Some(memory) = memory() {
         out.gauge(
@@ -20,7 +20,7 @@ pub fn add(out: &mut MetricSnapshot) {
         );
     }
     if let Ok(entries) = fs::read_dir("/proc/self/fd") {
-        // One of them is that of this folder.
+        // One of them is the descriptor of `/proc/self/fd` itself.
         let count = entries.count().saturating_sub(1) as u64;
         out.gauge("process_open_fds", "Open file descriptors.", count);
     }
@@ -60,11 +60,11 @@ fn memory() -> Option<ProcessMemory> {
     })
 }
 
-/// Processor time in seconds, and the start in seconds since 1970: `/proc/self/stat` in clock ticks, `btime` of
-/// `/proc/stat`.
+/// The processor time in seconds, and the start time in seconds since 1970. They are computed from `/proc/self/stat`,
+/// in clock ticks, and `btime` of `/proc/stat`.
 fn times() -> Option<(f64, f64)> {
     let text = fs::read_to_string("/proc/self/stat").ok()?;
-    // The name, field 2, may contain spaces and parentheses.
+    // The process name, field 2, may contain spaces and parentheses.
     let (_, fields) = text.rsplit_once(')')?;
     let fields: Vec<&str> = fields.split_whitespace().collect();
     let ticks = |number: usize| fields.get(number - 3)?.parse::<f64>().ok();
@@ -81,7 +81,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_described() {
+    fn own_process_has_memory_and_times() {
         let mut snapshot = MetricSnapshot::default();
         add(&mut snapshot);
         assert_eq!(snapshot.families.len(), 6);

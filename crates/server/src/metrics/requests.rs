@@ -8,7 +8,7 @@ use lowroad_site::request_metrics::{CODE_CLASSES, LEVELS, ResponseSource, ScopeT
 
 use crate::running_server::RunningServer;
 
-/// Durations by site and level.
+/// Distribution of durations by site and level.
 type DurationsBySite = BTreeMap<(String, &'static str), LatencyDistribution>;
 
 /// Adds the metrics of requests.
@@ -20,7 +20,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
         let mut sums = DurationsBySite::new();
         for (labels, totals) in &totals {
             for (level, distribution) in LEVELS.into_iter().zip(durations(totals)) {
-                // Empty histograms would multiply the series by the number of levels.
+                // With empty histograms, the number of series would multiply by the number of levels.
                 if distribution.count() > 0 {
                     let sum = sums.entry((labels.site.clone(), level)).or_default();
                     sum.add(distribution);
@@ -43,7 +43,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     );
 }
 
-/// The sums over the workers of each scope that has had requests.
+/// Sums the workers' metrics of each scope that has had requests.
 fn totals(running: &RunningServer) -> Vec<(ScopeLabels, ScopeTotals)> {
     let labels = running.sites.scopes.labels();
     let all = labels.into_iter().zip(0u16..).map(|(labels, number)| {
@@ -65,7 +65,7 @@ fn requests(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
     for (labels, totals) in totals {
         for (source, counts) in ResponseSource::all().zip(&totals.requests) {
             for (class, count) in CODE_CLASSES.into_iter().zip(counts) {
-                // Hundreds of series that never move would hide the others.
+                // Counters that are still 0 are omitted: there may be hundreds.
                 if *count > 0 {
                     let labels = [
                         ("site", &*labels.site),
@@ -96,9 +96,9 @@ fn bytes(totals: &[(ScopeLabels, ScopeTotals)], out: &mut MetricSnapshot) {
         "lowroad_responses_cut",
         "Responses that were not sent completely, mostly because the client left.",
     );
-    for (labels, totals) in totals.iter().filter(|(_, totals)| totals.cut > 0) {
+    for (labels, totals) in totals.iter().filter(|(_, totals)| totals.truncated > 0) {
         let labels = [("site", &*labels.site), ("route", &*labels.route)];
-        family.whole(&labels, totals.cut);
+        family.whole(&labels, totals.truncated);
     }
 }
 

@@ -1,4 +1,4 @@
-//! A snapshot as JSON, for dashboards: the families of `/metrics` with the same names and labels.
+//! Writes a snapshot as JSON for dashboards: the families of `/metrics` with the same names and labels.
 
 use lowroad_metrics::{MetricKind, MetricSnapshot, SampleValue};
 use lowroad_store::clock;
@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 
 use super::snapshot_notes::SnapshotNotes;
 
-/// The snapshot with its time and notes.
+/// Encodes the snapshot and the current time and notes.
 pub fn write(snapshot: &MetricSnapshot, notes: SnapshotNotes) -> Vec<u8> {
     let families: Map<String, Value> = snapshot
         .families
@@ -56,7 +56,7 @@ fn value(value: &SampleValue) -> Option<Value> {
             json!({
                 "count": durations.count(),
                 "sum": durations.sum_s(),
-                // Bucket i ends at 2^(i/8) s.
+                // Bucket i has the upper bound 2^(i/8) s.
                 "buckets": buckets,
             })
         }

@@ -1,11 +1,11 @@
-//! Metrics of the softirq level, from the latest report of its process.
+//! Metrics of the softirq level, from the latest report of its daemon.
 
 use lowroad_metrics::{MetricKind, MetricSnapshot};
 
 use crate::running_server::RunningServer;
 
-/// Counters by the prefix of their name in the report: prefix, metric, help, and the label that has the rest of the
-/// name.
+/// Counters by the prefix of their name in the report: prefix, metric, help text, and the label that gets the rest of
+/// the name.
 const COUNTERS: [(&str, &str, &str); 7] = [
     (
         "answer_",

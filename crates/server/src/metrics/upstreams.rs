@@ -7,13 +7,13 @@ use lowroad_metrics::{MetricKind, MetricSnapshot};
 
 use crate::running_server::RunningServer;
 
-/// A number of an upstream server; `None`: it has none of this kind.
+/// Reads a number of an upstream server; `None` if the server has no such number.
 type UpstreamNumber = fn(&UpstreamStatus) -> Option<u64>;
 
-/// Kind, name, help and number of a family.
+/// The metric's kind, name and help text, and its number.
 type UpstreamFamily = (MetricKind, &'static str, &'static str, UpstreamNumber);
 
-/// The labels of a server.
+/// The labels of an upstream server.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub struct ServerLabels<'a> {
     /// The origin as configured, or the name of its group.
@@ -22,7 +22,7 @@ pub struct ServerLabels<'a> {
     pub server: &'a str,
 }
 
-/// States: of servers with the same labels, the greatest counts.
+/// Gauges of state: of several servers with the same labels, the greatest value is reported.
 const STATES: [UpstreamFamily; 2] = [
     (
         MetricKind::Gauge,
@@ -38,7 +38,7 @@ const STATES: [UpstreamFamily; 2] = [
     ),
 ];
 
-/// Sums: servers with the same labels are added up.
+/// Metrics that are added up over servers with the same labels.
 const SUMS: [UpstreamFamily; 12] = [
     (
         MetricKind::Gauge,
@@ -117,8 +117,8 @@ const SUMS: [UpstreamFamily; 12] = [
 /// Adds the metrics of upstream servers.
 pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     let report = running.handler_runtime.origins();
-    // A server has the same labels in several origins: those of two routes with other settings, or, as long as requests
-    // are in progress, those of the configuration before a reload.
+    // Several origins may contain a server with the same labels: the origins of two routes with different settings or,
+    // while requests are in progress, those of the configuration before a reload.
     let mut servers: BTreeMap<ServerLabels<'_>, Vec<&UpstreamStatus>> = BTreeMap::new();
     for server in &report.servers {
         servers
@@ -164,7 +164,8 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
 impl<'a> ServerLabels<'a> {
     /// The labels of a server.
     ///
-    /// The names in the log are `origin NAME` and `origin NAME at URL`, or `origin URL` for the only server of that URL.
+    /// In the log, a server is named `origin NAME` or `origin NAME at URL`, or `origin URL` if it is the only server of
+    /// that URL.
     pub fn new(server: &'a UpstreamStatus) -> ServerLabels<'a> {
         let (origin, name) = (without_kind(&server.origin), without_kind(&server.server));
         let url = name
@@ -192,7 +193,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_server_is_labelled_by_its_url() {
+    fn server_label_is_its_url() {
         for (origin, server, expected) in [
             (
                 "origin app",

@@ -31,7 +31,7 @@ pub fn add(running: &RunningServer, out: &mut MetricSnapshot) {
     }
 }
 
-/// The counters of the workers, added up. Their names and descriptions are those of the engine.
+/// Adds up the workers' counters. The engine defines their names and descriptions.
 fn counters(running: &RunningServer, out: &mut MetricSnapshot) {
     let lists: Vec<_> = running
         .counters
@@ -39,7 +39,7 @@ fn counters(running: &RunningServer, out: &mut MetricSnapshot) {
         .map(|worker| worker.list())
         .collect();
     for (index, help) in WorkerCounters::DESCRIPTIONS.iter().enumerate() {
-        // All lists have the same order.
+        // The workers' lists have the same counters in the same order.
         let values = lists.iter().filter_map(|list| list.get(index));
         let sum = values.clone().map(|(_, value)| value).sum();
         if let Some((name, _)) = values.clone().next() {
@@ -48,7 +48,7 @@ fn counters(running: &RunningServer, out: &mut MetricSnapshot) {
     }
 }
 
-/// The name of a worker's counter. Most keep theirs; some would be misread without the words around them.
+/// The metric name of a worker's counter. Names that would be unclear outside of `lowroad status` are replaced.
 fn metric_name(name: &str) -> String {
     let name = match name {
         "connections" => "connections_accepted",

@@ -1,5 +1,5 @@
-//! The server's workers on simulated drivers, in front of a scripted origin. They are built as `process` builds those
-//! on epoll, and run one turn each in rotation while a client waits.
+//! The server's workers on simulated drivers, in front of a scripted origin. They are built as in `process`, where the
+//! drivers use epoll. While a client waits, the workers take turns.
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -33,19 +33,19 @@ use lowroad_tls_listener::TlsListeners;
 use super::WORLD;
 use crate::limits;
 
-/// The address that clients connect to. No real socket is bound.
+/// The address of the simulated listener. No real socket is bound.
 const ADDRESS: &str = "192.0.2.1:80";
 /// The origin's URL.
 const ORIGIN: &str = "http://192.0.2.9:80";
 /// The store's size in bytes.
 const STORE_LEN: u64 = 16 << 20;
-/// Maximum turns for one response.
+/// Maximum turns of workers until a client has its response.
 const TURNS_MAX: usize = 1_000_000;
 
-/// An origin's behaviour: writes a response, part of one, or nothing. Returns whether the connection stays open.
+/// A script for an origin: writes a response, a part of one, or nothing. Returns whether the connection stays open.
 pub type OriginScript = dyn Fn(&OriginRequest, &mut Vec<u8>) -> bool + Send + Sync;
 
-/// A simulated world with the server's workers and an origin.
+/// A simulated network with the server's workers and an origin.
 pub struct SimAccelerator {
     /// The simulated network and clock.
     pub world: SharedWorld,
@@ -56,7 +56,7 @@ pub struct SimAccelerator {
     programs: RefCell<HandlerRuntime>,
 }
 
-/// The origin's ends of connections.
+/// The origin's side of all connections.
 struct OriginPeers {
     script: Box<OriginScript>,
     asked: Arc<Mutex<Vec<OriginRequest>>>,
@@ -73,7 +73,7 @@ struct SharedParts {
 }
 
 impl SimAccelerator {
-    /// Creates a world with a seed and a number of workers, a configuration, and a script for the origin.
+    /// Creates a simulated accelerator with a seed, a number of workers, a configuration, and a script for the origin.
     pub fn new(
         seed: u64,
         workers: usize,
@@ -83,12 +83,12 @@ impl SimAccelerator {
     ) -> SimAccelerator {
         let world = SharedWorld::new(seed, faults(seed));
         WORLD.set(Some(world.clone()));
-        // Code outside of workers asks the global clock, which must show the simulated time.
+        // Code outside of the workers reads the global clock, which must show the simulated time.
         clock::replace(super::now_ms);
         let drivers: Vec<SimDriver> = (0..workers).map(|_| world.driver()).collect();
         let locals: Vec<WorkerHandle> = drivers
             .iter()
-            .map(|driver| driver.local().clone())
+            .map(|driver| driver.worker_handle().clone())
             .collect();
         let programs = HandlerRuntime::start(logger(), locals).expect("threads");
         let parts = SharedParts::new(config, &programs);
@@ -112,16 +112,15 @@ impl SimAccelerator {
         }
     }
 
-    /// Runs one turn of the next worker, then the origin. A worker that is interrupted in the middle of a turn is
-    /// skipped.
+    /// Runs a turn of the next worker, then the origin. Skips a worker that was interrupted in the middle of its turn.
     pub fn turn(&self) {
         let number = (self.turn.get() + 1) % self.workers.len();
         self.turn.set(number);
-        // Borrowed by an outer turn that is interrupted.
+        // The worker is borrowed if its own, interrupted turn is on the stack.
         let Ok(mut worker) = self.workers[number].try_borrow_mut() else {
             return;
         };
-        // A worker must be borrowed only during its turn: `meanwhile` may run within it.
+        // During this turn `run_during_interruption` may run turns of other workers, so nothing but this worker stays borrowed.
         let runtime = self.programs.borrow().runtime(number);
         let _lane = runtime.enter();
         worker.turn();
@@ -129,8 +128,8 @@ impl SimAccelerator {
         self.origin.borrow_mut().step(&self.world);
     }
 
-    /// Runs `others` while the current worker is interrupted.
-    pub fn meanwhile(&self, others: impl FnOnce()) {
+    /// Runs `others` while the current worker is interrupted, and then restores the current worker's number.
+    pub fn run_during_interruption(&self, others: impl FnOnce()) {
         let number = self.turn.get();
         self.world.stop(number, true);
         others();
@@ -147,8 +146,8 @@ impl SimAccelerator {
         sums
     }
 
-    /// Runs turns until `look` returns a value.
-    pub fn until<T>(&self, what: &str, mut look: impl FnMut(&SharedWorld) -> Option<T>) -> T {
+    /// Runs turns until `look` returns a value. `what` describes the value in the failure message.
+    pub fn run_until<T>(&self, what: &str, mut look: impl FnMut(&SharedWorld) -> Option<T>) -> T {
         for _ in 0..TURNS_MAX {
             if let Some(found) = look(&self.world) {
                 return found;
@@ -162,21 +161,21 @@ impl SimAccelerator {
 impl Drop for SimAccelerator {
     fn drop(&mut self) {
         self.programs.get_mut().end();
-        // Before `WORLD` is cleared, which the workers' clock needs.
+        // Before `WORLD` is cleared, because the workers' clock needs it.
         self.workers.clear();
         WORLD.set(None);
     }
 }
 
 impl OriginPeers {
-    /// Accepts new connections and answers complete requests.
+    /// Accepts new connections, and answers complete requests.
     fn step(&mut self, world: &SharedWorld) {
         let dialed = world.dialed();
         self.open
             .extend(dialed.into_iter().map(|id| (id, Vec::new())));
         let (script, all) = (&self.script, &self.asked);
         self.open.retain_mut(|(id, input)| {
-            // A request may arrive in pieces, or several at once.
+            // Input may contain a part of a request, or several requests.
             input.extend(world.take_read(*id));
             while let Some(asked) = OriginRequest::take(input) {
                 let asked = asked.record(&mut lock(all));
@@ -221,7 +220,7 @@ impl SharedParts {
         let calls = HandlerCalls {
             worker: number,
             runtime: programs.runtime(number),
-            worker_handle: driver.local().clone(),
+            worker_handle: driver.worker_handle().clone(),
             post: Arc::new(move |id, outcome| own.post(MailboxMessage::Outcome(id, outcome))),
             post_interim: Arc::new(move |id, interim| {
                 interims.post(MailboxMessage::Interim(id, Box::new(interim)));
@@ -229,7 +228,7 @@ impl SharedParts {
             store: self.store.clone(),
             fetcher: self.fetcher.clone(),
             changes: self.changes.clone(),
-            last: RefCell::default(),
+            last_site: RefCell::default(),
         };
         let web = SiteService::new(self.sites.clone(), calls, self.logger.clone(), None);
         // The simulated driver needs no socket.
@@ -245,14 +244,14 @@ impl SharedParts {
     }
 }
 
-/// The network faults of a seed.
+/// Derives the rates of network faults from a seed.
 fn faults(seed: u64) -> FaultRates {
     let pick = |at: u64, from: [usize; 4]| from[(seed >> at) as usize % 4];
     FaultRates {
         piece_len_max: pick(0, [70_000, 300, 7, 1]),
         delay_ms_max: pick(1, [3, 0, 20, 1]) as u64,
         window_len: pick(2, [300_000, 9_000, 500, 30_000]),
-        // The clock advances only where scripts wait: most of them test lifetimes.
+        // Time advances only where scripts wait, because most scripts test freshness lifetimes.
         clock_jumps: 0,
         accept_failures: 0,
         file_failures: 0,
@@ -260,7 +259,7 @@ fn faults(seed: u64) -> FaultRates {
     }
 }
 
-/// A configuration of one site: `site` holds lines before its route to the origin, `caching` lines of
+/// A configuration with one site. `site` has lines of `[[site]]` before the route to the origin, `caching` has lines of
 /// `[site.route.cache]`.
 pub fn config(site: &str, caching: &str) -> Config {
     let text = format!(
@@ -270,7 +269,7 @@ pub fn config(site: &str, caching: &str) -> Config {
     lowroad_config::parse(&text, Path::new("/simulated.toml")).expect("a configuration")
 }
 
-/// The sites of a configuration for [`ADDRESS`], as a reload after `before` builds them.
+/// Builds the sites of a configuration for [`ADDRESS`], as a reload does if `before` are the previous sites.
 pub fn sites(config: &Config, programs: &HandlerRuntime, before: Option<&SiteTable>) -> SiteTable {
     let opened = programs.open(config).expect("programs");
     let tls = TlsListeners::start(config, &logger(), None).expect("no TLS");
@@ -278,7 +277,7 @@ pub fn sites(config: &Config, programs: &HandlerRuntime, before: Option<&SiteTab
     SiteTable::new(config, &listeners, &tls, &opened, before).expect("sites")
 }
 
-/// A helper thread that all tests share; the simulation gives it no work.
+/// The helper threads that all tests share; the simulation does not use them.
 fn helpers() -> HelperPool {
     static HELPERS: OnceLock<HelperPool> = OnceLock::new();
     HELPERS
@@ -286,14 +285,14 @@ fn helpers() -> HelperPool {
         .clone()
 }
 
-/// A logger to /dev/null: tests check responses, not log messages about origins.
+/// A logger that writes to /dev/null: tests check responses, not messages about origins.
 pub fn logger() -> ErrorLogger {
     static WRITER: OnceLock<LogWriter> = OnceLock::new();
     let open = || LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");
     ErrorLogger::new(WRITER.get_or_init(open).sink(), LogLevel::Error)
 }
 
-/// Locks shared data, also after a panic.
+/// Locks shared data, even after a panic of another thread.
 pub fn lock<T>(of: &Mutex<T>) -> MutexGuard<'_, T> {
     of.lock().unwrap_or_else(PoisonError::into_inner)
 }

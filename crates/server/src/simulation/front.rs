@@ -15,11 +15,11 @@ use super::{BETWEEN, seeds};
 /// A scripted origin.
 pub struct TestOrigin {
     script: Option<Box<OriginScript>>,
-    asked: Arc<Mutex<Vec<OriginRequest>>>,
+    received: Arc<Mutex<Vec<OriginRequest>>>,
 }
 
 /// An accelerator and its origin.
-pub struct TestFront {
+pub struct TestAccelerator {
     /// The origin behind the accelerator.
     pub origin: TestOrigin,
     accelerator: Rc<SimAccelerator>,
@@ -49,54 +49,54 @@ impl TestOrigin {
     ) -> TestOrigin {
         TestOrigin {
             script: Some(Box::new(script)),
-            asked: Arc::default(),
+            received: Arc::default(),
         }
     }
 
     /// All requests to the origin so far.
     pub fn requests(&self) -> Vec<OriginRequest> {
-        lock(&self.asked).clone()
+        lock(&self.received).clone()
     }
 
     /// The number of requests to the origin.
     pub fn count(&self) -> usize {
-        lock(&self.asked).len()
+        lock(&self.received).len()
     }
 }
 
-impl TestFront {
+impl TestAccelerator {
     /// An accelerator in front of this origin.
-    pub fn new(origin: TestOrigin) -> TestFront {
-        TestFront::caching(origin, "")
+    pub fn new(origin: TestOrigin) -> TestAccelerator {
+        TestAccelerator::with_cache_settings(origin, "")
     }
 
     /// An accelerator in front of this origin, with these lines of `[site.route.cache]`.
-    pub fn caching(origin: TestOrigin, lines: &str) -> TestFront {
+    pub fn with_cache_settings(origin: TestOrigin, lines: &str) -> TestAccelerator {
         let (seed, workers) = seeds::world_seed();
-        TestFront::started(seed, workers, origin, "", lines)
+        TestAccelerator::start(seed, workers, origin, "", lines)
     }
 
     /// An accelerator with this seed and number of workers, in front of an origin that answers with `answer`.
-    pub fn by(
+    pub fn with_seed(
         seed: u64,
         workers: usize,
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
-    ) -> TestFront {
-        TestFront::started(seed, workers, TestOrigin::with_response(answer), "", "")
+    ) -> TestAccelerator {
+        TestAccelerator::start(seed, workers, TestOrigin::with_response(answer), "", "")
     }
 
     /// An accelerator with this seed, one worker, and these lines of `[[site]]` before its route.
-    pub fn with_site(seed: u64, origin: TestOrigin, site: &str) -> TestFront {
-        TestFront::started(seed, 1, origin, site, "")
+    pub fn with_site(seed: u64, origin: TestOrigin, site: &str) -> TestAccelerator {
+        TestAccelerator::start(seed, 1, origin, site, "")
     }
 
-    fn started(
+    fn start(
         seed: u64,
         workers: usize,
         mut origin: TestOrigin,
         site: &str,
         caching: &str,
-    ) -> TestFront {
+    ) -> TestAccelerator {
         // The accelerator owns the script; the origin keeps the list of requests.
         let script = origin.script.take().expect("it has no front yet");
         let accelerator = SimAccelerator::new(
@@ -104,26 +104,28 @@ impl TestFront {
             workers,
             &accelerator::config(site, caching),
             script,
-            origin.asked.clone(),
+            origin.received.clone(),
         );
-        TestFront {
+        TestAccelerator {
             origin,
             accelerator: Rc::new(accelerator),
         }
     }
 
     /// An accelerator in front of an origin that answers with `answer`.
-    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-        TestFront::new(TestOrigin::with_response(answer))
+    pub fn with_response(
+        answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+    ) -> TestAccelerator {
+        TestAccelerator::new(TestOrigin::with_response(answer))
     }
 
     /// Sends a GET with these field lines on a new connection, and returns the response.
     pub fn get(&self, path: &str, fields: &str) -> ClientResponse {
-        self.ask("GET", path, fields)
+        self.request("GET", path, fields)
     }
 
     /// Sends a request without a body on a new connection, and returns the response.
-    pub fn ask(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
+    pub fn request(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
         let mut client = self.connect();
         client.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
@@ -142,27 +144,27 @@ impl TestFront {
     }
 
     /// Advances the simulated time.
-    pub fn pass(&self, ms: u64) {
+    pub fn advance_ms(&self, ms: u64) {
         let until_ms = self.accelerator.world.now_ms() + ms;
         // Simulated time advances only to the next event, so one is needed.
         self.accelerator.world.alarm(until_ms);
         let is_over = |world: &SharedWorld| (world.now_ms() >= until_ms).then_some(());
-        self.accelerator.until("a later time", is_over);
+        self.accelerator.run_until("a later time", is_over);
     }
 
     /// Interrupts the next worker that reaches an interleaving point, once, and runs `others` there.
-    pub fn interrupt_once(&self, others: impl Fn(&TestFront) + 'static) {
+    pub fn interrupt_once(&self, others: impl Fn(&TestAccelerator) + 'static) {
         let is_over = Cell::new(false);
-        let front = TestFront {
+        let front = TestAccelerator {
             origin: TestOrigin {
                 script: None,
-                asked: self.origin.asked.clone(),
+                received: self.origin.received.clone(),
             },
             accelerator: self.accelerator.clone(),
         };
         BETWEEN.set(Some(Rc::new(move || {
             if !is_over.replace(true) {
-                front.accelerator.meanwhile(|| others(&front));
+                front.accelerator.run_during_interruption(|| others(&front));
             }
         })));
     }
@@ -192,7 +194,7 @@ impl SimClient {
     /// Waits for a response, or for the connection's end without one.
     pub fn response_or_end(&mut self) -> Option<ClientResponse> {
         let (id, received) = (self.id, &mut self.received);
-        self.accelerator.until("a response or an end", |world| {
+        self.accelerator.run_until("a response or an end", |world| {
             received.extend(world.take_read(id));
             let response = ClientResponse::take(received, true);
             let is_over = response.is_some() || world.is_over(id);
@@ -202,7 +204,7 @@ impl SimClient {
 
     fn response_with_body(&mut self, body: bool) -> ClientResponse {
         let (id, received) = (self.id, &mut self.received);
-        self.accelerator.until("a response", |world| {
+        self.accelerator.run_until("a response", |world| {
             received.extend(world.take_read(id));
             let response = ClientResponse::take(received, body);
             assert!(
@@ -227,7 +229,7 @@ pub fn response(status: &str, fields: &str, body: &str) -> String {
 }
 
 /// A 200 response with the request's number as its body.
-pub fn numbered(asked: &OriginRequest, fields: &str) -> String {
+pub fn numbered_response(asked: &OriginRequest, fields: &str) -> String {
     response("200 OK", fields, &asked.number.to_string())
 }
 

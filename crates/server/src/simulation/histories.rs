@@ -1,6 +1,6 @@
-//! The random histories of `tests/accelerate/histories` in the simulator, with the same clients and oracle, and two
-//! workers. At points of the store where threads could interleave, one worker is interrupted while the other one, the
-//! origin and the clients continue. The seed determines everything.
+//! Runs the random histories of `tests/accelerate/histories` in the simulator, with the same clients and oracle, and
+//! two workers. At points of the store where threads could interleave, one worker is interrupted while the other
+//! worker, the origin and the clients continue. The seed determines the whole history.
 
 #[path = "../../tests/accelerate/histories/oracle.rs"]
 mod oracle;
@@ -19,32 +19,32 @@ use lowroad_testkit::origin::OriginRequest;
 
 use super::BETWEEN;
 use super::accelerator::{SimAccelerator, config, lock};
-use visitor::{Asking, History, Visitor};
+use visitor::{History, ModelClient, PendingRequest};
 use world::World;
 
-/// Requests of each client. Clients run alone first, then concurrently.
+/// Requests of each client. The first and the last client run alone, the others concurrently.
 const REQUESTS: usize = 40;
-/// Concurrent clients.
+/// Number of concurrent clients.
 const TOGETHER: u64 = 5;
-/// Probability of an interruption at an interleaving point, in thousandths.
+/// Probability in thousandths that an interleaving point interrupts the worker.
 const INTERRUPTED: u64 = 300;
-/// Maximum turns of the other worker during an interruption.
+/// Maximum turns of the other worker during one interruption.
 const TURNS_BETWEEN_MAX: u64 = 40;
 
-/// A client with its connection.
+/// A client of the history, with its connection.
 struct HistoryClient {
-    visitor: Visitor<'static>,
+    visitor: ModelClient<'static>,
     id: usize,
     received: Vec<u8>,
     /// The request in progress.
-    asking: Option<Asking>,
+    asking: Option<PendingRequest>,
     left: usize,
-    /// Requests to the origin, for failure messages.
+    /// All requests to the origin, for failure messages.
     asked: Arc<Mutex<Vec<OriginRequest>>>,
 }
 
 #[test]
-fn all_responses_are_allowed_whatever_comes_between() {
+fn random_histories_with_interruptions_get_only_allowed_responses() {
     for_each_seed(1..13, run);
 }
 
@@ -67,22 +67,22 @@ fn run(seed: u64) {
         script,
         Arc::clone(&asked),
     ));
-    // Leaked: clients hold a reference to it until the test ends.
+    // Leaked, because clients hold a reference to the history until the test ends.
     let history: &'static History = Box::leak(Box::new(History::new(seed, &world)));
-    // The last client runs alone again: a response must also be right after the concurrent ones.
+    // The last client runs alone: responses must also be right after the concurrent clients.
     let phases = [(0..1, true), (1..1 + TOGETHER, false), (9..10, true)];
     for (names, is_alone) in phases {
         let client = |name| {
             HistoryClient::new(
-                Visitor::of(history, name, is_alone),
+                ModelClient::of(history, name, is_alone),
                 &accelerator.world,
                 &asked,
             )
         };
         let clients: Vec<HistoryClient> = names.map(client).collect();
         let clients = Rc::new(RefCell::new(clients));
-        come_between(&accelerator, &clients);
-        accelerator.until("the end of all", |world| {
+        install_interruption(&accelerator, &clients);
+        accelerator.run_until("the end of all", |world| {
             step(&clients, world);
             clients
                 .borrow()
@@ -97,22 +97,25 @@ fn run(seed: u64) {
     }
 }
 
-/// Installs the interruption that lets the other worker run.
-fn come_between(accelerator: &Rc<SimAccelerator>, clients: &Rc<RefCell<Vec<HistoryClient>>>) {
+/// Makes interleaving points interrupt the current worker and run the other one.
+fn install_interruption(
+    accelerator: &Rc<SimAccelerator>,
+    clients: &Rc<RefCell<Vec<HistoryClient>>>,
+) {
     let (accelerator, clients) = (Rc::downgrade(accelerator), clients.clone());
     let between = move || {
-        // Weak: the action is stored in a thread-local, which would keep the accelerator alive.
+        // Weak, because the action is stored in a thread-local, which would keep the accelerator alive.
         let Some(accelerator) = accelerator.upgrade() else {
             return;
         };
         let world = &accelerator.world;
-        // The dice follow from the seed, so a failing history can be repeated.
-        if world.dice(1000) >= INTERRUPTED {
+        // The random numbers are derived from the seed, so that a failing history can be repeated.
+        if world.random_below(1000) >= INTERRUPTED {
             return;
         }
-        accelerator.meanwhile(|| {
-            for _ in 0..world.dice(TURNS_BETWEEN_MAX) {
-                // The alarm guarantees an event, even if all parties wait for each other.
+        accelerator.run_during_interruption(|| {
+            for _ in 0..world.random_below(TURNS_BETWEEN_MAX) {
+                // Guarantees that time advances, even if everything else waits.
                 world.alarm(world.now_ms() + 1);
                 accelerator.turn();
                 step(&clients, world);
@@ -131,7 +134,7 @@ fn step(clients: &RefCell<Vec<HistoryClient>>, world: &SharedWorld) {
 
 impl HistoryClient {
     fn new(
-        visitor: Visitor<'static>,
+        visitor: ModelClient<'static>,
         world: &SharedWorld,
         asked: &Arc<Mutex<Vec<OriginRequest>>>,
     ) -> HistoryClient {
@@ -149,7 +152,7 @@ impl HistoryClient {
         self.left == 0 && self.asking.is_none()
     }
 
-    /// Takes the awaited response, if it is there, and sends the next request.
+    /// Takes the response to the current request if it has arrived, and sends the next request.
     fn step(&mut self, world: &SharedWorld) {
         if let Some(asking) = &self.asking {
             self.received.extend(world.take_read(self.id));
@@ -158,7 +161,7 @@ impl HistoryClient {
                 return;
             };
             if let Err(why) = self.visitor.take(asking, &response) {
-                let asked = visitor::asked_of(&lock(&self.asked), asking);
+                let asked = visitor::requests_for_target(&lock(&self.asked), asking);
                 panic!("{why}\nthe origin was asked:\n{asked}");
             }
             self.asking = None;

@@ -1,4 +1,4 @@
-//! Invariants when a worker is interrupted between two steps and another one changes the store.
+//! Invariants of the store if a worker is interrupted between two steps while another worker changes the store.
 
 use std::cell::RefCell;
 use std::rc::Rc;
@@ -6,27 +6,29 @@ use std::rc::Rc;
 use lowroad_engine_sim::for_each_seed;
 
 use super::BETWEEN;
-use super::front::{SimClient, TestFront, numbered};
+use super::front::{SimClient, TestAccelerator, numbered_response};
 
-/// A stored response that was selected before a POST and validated after it must not answer requests that arrive after
-/// the POST.
-fn nobody_gets_what_a_post_has_ended(control: &'static str) {
+/// A stored response that was selected before a POST, and validated after the POST, must not answer later requests.
+fn assert_invalidated_response_is_not_served(control: &'static str) {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by(seed, 2, move |asked| match asked.number {
-            0 => numbered(
+        let front = TestAccelerator::with_seed(seed, 2, move |asked| match asked.number {
+            0 => numbered_response(
                 asked,
                 &format!("Cache-Control: {control}\r\nETag: \"a\"\r\n"),
             ),
-            1 => numbered(asked, ""),
-            // The response to requests after the POST, which a stale one must not replace.
+            1 => numbered_response(asked, ""),
+            // The response to the GET after the POST, for which a stale response must not be substituted.
             _ => "HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n".into(),
         });
         assert_eq!(front.get("/", "").text(), "0");
-        front.pass(2_000);
+        front.advance_ms(2_000);
         let later = Rc::new(RefCell::new(None::<SimClient>));
         let its_later = later.clone();
         front.interrupt_once(move |front| {
-            assert_eq!(front.ask("POST", "/", "Content-Length: 0\r\n").status, 200);
+            assert_eq!(
+                front.request("POST", "/", "Content-Length: 0\r\n").status,
+                200
+            );
             let mut client = front.connect();
             client.send("GET / HTTP/1.1\r\nHost: test\r\n\r\n");
             its_later.replace(Some(client));
@@ -39,20 +41,20 @@ fn nobody_gets_what_a_post_has_ended(control: &'static str) {
 }
 
 #[test]
-fn what_is_validated_stands_in_for_nobody_after_a_post() {
-    nobody_gets_what_a_post_has_ended("max-age=1");
+fn validated_response_is_not_served_after_post() {
+    assert_invalidated_response_is_not_served("max-age=1");
 }
 
 #[test]
-fn what_is_refreshed_stands_in_for_nobody_after_a_post() {
-    nobody_gets_what_a_post_has_ended("max-age=1, stale-while-revalidate=600");
+fn refreshed_response_is_not_served_after_post() {
+    assert_invalidated_response_is_not_served("max-age=1, stale-while-revalidate=600");
 }
 
 #[test]
-fn what_another_worker_has_stored_meanwhile_is_not_asked_for_again() {
+fn response_stored_by_another_worker_is_a_hit() {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by(seed, 2, |asked| {
-            numbered(asked, "Cache-Control: max-age=600\r\n")
+        let front = TestAccelerator::with_seed(seed, 2, |asked| {
+            numbered_response(asked, "Cache-Control: max-age=600\r\n")
         });
         front.interrupt_once(|front| assert_eq!(front.get("/", "").text(), "0"));
         let got = front.get("/", "");

@@ -1,12 +1,12 @@
-//! Seeds of simulated worlds: from the environment, else 0. One test runs the others with many seeds, each in a new
-//! process, since tests take no arguments.
+//! The seed of a simulated world: `LOWROAD_SEED`, or 0. One test runs others with many seeds, each in a new process,
+//! because tests can't have arguments.
 
 use std::process::Command;
 
-/// The number of seeds beyond 0, with which all tests run anyway.
+/// The number of seeds in addition to 0, with which all tests run anyway.
 const SEEDS: u64 = 12;
 
-/// The seed from the environment, and a number of workers derived from it.
+/// Returns the seed, and a number of workers derived from it.
 pub fn world_seed() -> (u64, usize) {
     let seed = number("LOWROAD_SEED").unwrap_or(0);
     (seed, 1 + (seed % 2) as usize)
@@ -18,8 +18,8 @@ fn number(name: &str) -> Option<u64> {
 }
 
 #[test]
-fn rfc_9111_holds_by_every_seed() {
-    // A child process: it must not start others.
+fn rfc_9111_tests_pass_with_many_seeds() {
+    // In a child process, which must not start more processes.
     if number("LOWROAD_SEED").is_some() {
         return;
     }

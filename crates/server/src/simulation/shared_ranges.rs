@@ -1,26 +1,28 @@
-//! Concurrent range requests for one object: they share the response of an origin that ignores Range, and do not wait
-//! for each other if the origin answers with parts.
+//! Concurrent range requests for one object. If the origin ignores Range, the requests share its one response; if it
+//! answers with parts, they do not wait for each other.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
 use lowroad_engine_sim::for_each_seed;
 
-use super::front::{ClientResponse, OriginRequest, SimClient, TestFront, TestOrigin, response};
+use super::front::{
+    ClientResponse, OriginRequest, SimClient, TestAccelerator, TestOrigin, response,
+};
 
 const TEXT: &str = "0123456789abcdefghij";
 const FIELDS: &str = "ETag: \"a\"\r\nCache-Control: max-age=60\r\n";
-/// Concurrent requests.
+/// Number of concurrent requests.
 const CLIENTS: usize = 10;
-/// Less than the time for which a request waits for another one's response head, in ms.
+/// Shorter than the time, in ms, for which a request waits for the response head of another request's fetch.
 const SHORT_MS: usize = 4_000;
 
-/// The first and last byte of a client's range.
+/// The first and last byte that a client requests.
 fn range_of(number: usize) -> (usize, usize) {
     (number, number + 5)
 }
 
-fn send_range(front: &TestFront, path: &str, number: usize, fields: &str) -> SimClient {
+fn send_range(front: &TestAccelerator, path: &str, number: usize, fields: &str) -> SimClient {
     let (first, last) = range_of(number);
     let mut client = front.connect();
     client.send(format!(
@@ -29,12 +31,12 @@ fn send_range(front: &TestFront, path: &str, number: usize, fields: &str) -> Sim
     client
 }
 
-fn send_ranges(front: &TestFront, path: &str, fields: &str) -> Vec<SimClient> {
+fn send_ranges(front: &TestAccelerator, path: &str, fields: &str) -> Vec<SimClient> {
     let send = |number| send_range(front, path, number, fields);
     (0..CLIENTS).map(send).collect()
 }
 
-/// The requested range, or the whole (RFC 9110 §14.2).
+/// Whether the response has the requested range, or the whole object (RFC 9110 §14.2).
 fn is_right(response: &ClientResponse, number: usize) -> bool {
     let (first, last) = range_of(number);
     match response.status {
@@ -55,7 +57,7 @@ fn receive_all(clients: Vec<SimClient>) {
     }
 }
 
-/// The requested part, without lifetime or validator, so that it is not stored.
+/// A response with the requested part. It has no freshness lifetime and no validator, so it is not stored.
 fn part(asked: &OriginRequest) -> String {
     let range = asked
         .field("range")
@@ -69,21 +71,21 @@ fn part(asked: &OriginRequest) -> String {
     response("206 Partial Content", &fields, &TEXT[first..=last])
 }
 
-/// Advances time until the origin has this many requests, but less than requests wait for each other.
-fn wait_for_requests(front: &TestFront, count: usize) {
+/// Waits until the origin has received this many requests, but for less time than requests wait for each other.
+fn wait_for_requests(front: &TestAccelerator, count: usize) {
     for _ in 0..SHORT_MS / 10 {
         if front.origin.count() >= count {
             break;
         }
-        front.pass(10);
+        front.advance_ms(10);
     }
     assert_eq!(front.origin.count(), count);
 }
 
 #[test]
-fn ranges_share_the_whole_of_an_origin_that_ignores_them() {
+fn ranges_share_one_complete_response() {
     for_each_seed(0..40, |seed| {
-        let front = TestFront::by(seed, 1 + (seed % 2) as usize, |_| {
+        let front = TestAccelerator::with_seed(seed, 1 + (seed % 2) as usize, |_| {
             response("200 OK", FIELDS, TEXT)
         });
         receive_all(send_ranges(&front, "/", ""));
@@ -95,12 +97,12 @@ fn ranges_share_the_whole_of_an_origin_that_ignores_them() {
 }
 
 #[test]
-fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
+fn ranges_are_forwarded_concurrently_to_origin_with_range_support() {
     for_each_seed(0..40, |seed| {
-        // The origin answers only a limited number of requests of each burst.
+        // The origin answers only a limited number of requests; the limit is raised below.
         let answered = Arc::new(AtomicUsize::new(1));
         let limit = answered.clone();
-        let front = TestFront::with_site(
+        let front = TestAccelerator::with_site(
             seed,
             TestOrigin::start(move |asked, stream| {
                 if asked.number < limit.load(SeqCst) {
@@ -110,11 +112,11 @@ fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
             }),
             "",
         );
-        // While the origin's behaviour is unknown, the others wait for at most one response head.
+        // As long as the origin's behaviour is unknown, other requests wait for at most one response head.
         let first = send_ranges(&front, "/", "");
         wait_for_requests(&front, CLIENTS);
         drop(first);
-        // After that no request waits: the origin gets all of them before it answers any.
+        // Afterwards no request waits: the origin receives all of them before it answers any.
         let second = send_ranges(&front, "/", "");
         wait_for_requests(&front, 2 * CLIENTS);
         drop(second);
@@ -125,9 +127,9 @@ fn an_origin_that_answers_parts_is_asked_for_all_of_them_at_once() {
 }
 
 #[test]
-fn an_origin_that_ignores_ranges_from_now_on_is_asked_once_again() {
+fn origin_that_begins_to_ignore_ranges_gets_one_shared_request() {
     for_each_seed(0..10, |seed| {
-        let front = TestFront::by(seed, 1, |asked| match asked.number {
+        let front = TestAccelerator::with_seed(seed, 1, |asked| match asked.number {
             0 => response(
                 "206 Partial Content",
                 "Content-Range: bytes 0-5/20\r\n",
@@ -138,18 +140,18 @@ fn an_origin_that_ignores_ranges_from_now_on_is_asked_once_again() {
         });
         receive_all(vec![send_range(&front, "/", 0, "")]);
         receive_all(vec![send_range(&front, "/", 0, "")]);
-        // The whole response, with a lifetime of 1 s, is stale by then.
-        front.pass(3_000);
+        // By now the whole object, which was stored with a lifetime of 1 s, is stale.
+        front.advance_ms(3_000);
         receive_all(send_ranges(&front, "/", ""));
         assert_eq!(front.origin.count(), 3);
     });
 }
 
 #[test]
-fn ranges_on_conditions_neither_wait_nor_are_waited_for() {
+fn conditional_ranges_do_not_join_fetches() {
     for_each_seed(0..10, |seed| {
         for fields in ["If-Range: \"b\"\r\n", "If-None-Match: \"b\"\r\n"] {
-            let front = TestFront::with_site(seed, TestOrigin::start(|_, _| true), "");
+            let front = TestAccelerator::with_site(seed, TestOrigin::start(|_, _| true), "");
             let _clients = send_ranges(&front, "/", fields);
             wait_for_requests(&front, CLIENTS);
         }
@@ -157,9 +159,9 @@ fn ranges_on_conditions_neither_wait_nor_are_waited_for() {
 }
 
 #[test]
-fn a_response_that_may_not_be_stored_is_no_other_requests() {
+fn unstorable_response_is_not_shared() {
     for_each_seed(0..10, |seed| {
-        let front = TestFront::by(seed, 1, |_| {
+        let front = TestAccelerator::with_seed(seed, 1, |_| {
             response("200 OK", "Cache-Control: private\r\n", TEXT)
         });
         receive_all(send_ranges(&front, "/", ""));

@@ -1,9 +1,9 @@
-//! Advice for the operator: remedies for punted requests, connections left to the kernel and responses that are not
-//! stored, by the names of the programs' counters.
+//! Remedies for the operator, by the names of the programs' counters: for punted requests, for connections left to the
+//! kernel, and for responses that are not stored.
 
 use lowroad_softirq::learner::DenialKind;
 
-/// Advice for a counter's name; `None` if the counter is no reason for a punt.
+/// The remedy for a counter's name; `None` if the counter does not count punts.
 #[must_use]
 pub fn for_reason(reason: &str) -> Option<&'static str> {
     Some(match reason {
@@ -49,7 +49,7 @@ pub fn for_reason(reason: &str) -> Option<&'static str> {
     })
 }
 
-/// Text about a pause of fetches.
+/// A message that the daemon has paused its fetches.
 #[must_use]
 pub fn for_pause(remaining_s: u64) -> String {
     format!(
@@ -58,7 +58,7 @@ pub fn for_pause(remaining_s: u64) -> String {
     )
 }
 
-/// Advice for the reason that a response is not stored.
+/// The remedy for the reason why a response was not stored.
 #[must_use]
 pub fn for_denial(kind: DenialKind) -> &'static str {
     match kind {
@@ -86,7 +86,7 @@ mod tests {
     use lowroad_softirq::layout::REASONS;
 
     #[test]
-    fn every_way_to_the_server_has_advice_and_nothing_else_has() {
+    fn exactly_the_punt_reasons_have_advice() {
         let others = ["pass_denied", "pass_unadmitted"];
         for (name, _) in REASONS {
             let goes_up = ["up_", "pass_syn_"]
@@ -101,7 +101,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_stored_has_advice_of_its_own() {
+    fn denial_advice_names_option_or_field() {
         let texts = DenialKind::ALL.map(for_denial);
         for word in [
             "--ttl",
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_names_what_is_to_be_set() {
+    fn advice_names_the_option() {
         for (reason, word) in [
             ("up_expired", "--ttl"),
             ("up_large", "14,480"),

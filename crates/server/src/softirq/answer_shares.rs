@@ -1,7 +1,7 @@
-//! The level's share of requests and bytes, and the most frequent punt reasons, computed from a `LevelView`.
+//! The level's share of requests and bytes, and the most frequent reasons for punts, computed from a `LevelView`.
 //!
-//! The level does not see requests on a migrated connection. A Lowroad server above counts them; without one, the
-//! number of punts is a lower bound.
+//! The level does not see the requests on a migrated connection. A Lowroad server above the level counts them; without
+//! one, the number of punts is a lower bound for the requests to the server.
 
 use lowroad_softirq::layout::REASONS;
 use lowroad_softirq::learner::DenialKind;
@@ -15,7 +15,7 @@ use super::upper_server::ServerCounts;
 /// Maximum number of reasons in the output.
 const REASONS_MAX: usize = 3;
 
-/// Counts since the beginning, or of a time span.
+/// Counts since counting began, or of a period.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct AnswerShares {
     answered: u64,
@@ -29,7 +29,7 @@ impl AnswerShares {
     #[must_use]
     pub fn from_view(view: &LevelView) -> AnswerShares {
         AnswerShares {
-            // A response that is sent again is not a second request, so only hits count.
+            // Only hits are counted: a retransmitted response is not another request.
             answered: view.count("answer_hit"),
             bytes: view.answered_bytes,
             punted: view.sum("up_"),
@@ -37,7 +37,7 @@ impl AnswerShares {
         }
     }
 
-    /// The difference to earlier counts.
+    /// The difference between these counts and earlier ones.
     #[must_use]
     pub fn since(&self, previous: &AnswerShares) -> AnswerShares {
         AnswerShares {
@@ -48,7 +48,8 @@ impl AnswerShares {
         }
     }
 
-    /// The level's share of requests, from 0 to 1; without the server's counts the upper bound. `None`: no requests.
+    /// The level's share of requests, from 0 to 1. Without the server's counts, it is an upper bound. `None`: no
+    /// requests.
     #[must_use]
     pub fn requests(&self) -> Option<f64> {
         share(self.answered, self.answered + self.server_requests())
@@ -60,14 +61,14 @@ impl AnswerShares {
         share(self.bytes, self.bytes + self.server?.bytes)
     }
 
-    /// Requests to the server. The server is queried a moment after the level: it may have counted a request that is
-    /// not punted yet, or a punted request may not be complete.
+    /// Requests to the server. The server is queried shortly after the level, so the two counts may differ: the server
+    /// may have counted a request that was not punted yet, and a punted request may still be incomplete.
     fn server_requests(&self) -> u64 {
         let reported = self.server.map_or(0, |server| server.requests);
         reported.max(self.punted)
     }
 
-    /// The requests as text for the operator.
+    /// The level's requests and its share of all requests as text.
     #[must_use]
     pub fn requests_text(&self) -> String {
         let (answered, share) = (group_digits(self.answered), percent(self.requests()));
@@ -84,7 +85,7 @@ impl AnswerShares {
         }
     }
 
-    /// Bytes as text.
+    /// The level's bytes and its share of all bytes as text.
     #[must_use]
     pub fn bytes_text(&self) -> String {
         let sent = group_digits(self.bytes);
@@ -98,7 +99,7 @@ impl AnswerShares {
         }
     }
 
-    /// All counts as JSON. Unknown ones are null.
+    /// All counts as JSON; unknown counts are null.
     #[must_use]
     pub fn to_json(self) -> Value {
         let server = self.server.map(|server| {
@@ -115,10 +116,10 @@ impl AnswerShares {
     }
 }
 
-/// The difference between counts of one process; a restarted process counts from 0.
+/// The difference between two counts of the same server process.
 fn since(now: Option<ServerCounts>, previous: Option<ServerCounts>) -> Option<ServerCounts> {
     let (now, previous) = (now?, previous?);
-    // A restarted server counts from 0 again.
+    // A restarted server counts from 0, so its counts can't be compared.
     (now.process == previous.process).then_some(ServerCounts {
         requests: now.requests.saturating_sub(previous.requests),
         bytes: now.bytes.saturating_sub(previous.bytes),
@@ -126,18 +127,18 @@ fn since(now: Option<ServerCounts>, previous: Option<ServerCounts>) -> Option<Se
     })
 }
 
-/// A reason for punts, or for connections left to the kernel.
+/// A reason for punting requests, or for leaving connections to the kernel.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PuntReasons {
     /// The reason's name.
     pub name: &'static str,
-    /// Requests, or SYNs.
+    /// Number of requests or of SYNs.
     pub count: u64,
     /// A remedy.
     pub advice: &'static str,
 }
 
-/// The most frequent reasons, given each one's count.
+/// The most frequent reasons; `count` returns the count of a reason.
 pub fn top_punt_reasons(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
     let all = REASONS.iter().filter_map(|(name, _)| {
         let (count, advice) = (count(name), advice::for_reason(name)?);
@@ -153,7 +154,7 @@ pub fn top_punt_reasons(count: impl Fn(&str) -> u64) -> Vec<PuntReasons> {
     all
 }
 
-/// The most frequent kinds of reasons why the daemon did not store responses, with counts.
+/// The most frequent kinds of reasons why the daemon did not store responses, with their counts.
 pub fn top_denials(counts: [u64; DenialKind::ALL.len()]) -> Vec<(u64, DenialKind)> {
     let all = counts.into_iter().zip(DenialKind::ALL);
     let mut all: Vec<(u64, DenialKind)> = all.filter(|(count, _)| *count > 0).collect();
@@ -185,9 +186,9 @@ pub fn float(number: u64) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::level_view::tests::example_view;
 
-    fn above(process: u32, requests: u64, bytes: u64) -> Option<ServerCounts> {
+    fn server_counts(process: u32, requests: u64, bytes: u64) -> Option<ServerCounts> {
         Some(ServerCounts {
             process,
             age_s: 60,
@@ -197,8 +198,8 @@ mod tests {
     }
 
     #[test]
-    fn without_a_server_that_tells_the_share_is_the_most_it_can_be() {
-        let shares = AnswerShares::from_view(&made_up());
+    fn share_without_server_counts_is_an_upper_bound() {
+        let shares = AnswerShares::from_view(&example_view());
         assert_eq!(shares.requests(), Some(0.9));
         assert_eq!(shares.bytes(), None);
         assert!(
@@ -212,36 +213,36 @@ mod tests {
     }
 
     #[test]
-    fn with_one_it_is_of_all_requests_and_bytes() {
-        let mut view = made_up();
-        view.server = above(9, 900, 270_000);
+    fn share_with_server_counts_includes_its_requests_and_bytes() {
+        let mut view = example_view();
+        view.server = server_counts(9, 900, 270_000);
         let shares = AnswerShares::from_view(&view);
         assert_eq!(shares.requests(), Some(0.5));
         assert_eq!(shares.bytes(), Some(0.25));
         assert_eq!(shares.to_json()["bytes"], 0.25);
-        // It was asked before the last requests came to it.
-        view.server = above(9, 0, 0);
+        // The server was queried before it counted the last requests.
+        view.server = server_counts(9, 0, 0);
         assert_eq!(AnswerShares::from_view(&view).requests(), Some(0.9));
     }
 
     #[test]
-    fn a_span_has_what_came_in_it() {
-        let mut view = made_up();
-        view.server = above(9, 200, 1000);
+    fn difference_has_only_counts_of_the_period() {
+        let mut view = example_view();
+        view.server = server_counts(9, 200, 1000);
         let before = AnswerShares::from_view(&view);
         view.counters[0] += 30;
         view.answered_bytes += 100;
-        view.server = above(9, 270, 1300);
+        view.server = server_counts(9, 270, 1300);
         let span = AnswerShares::from_view(&view).since(&before);
         assert_eq!(span.requests(), Some(0.3));
         assert_eq!(span.bytes(), Some(0.25));
-        view.server = above(10, 270, 1300);
+        view.server = server_counts(10, 270, 1300);
         assert_eq!(AnswerShares::from_view(&view).since(&before).bytes(), None);
         assert_eq!(before.since(&before).requests(), None);
     }
 
     #[test]
-    fn the_most_frequent_reasons_come_first() {
+    fn reasons_are_sorted_by_count() {
         let count = |name: &str| match name {
             "answer_hit" | "pass_kernel" => 1000,
             "up_cookie" => 5,
@@ -253,7 +254,7 @@ mod tests {
         let names: Vec<&str> = top_punt_reasons(count).iter().map(|one| one.name).collect();
         assert_eq!(names, ["up_miss", "pass_syn_socket", "up_cookie"]);
         assert!(top_punt_reasons(|_| 0).is_empty());
-        let stored = top_denials(made_up().denials);
+        let stored = top_denials(example_view().denials);
         assert_eq!(stored, [(7, DenialKind::Size), (4, DenialKind::Vary)]);
     }
 }

@@ -1,4 +1,4 @@
-//! `lowroad attach`: puts a level in front of a port, and runs its daemon until a signal ends it.
+//! `lowroad attach`: attaches a level to ports, and runs the level's daemon until a signal ends it.
 
 pub mod drain;
 mod first_page;
@@ -34,17 +34,18 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGQUIT, SIGTERM, SIGUSR1};
 use self::placement::AttachedInterface;
 use super::level_view::LevelView;
 use super::managed_level::messages::{ATTACHED, NUMBERS, report_to_server};
-use super::managed_level::{self, DaemonMessage};
+use super::managed_level::{self, DaemonFlags};
 use super::policy::AttachPolicy;
 use super::{level_lock, namespace, worker};
 use crate::cli::softirq::{AdmissionArg, AttachArgs, TierArg, WorkerRole};
 use crate::terminal_output;
 
-/// The interval between reports of the level's numbers to its server.
+/// Interval between reports of the level's numbers to the server that started it.
 const REPORT_INTERVAL: Duration = Duration::from_secs(1);
 
-/// The capabilities of a level's process after it has entered its namespace and mounted bpffs: BPF for maps and
-/// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. uid 0 owns the pins.
+/// The capabilities that a daemon keeps after it has entered its namespace and mounted bpffs: BPF for maps and
+/// programs, PERFMON for programs that read packets, NET_ADMIN for interfaces. The user remains root, which owns the
+/// pins.
 const RETAINED: CapabilitySet = CapabilitySet::BPF
     .union(CapabilitySet::PERFMON)
     .union(CapabilitySet::NET_ADMIN);
@@ -59,10 +60,10 @@ impl From<AdmissionArg> for AdmissionPolicy {
     }
 }
 
-/// Attaches a level, runs its daemon until a signal, and detaches.
+/// Attaches a level, runs the level's daemon until a signal, and detaches the level.
 ///
 /// # Errors
-/// A message for the user: the obstacle, and a remedy.
+/// A message for the user with a remedy.
 pub fn attach(args: &AttachArgs) -> Result<(), String> {
     match (args.worker, args.part) {
         (true, None) => return worker::supervise(args),
@@ -83,16 +84,16 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     }
     let policy = AttachPolicy::from_args(args)?;
     let learning = rules::learn_settings_for(&policy, args);
-    // Checks come before the first change of the machine.
+    // All checks come before the first change to the system.
     check_servers(&args.ports)?;
     placement::check_machine()?;
     placement::check_pins()?;
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
-    // Before locking the mount: this may wait until another process has ended its connections.
+    // Before the mount is locked, because this may wait until another daemon has drained its connections.
     let lock = level_lock::acquire_after_end(&folder)?;
     let mount_lock = folder::lock_mount().map_err(|error| error.to_string())?;
     folder::mount_pins().map_err(|error| error.to_string())?;
-    // Entering a namespace and mounting bpffs needed CAP_SYS_ADMIN, which is dropped here.
+    // CAP_SYS_ADMIN, which was needed to enter a namespace and mount bpffs, is dropped here.
     capabilities::reduce(RETAINED)?;
     for port in &args.ports {
         placement::check_port(*port)?;
@@ -101,14 +102,14 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     let existed = folder.exists();
     folder::create(&folder).map_err(|error| error.to_string())?;
     drop(mount_lock);
-    let messages = Arc::new(DaemonMessage::default());
+    let messages = Arc::new(DaemonFlags::default());
     listen_for_signals(args.own, &messages.stop).map_err(|error| format!("signals: {error}"))?;
-    // Before the level is loaded: a lack of descriptors must leave no half-made level.
+    // Before the level is loaded, so that a lack of descriptors does not leave an incomplete level.
     let parent = args.own.then(PacketChannel::to_parent).transpose();
     let parent = parent.map_err(|error| format!("the server's socket: {error}"))?;
     let attached_interfaces = placement::load(args, &folder).inspect_err(|_| {
-        // A new, incomplete level is removed; one that existed before continues. The error below covers a failure to
-        // remove it.
+        // An incomplete new level is removed; a level that already existed continues. If it can't be removed, the error
+        // below is reported instead.
         if !existed {
             let _ = folder::remove(&folder);
         }
@@ -118,16 +119,16 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     let inputs = DaemonInputs {
         learning: rules::limit_to_programs(learning, &folder),
         setting_bits: settings(args, &policy),
-        offered: parent
+        offer_lookup: parent
             .map(|parent| managed_level::apply_messages(level.clone(), messages.clone(), parent)),
         messages: &messages,
         lock: &lock,
     };
-    // Before the programs serve: they must never answer a denied client.
+    // Before the programs serve, because they must never answer a denied client.
     policy.clients().apply(&level)?;
     let result = serve(args, &level, attached_interfaces, &inputs);
     if args.own && result.is_err() {
-        // The supervisor starts the daemon again, which takes over the level and its connections.
+        // The supervisor restarts the daemon, which then takes over the level and its connections.
         return result;
     }
     drain::end(&level, args.drain);
@@ -136,7 +137,7 @@ pub fn attach(args: &AttachArgs) -> Result<(), String> {
     result
 }
 
-/// Ends this process with its parent, which waits for it and collects its status.
+/// Makes this process end with its parent, which waits for it and collects its exit status.
 fn end_with_parent() -> Result<(), String> {
     set_parent_process_death_signal(Some(Signal::TERM))
         .map_err(|error| format!("the parent's end: {error}"))
@@ -144,7 +145,8 @@ fn end_with_parent() -> Result<(), String> {
 
 fn listen_for_signals(is_managed: bool, stop: &Arc<AtomicBool>) -> std::io::Result<()> {
     let ignored = Arc::new(AtomicBool::new(false));
-    // The signals to reopen logs also reach the server's process group; their default action would end this process.
+    // Signals to reopen logs may be sent to the server's whole process group; their default action would end this
+    // process.
     let hangup = if is_managed { &ignored } else { stop };
     for (signal, flag) in [
         (SIGINT, stop),
@@ -158,15 +160,15 @@ fn listen_for_signals(is_managed: bool, stop: &Arc<AtomicBool>) -> std::io::Resu
     Ok(())
 }
 
-/// The inputs of the daemon: its rules, and requests of other processes.
+/// The daemon's rules, and the messages from other processes.
 struct DaemonInputs<'a> {
     learning: LearnSettings,
     /// The settings for the programs, as bits.
     setting_bits: u32,
-    /// Requests responses from the own server without a connection.
-    offered: Option<OfferLookup>,
-    messages: &'a DaemonMessage,
-    /// The level's lock; announces this process's end to other processes.
+    /// Requests responses from the server that started this daemon, without an HTTP connection.
+    offer_lookup: Option<OfferLookup>,
+    messages: &'a DaemonFlags,
+    /// The level's lock, through which this process announces its end to other processes.
     lock: &'a level_lock::LevelLock,
 }
 
@@ -186,7 +188,7 @@ fn serve(
     attached_interfaces: Vec<AttachedInterface>,
     inputs: &DaemonInputs<'_>,
 ) -> Result<(), String> {
-    // A previous daemon may have found a packet filter: admission stays on until this daemon has looked itself.
+    // A previous daemon may have found a packet filter, so admission stays on until this daemon has checked for one.
     let was_admitting = level.control().settings & layout::SETTING_ADMIT;
     level
         .prepare(
@@ -216,19 +218,19 @@ fn serve(
         bypass_rules: bypass::LevelBypassRules::default(),
         connect,
         is_lowroad: args.own,
-        offer_lookup: inputs.offered.clone(),
+        offer_lookup: inputs.offer_lookup.clone(),
         admission: args.admit.into(),
         on_answer: Box::new(move |event| lines.write(event)),
         notify: Box::new(|text| terminal_output::note(text)),
-        brief: &inputs.messages.brief,
-        changes: &inputs.messages.changes,
+        short_lifetimes: &inputs.messages.brief,
+        server_purges: &inputs.messages.changes,
         stop: &inputs.messages.stop,
     };
-    // Programs answer only from here on: maps, ports and settings are complete.
+    // From here on the programs answer, because maps, ports and settings are complete.
     attached_interfaces.iter().for_each(terminal_output::note);
     report_ready(args);
     level.set_mode(layout::MODE_SERVE);
-    // True as soon as the daemon has ended, for any reason.
+    // Set when the daemon has ended for any reason; ends the other threads.
     let has_ended = &AtomicBool::new(false);
     let result = thread::scope(|scope| {
         let follower = thread::Builder::new().name("interfaces".into());
@@ -243,7 +245,7 @@ fn serve(
                 .spawn_scoped(scope, move || report_numbers(level, has_ended))
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
-        // The first page's check is for operators; the server knows its own pages.
+        // The first-page check is for operators of other servers; Lowroad's own pages need no check.
         if !args.own {
             let checker = thread::Builder::new().name("look".into());
             checker
@@ -251,7 +253,7 @@ fn serve(
                 .map_err(|error| format!("starting a thread: {error}"))?;
         }
         let result = daemon.run().map_err(|error| error.to_string());
-        // Before joining the threads, which may wait for the server's response.
+        // Announced before the threads are joined, since they may wait for a response of the server.
         inputs.lock.announce_end(args.drain);
         has_ended.store(true, Ordering::Relaxed);
         result
@@ -265,10 +267,10 @@ fn serve(
     result
 }
 
-/// Reports the level's numbers to the server each second, until the level ends.
+/// Reports the level's numbers to the server each second until the daemon ends.
 fn report_numbers(level: &SoftirqLevel, has_ended: &AtomicBool) {
     while !has_ended.load(Ordering::Relaxed) {
-        // Without them the server's metrics show the last ones.
+        // If the numbers can't be read, the server's metrics keep the previous ones.
         if let Ok(view) = LevelView::new(level) {
             report_to_server(NUMBERS, &view.report().to_line());
         }
@@ -276,22 +278,22 @@ fn report_numbers(level: &SoftirqLevel, has_ended: &AtomicBool) {
     }
 }
 
-/// Reports that the level answers from now on.
+/// Reports that the level answers requests from now on.
 fn report_ready(args: &AttachArgs) {
     let ports: Vec<String> = args.ports.iter().map(ToString::to_string).collect();
     let text = format!("attached to port {}", ports.join(", "));
     if args.own {
-        // The service is the server, which reports its own readiness.
+        // The service manager supervises the server, which reports its own readiness.
         report_to_server(ATTACHED, &text);
         return;
     }
-    // A closed standard output is no reason to end.
+    // The daemon also runs if standard output is closed.
     let _ = terminal_output::out(format_args!("{text}\n"));
-    // Without a supervisor there is no socket to notify, and the call fails.
+    // The call fails without a service manager, because there is no socket to notify.
     let _ = sd_notify::notify(&[sd_notify::NotifyState::Ready]);
 }
 
-/// Bits of the programs' settings. In front of a Lowroad server, the level gives the same responses as that server.
+/// The bits of the programs' settings. In front of a Lowroad server, the level must respond as that server would.
 fn settings(args: &AttachArgs, policy: &AttachPolicy) -> u32 {
     let bit_if = |is_set, bit| if is_set { bit } else { 0 };
     layout::SETTING_LEARN

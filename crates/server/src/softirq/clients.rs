@@ -1,30 +1,31 @@
-//! Client filter of a level and its workers: address prefixes from the command line.
+//! The client filter of a level and its workers: address prefixes from the command line.
 
 use std::net::IpAddr;
 
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::clients::ClientPrefix;
 
-/// Divides clients into those answered here and those left to the server. Left to the server are clients with a denied
-/// prefix and, if any prefix is allowed, all clients without an allowed one. The longest matching prefix decides.
+/// Divides clients into those that Lowroad answers and those that it leaves to the server. The longest matching prefix
+/// decides. A client is left to the server if that prefix is denied, or if some prefixes are allowed and none of them
+/// matches.
 #[derive(Debug)]
 pub struct ClientRanges {
     denied: Vec<ClientPrefix>,
     allowed: Vec<ClientPrefix>,
 }
 
-/// The prefix of all addresses.
+/// The prefix that contains all addresses.
 const ALL_ADDRESSES: ClientPrefix = (0, [0; 16]);
 
 impl ClientRanges {
-    /// Reads the prefixes of `--deny` and `--allow`.
+    /// Parses the prefixes of `--deny` and `--allow`.
     ///
     /// # Errors
-    /// A text for the user.
+    /// A message for the user.
     pub fn from_arguments(deny: &[String], allow: &[String]) -> Result<ClientRanges, String> {
         let mut denied = prefixes("--deny", deny)?;
         let allowed = prefixes("--allow", allow)?;
-        // Allowing all addresses restricts nothing.
+        // Allowing all addresses is not a restriction.
         if !allowed.is_empty() && !allowed.contains(&ALL_ADDRESSES) {
             denied.push(ALL_ADDRESSES);
         }
@@ -41,7 +42,7 @@ impl ClientRanges {
         &self.denied
     }
 
-    /// The prefixes of clients that are answered here nevertheless.
+    /// Prefixes within the denied ones whose clients are answered.
     pub fn allowed(&self) -> &[ClientPrefix] {
         &self.allowed
     }
@@ -49,7 +50,7 @@ impl ClientRanges {
     /// Writes the prefixes to the maps of the level's programs.
     ///
     /// # Errors
-    /// A text for the user.
+    /// A message for the user.
     pub fn apply(&self, level: &SoftirqLevel) -> Result<(), String> {
         level
             .set_clients(&self.denied, &self.allowed)
@@ -62,7 +63,7 @@ fn prefixes(option: &str, texts: &[String]) -> Result<Vec<ClientPrefix>, String>
     texts.iter().map(read).collect()
 }
 
-/// Parses a prefix: its length in bits, and an address; IPv4 as `::ffff:a.b.c.d`.
+/// Parses a prefix to its length in bits and its address. An IPv4 address is mapped to IPv6, as in `::ffff:a.b.c.d`.
 fn prefix(text: &str) -> Result<ClientPrefix, String> {
     let syntax_error = || "invalid (allowed: ADDRESS or ADDRESS/BITS)".to_owned();
     let (address, bits) = match text.split_once('/') {
@@ -83,7 +84,7 @@ fn prefix(text: &str) -> Result<ClientPrefix, String> {
         return Err(format!("an address has {bits_max} bits, not {bits}"));
     }
     let bits = offset + bits;
-    // The kernel stores and returns keys unchanged, so each prefix needs one canonical form.
+    // Host bits are cleared: the kernel keeps keys unchanged, so each prefix needs one canonical form.
     let mask = u128::MAX.checked_shl(128 - bits).unwrap_or(0);
     let masked = u128::from_be_bytes(bytes) & mask;
     Ok((bits, masked.to_be_bytes()))
@@ -94,7 +95,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn prefixes_are_bits_and_an_address() {
+    fn prefixes_are_parsed_to_length_and_address() {
         let v4 = |a, b, c, d| {
             std::net::Ipv4Addr::new(a, b, c, d)
                 .to_ipv6_mapped()

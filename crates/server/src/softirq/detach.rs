@@ -17,10 +17,10 @@ use super::{level_lock, levels, namespace};
 use crate::cli::softirq::DetachArgs;
 use crate::terminal_output;
 
-/// Time of one wait for the end of a process.
+/// Maximum duration of one wait for the end of a process.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Removes levels and ends interceptions.
+/// Removes the levels of these ports, and ends the interceptions.
 ///
 /// # Errors
 /// A message for the user.
@@ -28,13 +28,13 @@ pub fn detach(args: &DetachArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    // The workers first, so that connections that the level migrates go to the server on the port.
+    // Workers end first, so that connections which the level migrates go to the server on the port.
     let workers = signal_workers(&args.ports)?;
     let mut folders = Vec::new();
     for port in &args.ports {
         match find(*port) {
             Ok(folder) => folders.push(folder),
-            // The port had an interception without a level.
+            // The port had an interception but no level.
             Err(_) if workers.iter().any(|(worker, _)| worker == port) => {}
             Err(error) => return Err(error),
         }
@@ -45,7 +45,7 @@ pub fn detach(args: &DetachArgs) -> Result<(), String> {
     let result = folders
         .iter()
         .try_for_each(|folder| detach_level(folder, args));
-    // Also after a failure; a no-op while levels remain.
+    // Also called after a failure. Does nothing while other levels remain.
     folder::unmount_pins();
     result?;
     workers
@@ -69,7 +69,7 @@ fn wait_for_worker(port: u16, process: &OwnedFd) -> Result<(), String> {
     terminal_output::out(format_args!("the workers released port {port}\n"))
 }
 
-/// Removes these ports from a level, or the whole level if it has no others.
+/// Removes these ports from a level. If the level has no other ports, removes the level.
 fn detach_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
     if let Ok(level) = SoftirqLevel::open(folder) {
         let ports = level.ports();
@@ -80,7 +80,7 @@ fn detach_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
             return detach_ports(&level, &detached, &remaining, args.drain);
         }
     }
-    // A running daemon ends its level itself; otherwise this process does.
+    // A running daemon removes its level itself.
     if let Some((process, pid)) = level_lock::holder_process(folder) {
         return end_daemon(&process, pid, folder);
     }
@@ -91,16 +91,16 @@ fn detach_level(folder: &Path, args: &DetachArgs) -> Result<(), String> {
     ))
 }
 
-/// Removes ports from a level; its daemon continues for the others.
+/// Removes ports from a level; its daemon continues to serve the others.
 fn detach_ports(
     level: &SoftirqLevel,
     detached: &[u16],
     remaining: &[u16],
     drain_s: u32,
 ) -> Result<(), String> {
-    // New connections go to the kernel from here on.
+    // From here on, the programs leave new connections to the kernel.
     detached.iter().for_each(|port| level.drain_port(*port));
-    // Only after the drain: until then the remaining connections need the programs.
+    // Stopped only after the drain, because until then the remaining connections need the programs.
     drain::end_connections(level, |port| detached.contains(&port), drain_s);
     detached.iter().for_each(|port| level.stop_port(*port));
     let is_detached = |key: &RequestKey| detached.contains(&key.parts().port);
@@ -131,7 +131,7 @@ pub fn find(port: u16) -> Result<PathBuf, String> {
         Ok(level) => level.ports().contains(&port),
         Err(_) => false,
     };
-    // A level that can't be opened, or has no ports yet, is identified by its folder's name.
+    // A level that can't be opened, or has no ports yet, is found by its folder's name, which contains the port.
     let has_ports = || SoftirqLevel::open(&first).is_ok_and(|level| !level.ports().is_empty());
     if first.exists() && (has_port(&first) || !has_ports()) {
         return Ok(first);
@@ -144,7 +144,8 @@ pub fn find(port: u16) -> Result<PathBuf, String> {
 /// Ends a running daemon, which drains and removes its level itself.
 fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> {
     pidfd_send_signal(process, Signal::TERM).map_err(|error| format!("process {pid}: {error}"))?;
-    // The daemon has its own drain timeout. The folder is checked after its end: before that it may still remove it.
+    // The daemon has its own drain timeout. The folder is checked after the daemon's end, because until then the daemon
+    // may still remove it.
     let mut is_removed = false;
     while !has_ended(process)? {
         is_removed |= !folder.exists();
@@ -155,7 +156,7 @@ fn end_daemon(process: &OwnedFd, pid: u32, folder: &Path) -> Result<(), String> 
     }
 }
 
-/// Waits briefly for the end of a process.
+/// Waits up to [`POLL_INTERVAL`] for the end of a process.
 fn has_ended(process: &OwnedFd) -> Result<bool, String> {
     let deadline = Instant::now() + POLL_INTERVAL;
     // A process descriptor becomes readable when the process has ended (pidfd_open(2)).

@@ -1,4 +1,5 @@
-//! `lowroad doctor`: prints one line for each requirement, and tries to attach programs if requested.
+//! `lowroad doctor`: prints one line for each requirement of the softirq level. If requested, also attaches empty
+//! programs as a test.
 
 use lowroad_softirq::doctor::{self, DoctorFacts, DoctorFinding, DoctorReport, DoctorVerdict};
 use lowroad_softirq::machine::interfaces::{self, InterfaceDetails};
@@ -14,7 +15,7 @@ use crate::terminal_output;
 /// Checks this machine.
 ///
 /// # Errors
-/// When no tier works, or a check fails: a message for the user.
+/// No tier works, or a check fails: a message for the user.
 pub fn doctor(args: &DoctorArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -50,7 +51,7 @@ pub fn doctor(args: &DoctorArgs) -> Result<(), String> {
     }
 }
 
-/// Checks kernel TLS, for `kernel_tls` of the configuration; `attach` does not need it.
+/// Checks kernel TLS, which the configuration's `kernel_tls` uses; `attach` does not need it.
 fn kernel_tls() -> DoctorFinding {
     let (verdict, why, advice) = match lowroad_engine::kernel_tls::probe() {
         Ok(()) => (
@@ -72,7 +73,7 @@ fn kernel_tls() -> DoctorFinding {
     }
 }
 
-/// Selects interfaces by name; without names all but `lo`, as `attach` does.
+/// Selects interfaces by name; without names selects all but `lo`, as `attach` does.
 fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
@@ -99,7 +100,7 @@ fn try_tiers(details: &InterfaceDetails) -> Vec<DoctorFinding> {
         (ProgramTier::Xdp, "native XDP"),
         (ProgramTier::Tc, "TC ingress"),
     ];
-    // veth accepts XDP programs, but gains nothing from them.
+    // veth accepts XDP programs but gains nothing from them, so they are not tried.
     let usable = |tier| tier == ProgramTier::Tc || details.xdp_obstacle().is_none();
     let usable_tiers = tiers.into_iter().filter(|(tier, _)| usable(*tier));
     usable_tiers
@@ -121,10 +122,10 @@ fn try_tiers(details: &InterfaceDetails) -> Vec<DoctorFinding> {
 /// Attaches programs without ports, which pass all packets, and removes them.
 fn try_tier(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String> {
     let describe = |error: lowroad_softirq::LevelError| error.to_string();
-    // Beside the levels' folders, so that other commands do not take it for a level.
+    // In another folder than the levels, so that other commands do not take the trial for a level.
     let levels = folder::port_folder(0).map_err(describe)?;
     let base = levels.parent().and_then(|versions| versions.parent());
-    // Keeps other processes from unmounting bpffs until the folder exists.
+    // Prevents other processes from unmounting bpffs before the folder exists.
     let mount_lock = folder::lock_mount().map_err(describe)?;
     let folder = base
         .ok_or("no folder for pins")?
@@ -132,19 +133,19 @@ fn try_tier(details: &InterfaceDetails, tier: ProgramTier) -> Result<(), String>
     folder::create(&folder).map_err(describe)?;
     drop(mount_lock);
     let sizes = MapSizes {
-        // Small maps: the trial must not need the memory of a level.
+        // Small maps, because the trial must not need the memory of a level.
         connections: 16,
         memory: 1 << 20,
     };
     let result = loader::load(tier, sizes, &folder)
         .and_then(|loaded| links::attach(&loaded, &details.interface, &folder));
-    // Removed also after a failure, which may leave some pins.
+    // Also removed after a failure, which may leave some pins.
     let removed = folder::remove(&folder);
     folder::unmount_pins();
     result.and(removed).map_err(describe)
 }
 
-/// Formats one line each, with columns; the longest text comes last.
+/// Formats the findings as lines with aligned columns; the column with the longest text comes last.
 fn table(report: &DoctorReport) -> String {
     let width = |text: fn(&DoctorFinding) -> &str| {
         let lens = report.lines.iter().map(|line| text(line).chars().count());
@@ -175,7 +176,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_stand_below_each_other() {
+    fn columns_are_aligned() {
         let line = |verdict, what: &str, advice: &str| DoctorFinding {
             verdict,
             subject: what.into(),

@@ -1,5 +1,5 @@
-//! `lowroad explain`, first part: whether a level in front of the URL's port would answer, and the reason if not. The
-//! second part, the server's decision, comes from the server's admin socket.
+//! `lowroad explain`, first part: whether a level in front of the URL's port would answer the request, or why not. The
+//! admin service of the server explains the second part, the server's decision.
 
 use std::fmt::Write;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
@@ -35,7 +35,7 @@ use crate::terminal_output;
 /// Maximum number of variants in the output.
 const VARIANTS_MAX: usize = 8;
 
-/// Prints explanations for the levels of this namespace and the server above.
+/// Prints the explanations of this namespace's levels and of the server above them.
 ///
 /// # Errors
 /// When neither a level nor a server serves the URL: a message for the user.
@@ -52,7 +52,7 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
         return admin::print_explanation(args, is_selected);
     }
     let request = ExplainRequest::from_args(args)?;
-    // Users without the right to open maps still get the server's explanation.
+    // Users who may not open maps still get the server's explanation.
     let (mut levels, _) = levels::all().unwrap_or_default();
     levels.retain(|level| level.ports().contains(&request.port));
     if levels.is_empty() {
@@ -62,9 +62,9 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
     for level in levels {
         terminal_output::out(explain_level(&Arc::new(level), &request)?)?;
     }
-    // Another server has no admin socket, which is no error.
+    // A server other than Lowroad has no admin socket, which is not an error.
     if let Ok(text) = admin::explanation(args, is_selected) {
-        // The server's text begins with the URL, which is printed already.
+        // The URL, the first line of the server's text, is already printed.
         terminal_output::out(text.split_once('\n').map_or("", |(_, rest)| rest))?;
     }
     Ok(())
@@ -73,7 +73,7 @@ pub fn explain(args: &ExplainArgs) -> Result<(), String> {
 /// The request to explain.
 struct ExplainRequest {
     url: String,
-    /// The URL's host, if it is an address of this machine.
+    /// The URL's host, if it is an address (one of this machine).
     address: Option<IpAddr>,
     port: u16,
     head: String,
@@ -110,7 +110,7 @@ impl ExplainRequest {
 /// A published response with its key.
 type PublishedEntry<'p> = (&'p PublishedResponse, RequestKey);
 
-/// The address in an authority, if it has an address instead of a name.
+/// The address in an authority; `None` if the authority has a name.
 fn address_in(authority: &str) -> Option<IpAddr> {
     let with_port = authority.parse().map(|socket: SocketAddr| socket.ip());
     let without_port = || authority.trim_matches(['[', ']']).parse();
@@ -131,7 +131,7 @@ fn explain_level(level: &Arc<SoftirqLevel>, request: &ExplainRequest) -> Result<
         Some(address) => Ok(SocketAddr::new(address, request.port)),
         None => origin::server_address(request.port),
     };
-    // Programs punt independently of the address.
+    // A level's decision to punt does not depend on the address.
     let unspecified = SocketAddr::new(Ipv4Addr::UNSPECIFIED.into(), request.port);
     let local = *server.as_ref().unwrap_or(&unspecified);
     let tiers = tiers(level);
@@ -140,11 +140,11 @@ fn explain_level(level: &Arc<SoftirqLevel>, request: &ExplainRequest) -> Result<
             line(&mut out, "programs", level_view::tier_name(*tier));
         }
         let trial = ProgramTrial::new(level, *tier).map_err(|error| error.to_string())?;
-        // The programs themselves decide, in a test run of the kernel: their rules are not repeated here.
+        // The kernel runs the level's programs with the request, so their rules are not repeated here.
         let outcome = run_trial(&trial, request, local)?;
         let key = match (&outcome.response, outcome.reason()) {
             (Some(response), _) => RequestKey::read(&response.key),
-            // Only after these two reasons a stored response would be the answer.
+            // With any other reason, a stored response would not be used, so none is looked up.
             (None, Some("up_miss" | "up_expired")) => outcome.key.clone(),
             _ => None,
         };
@@ -157,7 +157,7 @@ fn explain_level(level: &Arc<SoftirqLevel>, request: &ExplainRequest) -> Result<
             continue;
         };
         let published = publisher::published(level);
-        // Without an address in the URL, the responses of all addresses are shown.
+        // Without an address in the URL, published responses of all addresses are shown.
         let matches_address =
             |address| request.address.is_none_or(|requested| requested == address);
         let is_same = |other: &RequestKey| {
@@ -194,7 +194,7 @@ fn tiers(level: &SoftirqLevel) -> Vec<ProgramTier> {
         .collect()
 }
 
-/// Runs the programs with the request at an address.
+/// Runs the level's programs with the request, sent to this local address.
 fn run_trial(
     trial: &ProgramTrial,
     request: &ExplainRequest,
@@ -204,7 +204,7 @@ fn run_trial(
     outcome.map_err(|error| format!("the programs could not be tried: {error}"))
 }
 
-/// The reason that the level answers no request at all, if it does not.
+/// The reason why the level answers no requests at all; `None` if it is active.
 fn inactive_reason(view: &LevelView) -> Option<String> {
     if let Some(trouble) = view.trouble {
         return Some(format!("all connections are left to the kernel: {trouble}"));
@@ -222,7 +222,7 @@ fn inactive_reason(view: &LevelView) -> Option<String> {
     }
 }
 
-/// The reason of a punt, and a remedy.
+/// The reason why the programs punt the request, and a remedy.
 fn punt_reason(outcome: &TrialOutcome) -> String {
     let reason = outcome.reason().unwrap_or("no exit");
     let text = REASONS.iter().find(|(name, _)| *name == reason);
@@ -244,7 +244,7 @@ fn is_cache_control(outcome: &TrialOutcome) -> bool {
     field.starts_with("cache-control:") || field.starts_with("pragma:")
 }
 
-/// Describes a published response and the programs' decision.
+/// Describes a published response, and whether the programs would send it.
 fn describe(
     response: &PublishedResponse,
     outcome: &TrialOutcome,
@@ -269,14 +269,15 @@ fn describe(
     line(out, "hits", &group_digits(response.hits));
 }
 
-/// Requests a response that is not published from the server, as the daemon would, and judges it by the daemon's rules.
+/// Requests a response that is not published, as the daemon would. Describes whether the daemon would store the
+/// response.
 fn explain_unpublished(
     level: &Arc<SoftirqLevel>,
     view: &LevelView,
     key: &RequestKey,
     out: &mut String,
 ) {
-    // The daemon's own options decide, not those of this command.
+    // The options of the running daemon apply, not those of this command.
     let daemon = view.pid.and_then(rules::daemon_arguments);
     let is_managed = daemon.as_ref().is_some_and(|args| args.own);
     let learning = daemon.and_then(|args| rules::learn_settings(&args).ok());
@@ -316,7 +317,7 @@ fn explain_unpublished(
     line(out, "asked", &format!("the server at {server}"));
 }
 
-/// Names the source of a response's lifetime.
+/// The text for the source of a response's lifetime.
 fn rule(source: LifetimeSource) -> &'static str {
     match source {
         LifetimeSource::Targeted => "CDN-Cache-Control",
@@ -327,11 +328,11 @@ fn rule(source: LifetimeSource) -> &'static str {
         LifetimeSource::Heuristic => {
             "a tenth of the time since Last-Modified, 5 s at most (set another with --ttl)"
         }
-        LifetimeSource::Nothing => "nothing",
+        LifetimeSource::Absent => "nothing",
     }
 }
 
-/// Fetches the response from the server and judges it. Also returns the response's status, if there is a response.
+/// Fetches the response and applies the daemon's storing rules. Also returns the status, if there is a response.
 fn fetch(
     level: &Arc<SoftirqLevel>,
     key: &RequestKey,
@@ -343,20 +344,20 @@ fn fetch(
     let used_ports = ports.clone();
     let connect: ServerConnector = Arc::new(move |local, source| {
         let stream = connector(local, source)?;
-        // Recorded, so that the exemption of the port can be ended.
+        // Recorded, because the level exempts this port until it is reset below.
         if let Ok(mut used_ports) = used_ports.lock() {
             used_ports.push(stream.local_addr()?.port());
         }
         Ok(stream)
     });
-    // In front of Lowroad itself the daemon fetches from this machine's address only.
+    // If the server is Lowroad, the daemon fetches only from this machine's address.
     let mut fetcher = AddressFetcher::new(&connect, !is_managed);
     let started_at = Instant::now();
     let fetched = fetcher.fetch(&key.parts(), &RevalidationFields::default());
     let delay_ms = u64::try_from(started_at.elapsed().as_millis()).unwrap_or(u64::MAX);
-    // Closes its connections before their ports lose the exemption.
+    // Closes the connections while their ports are still exempted.
     drop(fetcher);
-    // The connections are closed, so other processes may get their ports.
+    // Other processes may get these ports now, so the exemption ends.
     for port in ports.lock().iter().flat_map(|ports| ports.iter()) {
         level.exempt_port(*port, false);
     }
@@ -375,9 +376,10 @@ fn status_text(status: u16) -> String {
     format!("{status} {reason}").trim_end().to_owned()
 }
 
-/// Lists responses published under the same URL for other requests: a browser sends more fields than this one.
+/// Lists responses that are published under the same URL for other request fields, since browsers send more fields than
+/// this request has.
 fn variants(published: &[PublishedEntry<'_>], url: &str, out: &mut String) {
-    // A fragment is never part of a request.
+    // A request target never contains a fragment.
     let Ok(pattern) = RequestPattern::parse(url.split('#').next().unwrap_or(url)) else {
         return;
     };
@@ -386,7 +388,7 @@ fn variants(published: &[PublishedEntry<'_>], url: &str, out: &mut String) {
         .filter(|(_, key)| pattern::matches_pattern(&pattern, key))
         .map(|(response, _)| *response)
         .collect();
-    // The most requested variants first.
+    // The most frequently requested variants come first.
     others.sort_by_key(|response| std::cmp::Reverse(response.hits));
     for response in others.iter().take(VARIANTS_MAX) {
         let (_, fields) = levels::describe_key(&response.key);
@@ -410,11 +412,11 @@ fn line(out: &mut String, name: &str, value: &str) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::level_view::tests::example_view;
     use std::net::Ipv6Addr;
 
     #[test]
-    fn addresses_are_found_in_authorities() {
+    fn addresses_are_parsed_from_authorities() {
         let v4 = Some([192, 0, 2, 1].into());
         assert_eq!(address_in("192.0.2.1"), v4);
         assert_eq!(address_in("192.0.2.1:80"), v4);
@@ -424,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reason_has_its_text_the_field_and_what_to_do() {
+    fn punt_reason_has_text_field_and_remedy() {
         let up = |reason, field: &str| {
             punt_reason(&TrialOutcome {
                 exits: vec![reason],
@@ -441,8 +443,8 @@ mod tests {
     }
 
     #[test]
-    fn a_level_that_sleeps_says_so() {
-        let mut view = made_up();
+    fn inactive_level_has_a_reason() {
+        let mut view = example_view();
         assert_eq!(inactive_reason(&view), None);
         view.heartbeat_age_ms = Some(60_000);
         assert!(inactive_reason(&view).is_some_and(|why| why.contains("daemon")));

@@ -16,7 +16,7 @@ pub fn worker_value(worker: &WorkerInstance) -> Value {
     json!({"port": worker.port, "process": worker.pid})
 }
 
-/// A level for machines. Includes counters that are 0.
+/// A level as JSON, including counters that are 0.
 #[must_use]
 pub fn level_value(view: &LevelView) -> Value {
     let names = REASONS.iter().map(|(name, _)| *name);
@@ -69,11 +69,11 @@ pub fn level_value(view: &LevelView) -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::level_view::tests::example_view;
 
     #[test]
-    fn machines_read_all_counters() {
-        let json = level_value(&made_up());
+    fn json_contains_zero_counters() {
+        let json = level_value(&example_view());
         assert_eq!(json["counters"]["up_miss"], 90);
         assert_eq!(json["counters"]["drop_sum"], 0);
         assert_eq!(json["connections"]["places"], 65_536);

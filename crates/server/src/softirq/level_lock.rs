@@ -1,5 +1,6 @@
-//! The lock of a level: the process that has locked the level's file runs its daemon. A record lock of fcntl(2): the
-//! kernel reports its holder and releases it at the holder's end, also after a crash.
+//! The lock of a level, held by the process that runs the level's daemon: a record lock of fcntl(2) on the level's lock
+//! file. The kernel tells other processes which process holds the lock, and releases it when the holder ends, even
+//! after a crash.
 
 use std::fs;
 use std::io;
@@ -16,48 +17,49 @@ use rustix::process::{Flock, FlockType, Pid, PidfdFlags, fcntl_getlk, pidfd_open
 
 use crate::terminal_output;
 
-/// Writable by root only: otherwise a user could replace a file here and start a second daemon.
+/// The folder of lock files, writable by root only: otherwise a user could replace a file and start a second daemon.
 const LOCKS: &str = "/run/lowroad-softirq";
 
-/// Time, beyond that of its connections, in which a process must end.
+/// Time in which a process must end after its drain timeout.
 const END_GRACE: Duration = Duration::from_secs(5);
-/// Time in which a process must publish its end after the request to end.
+/// Time in which a process must announce its end after a request to end.
 const NOTICE_TIME: Duration = Duration::from_secs(2);
-/// Polling interval while the process that keeps a level is unknown.
+/// Polling interval while the lock's holder is unknown.
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
-/// The lock. Dropping it removes the file.
+/// A held lock. Dropping it removes the lock file.
 #[derive(Debug)]
 pub struct LevelLock {
     path: PathBuf,
-    /// Closed after the path was removed: a process that opened it before then finds out that it is no longer current.
-    /// Empty until the end begins; then it holds the number of seconds for which connections continue.
+    /// The locked file, closed after its path was removed: a process that opened the file earlier notices then that the
+    /// file is no longer current. The file is empty until this process begins to end; then it contains the drain
+    /// timeout in seconds.
     file: fs::File,
 }
 
 impl LevelLock {
-    /// Publishes that this process ends and lets its connections continue for this many seconds: other processes may
-    /// wait for that.
+    /// Announces that this process is ending and drains its connections for up to this many seconds, so that other
+    /// processes can wait for it.
     pub fn announce_end(&self, drain_s: u32) {
-        // If it fails, other processes report the level as locked, which is true as well.
+        // If the write fails, other processes report that the level is locked, which is also true.
         let _ = self.file.write_all_at(format!("{drain_s}\n").as_bytes(), 0);
     }
 }
 
 impl Drop for LevelLock {
     fn drop(&mut self) {
-        // A file that can't be removed stays empty, and the next process uses it.
+        // If the file can't be removed, it stays, and the next process uses it.
         let _ = fs::remove_file(&self.path);
-        // Fails unless the folder is empty.
+        // Fails if the folder contains other files.
         let _ = fs::remove_dir(LOCKS);
     }
 }
 
-/// Locks the level of a folder for this process, until the value is dropped. fcntl(2) releases the lock when the
-/// process closes any descriptor of the file, so no other code may open it.
+/// Locks the level of a folder until the returned value is dropped. fcntl(2) releases the lock when this process closes
+/// any descriptor of the file, so no other code may open the file.
 ///
 /// # Errors
-/// A message for the user: the holder, or a file that can't be written.
+/// A message for the user: another process holds the lock, or the file can't be written.
 pub fn acquire(folder: &Path) -> Result<LevelLock, String> {
     match try_acquire(folder)? {
         Ok(lock) => Ok(lock),
@@ -65,7 +67,7 @@ pub fn acquire(folder: &Path) -> Result<LevelLock, String> {
     }
 }
 
-/// Like [`acquire`], but waits for a holder that has begun to end, and prints that.
+/// Like [`acquire`], but if the holder has begun to end, prints that and waits for it.
 ///
 /// # Errors
 /// As for [`acquire`].
@@ -83,7 +85,7 @@ pub fn acquire_after_end(folder: &Path) -> Result<LevelLock, String> {
             thread::sleep(POLL_INTERVAL);
             continue;
         };
-        // Reported once; later rounds keep the first deadline.
+        // Printed once. Later rounds keep the first deadline.
         let deadline = *deadline.get_or_insert_with(|| {
             let timeout = drain + END_GRACE;
             terminal_output::note(format_args!(
@@ -100,24 +102,24 @@ pub fn acquire_after_end(folder: &Path) -> Result<LevelLock, String> {
     }
 }
 
-/// Waits for the end of a level's daemon, if it runs.
+/// Waits for the end of the process that holds a level's lock, if there is one.
 fn wait_for_holder(folder: &Path, timeout: Duration) -> Result<(), String> {
     let Some((process, _)) = holder_process(folder) else {
-        // The process has just ended, or no descriptor for it is available.
+        // The process has just ended, or no process descriptor is available.
         thread::sleep(POLL_INTERVAL);
         return Ok(());
     };
-    // The descriptor becomes readable when the process has ended.
+    // The process descriptor becomes readable when the process has ended.
     let result = ready([Some(readable(&process))], Some(Instant::now() + timeout));
     result
         .map(drop)
         .map_err(|error| format!("waiting for the end of a process: {error}"))
 }
 
-/// Another process has the lock.
+/// The process that holds the lock.
 struct LockHolder {
     pid: Option<u32>,
-    /// Time for which its connections continue, if it has begun to end.
+    /// The holder's drain timeout, if it has begun to end.
     drain: Option<Duration>,
 }
 
@@ -149,28 +151,29 @@ fn try_acquire(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
     let path = lock_path(folder);
     let failed = |error: io::Error| format!("{}: {error}", path.display());
     loop {
-        // Again in each round: the last holder removes the folder, too.
+        // Repeated in each round, because the last holder also removes the folder.
         make_private(Path::new(LOCKS))?;
         let opened = fs::OpenOptions::new()
             .read(true)
             .write(true)
             .create(true)
-            // The contents belong to the lock's holder.
+            // Not truncated: the contents belong to the lock's holder.
             .truncate(false)
             .mode(0o600)
             .open(&path);
         let file = match opened {
-            // Another process has just removed the folder with the last lock.
+            // Another process has just removed its lock file and the empty folder.
             Err(error) if error.kind() == io::ErrorKind::NotFound => continue,
             other => other.map_err(failed)?,
         };
         match fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive) {
             Ok(()) if is_file_at(&file, &path) => {
-                // Contents left by the last holder do not apply to this one.
+                // Removes the drain timeout of the last holder.
                 file.set_len(0).map_err(failed)?;
                 return Ok(Ok(LevelLock { path, file }));
             }
-            // The previous holder removed the file between open and lock: this lock is on a deleted file.
+            // The previous holder removed the file after it was opened here: the lock is on a deleted file, so try
+            // again.
             Ok(()) => {}
             Err(Errno::AGAIN | Errno::ACCESS) => return Ok(Err(LockHolder::from_file(&file))),
             Err(error) => return Err(failed(error.into())),
@@ -178,13 +181,13 @@ fn try_acquire(folder: &Path) -> Result<Result<LevelLock, LockHolder>, String> {
     }
 }
 
-/// Whether the path still leads to the file.
+/// Whether the path still refers to the open file.
 fn is_file_at(file: &fs::File, path: &Path) -> bool {
     let (opened, current) = (file.metadata(), fs::metadata(path));
     matches!((opened, current), (Ok(opened), Ok(current)) if opened.ino() == current.ino() && opened.dev() == current.dev())
 }
 
-/// The names of all lock files, including those of processes that could not remove them.
+/// The names of all lock files, including files that ended processes could not remove.
 pub fn names() -> Vec<String> {
     let entries = fs::read_dir(LOCKS).into_iter().flatten().flatten();
     let names = entries.map(|entry| entry.file_name().to_string_lossy().into_owned());
@@ -193,25 +196,24 @@ pub fn names() -> Vec<String> {
         .collect()
 }
 
-/// Removes the file of an ended process that lacked the permission to remove it.
+/// Removes the lock file of an ended process that lacked the permission to remove it.
 pub fn remove_stale(folder: &Path) {
-    // Another holder's file stays: then `acquire` fails.
+    // `acquire` fails if another process holds the lock, so that its file stays.
     drop(acquire(folder));
 }
 
-/// The process that holds a level's lock, if there is one. Not for the holder itself: fcntl(2) reports other processes
-/// only.
+/// The process number of the lock's holder, if another process holds it: fcntl(2) does not report the calling process.
 pub fn holder_pid(folder: &Path) -> Option<u32> {
     let file = fs::File::open(lock_path(folder)).ok()?;
     u32::try_from(holder(&file)?.as_raw_nonzero().get()).ok()
 }
 
-/// The same, as a process descriptor and the process number.
+/// As [`holder_pid`], but also returns a process descriptor.
 pub fn holder_process(folder: &Path) -> Option<(OwnedFd, u32)> {
     let file = fs::File::open(lock_path(folder)).ok()?;
     let pid = holder(&file)?;
     let process = pidfd_open(pid, PidfdFlags::empty()).ok()?;
-    // The process held the lock before and after `pidfd_open`, so its number was not reused in between.
+    // Checked again: if the process held the lock before and after `pidfd_open`, its number was not reused in between.
     let is_same = holder(&file) == Some(pid);
     let number = u32::try_from(pid.as_raw_nonzero().get()).ok()?;
     is_same.then_some((process, number))
@@ -234,7 +236,7 @@ fn make_private(folder: &Path) -> Result<(), String> {
         _ => {}
     }
     let meta = fs::symlink_metadata(folder).map_err(failed)?;
-    // A user who owns the folder, or may write to it, could replace lock files.
+    // A user who owns the folder, or can write to it, could replace lock files.
     let is_private = meta.is_dir() && meta.uid() == 0 && meta.mode() & 0o022 == 0;
     is_private.then_some(()).ok_or(format!(
         "{}: not a folder that only root may write; remove it",

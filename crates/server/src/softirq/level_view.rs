@@ -1,4 +1,4 @@
-//! The visible state of a level at one moment, as plain data for `status` and `top`.
+//! The state of a level at one moment, as plain data for `status` and `top`.
 
 use lowroad_softirq::layout::{self, HEARTBEAT_LIMIT_NS, REASONS};
 use lowroad_softirq::learner::DenialKind;
@@ -19,50 +19,50 @@ use crate::level::LevelReport;
 pub struct LevelView {
     /// The ports that the level answers.
     pub ports: Vec<u16>,
-    /// Names of interfaces, each with its tier.
+    /// Interfaces with the names of their tiers.
     pub interfaces: Vec<(String, &'static str)>,
     /// off, serving or draining.
     pub mode: &'static str,
-    /// The daemon's process, if it runs.
+    /// The daemon's process number, if it runs.
     pub pid: Option<u32>,
-    /// Age of its last heartbeat; `None` if there was none.
+    /// Time since the daemon's last heartbeat; `None` if it has sent none.
     pub heartbeat_age_ms: Option<u64>,
-    /// Number of published responses, and the maximum.
+    /// Number of published responses, and its maximum.
     pub published: (u32, usize),
     /// Number of connections.
     pub connections: ConnectionCounts,
-    /// The reason, with a remedy, why the kernel takes over no connections and so all are left to it.
+    /// Why the kernel can't take over connections, with a remedy. If set, the level answers nothing.
     pub trouble: Option<&'static str>,
-    /// The bypass period in progress, if there is one.
+    /// The current bypass period, if there is one.
     pub bypass: Option<BypassPeriod>,
-    /// Seconds until fetches resume; they pause because recent ones brought too few hits.
+    /// Seconds until the daemon resumes its fetches; it pauses them if recent ones brought too few hits.
     pub pause_s: Option<u64>,
     /// Active settings.
     pub settings: Vec<&'static str>,
     /// Counters, in the order of [`REASONS`].
     pub counters: Vec<u64>,
-    /// Bytes of heads and bodies sent.
+    /// Bytes of response heads and bodies that were sent.
     pub answered_bytes: u64,
-    /// How often the daemon did not store a requested response, in the order of [`DenialKind::ALL`].
+    /// How often the daemon did not store a response, in the order of [`DenialKind::ALL`].
     pub denials: [u64; DenialKind::ALL.len()],
     /// Time since counting began.
     pub age_s: Option<u64>,
-    /// Counters of the server above, if it is a Lowroad server and was queried.
+    /// Counters of the server above, if it is a Lowroad server. Only set by [`LevelView::with_server`].
     pub server: Option<ServerCounts>,
-    /// Runs of the programs, counted by the kernel.
+    /// Run statistics of the programs, counted by the kernel.
     pub runs: Vec<RunStats>,
 }
 
-/// Level bypass: all connections are left to the kernel for a while, because the level answered too few requests.
+/// Level bypass: the level leaves all connections to the kernel for a period, because it answered too few requests.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct BypassPeriod {
-    /// The programs return before they parse a packet.
+    /// Whether the programs return without parsing packets.
     pub is_asleep: bool,
-    /// Seconds until its end.
+    /// Seconds until the period ends.
     pub remaining_s: u64,
-    /// Requests answered by the level before it.
+    /// Requests that the level answered before the period.
     pub answers: u64,
-    /// All requests before it.
+    /// All requests before the period.
     pub requests: u64,
 }
 
@@ -76,7 +76,7 @@ impl BypassPeriod {
         })
     }
 
-    /// The bypass as text.
+    /// The bypass period as text.
     #[must_use]
     pub fn text(&self) -> String {
         format!(
@@ -145,7 +145,7 @@ impl LevelView {
         })
     }
 
-    /// Reads a level's state, and the counters of the server above.
+    /// Reads a level's state, and the counters of the Lowroad server above, if there is one.
     ///
     /// # Errors
     /// As [`LevelView::new`].
@@ -155,7 +155,7 @@ impl LevelView {
         Ok(LevelView { server, ..view })
     }
 
-    /// The level's numbers, for the server's metrics. Counters that are 0 are left out.
+    /// The counters and gauges for the server's metrics. Counters that are 0 are omitted.
     pub fn report(&self) -> LevelReport {
         let counters = REASONS.iter().zip(&self.counters);
         let counters = counters.map(|((name, _), count)| ((*name).to_owned(), *count));
@@ -181,15 +181,15 @@ impl LevelView {
         }
     }
 
-    /// Whether the programs consider the daemon alive.
+    /// Whether the programs treat the daemon as alive.
     #[must_use]
     pub fn is_daemon_alive(&self) -> bool {
-        // The same limit as in the programs.
+        // The programs use the same limit.
         let limit_ms = HEARTBEAT_LIMIT_NS / 1_000_000;
         self.heartbeat_age_ms.is_some_and(|age| age < limit_ms)
     }
 
-    /// The non-zero counters of a group: name, text, count.
+    /// The non-zero counters of a group, with names and texts.
     pub fn group(&self, prefix: &str) -> Vec<(&'static str, &'static str, u64)> {
         let all = REASONS.iter().zip(&self.counters);
         all.filter(|((name, _), count)| name.starts_with(prefix) && **count > 0)
@@ -257,8 +257,8 @@ fn settings(bits: u32) -> Vec<&'static str> {
 pub mod tests {
     use super::*;
 
-    /// An example of a level that answers.
-    pub fn made_up() -> LevelView {
+    /// An example of a level that serves.
+    pub fn example_view() -> LevelView {
         let mut counters = vec![0; REASONS.len()];
         for (name, count) in [("answer_hit", 900), ("up_miss", 90), ("up_cookie", 10)] {
             let at = REASONS.iter().position(|(other, _)| *other == name);
@@ -292,7 +292,7 @@ pub mod tests {
     }
 
     #[test]
-    fn every_reason_is_in_one_group() {
+    fn every_counter_is_in_exactly_one_group() {
         for (name, _) in REASONS {
             let groups = GROUPS.iter().filter(|(begin, _)| name.starts_with(begin));
             assert_eq!(groups.count(), 1, "{name}");
@@ -300,8 +300,8 @@ pub mod tests {
     }
 
     #[test]
-    fn groups_have_what_happened() {
-        let view = made_up();
+    fn groups_omit_zero_counters() {
+        let view = example_view();
         assert_eq!(view.sum("up_"), 100);
         assert_eq!(
             view.group("answer_"),
@@ -311,8 +311,8 @@ pub mod tests {
     }
 
     #[test]
-    fn a_daemon_that_was_not_heard_of_for_long_is_not_alive() {
-        let mut view = made_up();
+    fn daemon_without_recent_heartbeat_is_not_alive() {
+        let mut view = example_view();
         assert!(view.is_daemon_alive());
         view.heartbeat_age_ms = Some(30_000);
         assert!(!view.is_daemon_alive());
@@ -321,7 +321,7 @@ pub mod tests {
     }
 
     #[test]
-    fn a_rest_has_an_end_and_a_reason() {
+    fn bypass_period_has_remaining_time_and_reason() {
         let mut control = layout::control {
             resting: layout::RESTING,
             rest_until_ns: 12_500_000_000,

@@ -1,4 +1,4 @@
-//! The levels of this network namespace, found by their pinned maps without their daemons.
+//! Finds the levels of this network namespace by their pinned maps, without their daemons.
 
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::programs::folder;
@@ -20,7 +20,7 @@ pub fn all() -> Result<(Vec<SoftirqLevel>, Vec<String>), String> {
     Ok((levels, broken))
 }
 
-/// Opens all levels, or those of a port; at least one.
+/// Opens all levels, or those that answer on `port`. Returns at least one.
 ///
 /// # Errors
 /// When there is none: a message for the user.
@@ -36,7 +36,7 @@ pub fn at_least_one(port: Option<u16>) -> Result<Vec<SoftirqLevel>, String> {
     }
 }
 
-/// Message that there is no level, with a likely reason.
+/// A message that there is no level, with a likely reason.
 #[must_use]
 pub fn no_level_text(port: Option<u16>) -> String {
     let (suffix, port_name) = match port {
@@ -51,7 +51,7 @@ pub fn no_level_text(port: Option<u16>) -> String {
     )
 }
 
-/// The URL of a key, and the request fields that distinguish the URL's variants.
+/// The URL of a key, and the request fields that select among the URL's variants.
 #[must_use]
 pub fn describe_key(key: &[u8]) -> (String, Vec<String>) {
     let Some(parts) = lowroad_softirq::key::RequestKey::parse(key) else {
@@ -99,7 +99,7 @@ mod tests {
     use lowroad_softirq::key::{ConnectionClass, KeyParts, RequestKey};
 
     #[test]
-    fn keys_have_names() {
+    fn keys_are_described_by_url_and_fields() {
         let parts = KeyParts {
             class: ConnectionClass::new(true, false),
             address: [192, 0, 2, 1].into(),
@@ -119,7 +119,7 @@ mod tests {
     }
 
     #[test]
-    fn thousands_are_told_apart() {
+    fn digits_are_grouped_in_threes() {
         assert_eq!(group_digits(0), "0");
         assert_eq!(group_digits(999), "999");
         assert_eq!(group_digits(1_000), "1,000");

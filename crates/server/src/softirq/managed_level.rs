@@ -1,7 +1,7 @@
-//! The level in front of this server, run by two child processes that start before root is given up. A supervisor
-//! restarts the other one, the daemon, which works like `lowroad attach`. Both end when their standard input closes,
-//! so they outlive the server by at most their drain timeout. On standard output they report their state and write the
-//! access log's lines.
+//! The level in front of this server, run by two child processes that start before root is given up: a supervisor, and
+//! the daemon, which works like `lowroad attach` and which the supervisor restarts. Each process ends when its standard
+//! input closes, so neither outlives the server by more than its drain timeout. They write state reports and access log
+//! lines to standard output, which the server reads.
 
 pub mod feedback;
 pub mod health;
@@ -31,20 +31,21 @@ use rustix::io::Errno;
 use self::feedback::LevelFeedback;
 use self::health::LevelHealthState;
 use self::offers::{OfferRequests, ToDaemon};
-use crate::level::{LevelHealth, LevelKeeper, ManagedLevel};
+use crate::level::{LevelHealth, LevelProcesses, ManagedLevel};
 use crate::running_server::RunningServer;
 use crate::terminal_output;
 use lowroad_store::change_feed::{self, ChangeFeed};
 
-/// Maximum segments of a response on a persistent connection. The server sends longer ones at less cost; up to this
-/// length avoiding the migration is worth more (docs/performance.md).
-const KEPT_PARTS_MAX: usize = 7;
-/// Lifetime of a published response without a message from the server.
+/// Maximum segments of a response on connections that stay open. The server sends longer responses at less cost; for
+/// responses of up to this length, avoiding the migration saves more (docs/performance.md).
+const KEEP_ALIVE_SEGMENTS_MAX: usize = 7;
+/// Lifetime of a published response that the server does not invalidate.
 const LIFETIME_SECS: u64 = 60;
-/// Time after which all threads of the server know of a change.
+/// Time after which all threads of the server have noticed a change.
 const SETTLE_TIME: Duration = Duration::from_millis(200);
 
-/// The level's processes, the channel that ends them when it closes, and the thread that reads their output.
+/// The level's processes, the channel to the daemon (closing it ends the processes), and the thread that reads their
+/// output.
 struct LevelSupervisor {
     process: ChildProcess,
     channel: Arc<PacketChannel>,
@@ -52,10 +53,11 @@ struct LevelSupervisor {
     reader: JoinHandle<()>,
 }
 
-/// Starts the level, if it is configured. It writes its access log lines to `access` and follows `change_feed`.
+/// Starts the level, if it is configured. The level's access log lines go to `access`, and its responses follow
+/// `changes`.
 ///
 /// # Errors
-/// A message for the user, when a named interface can't be used.
+/// An interface that the configuration names can't be used: a message for the user.
 pub fn start(
     config: &Config,
     access: Option<(LineSink, AccessLogFormat)>,
@@ -82,19 +84,19 @@ pub fn start(
     };
     let level_health: Arc<dyn LevelHealth> = health.clone();
     match result {
-        Ok(keeper) => Ok(ManagedLevel {
-            keeper: Some(Box::new(keeper)),
+        Ok(supervisor) => Ok(ManagedLevel {
+            processes: Some(Box::new(supervisor)),
             health: Some(level_health),
-            note: None,
+            startup_warning: None,
         }),
-        // With `auto`, a machine that lacks the level's requirements still gets a server.
+        // With `softirq = "auto"`, the server also runs on a machine that does not meet the level's requirements.
         Err(problem) if interface.is_none() || ports.is_empty() => {
             let text = format!("unavailable: {problem}");
             health.record_unavailable(&text);
             Ok(ManagedLevel {
-                keeper: None,
+                processes: None,
                 health: Some(level_health),
-                note: Some(format!("softirq: {text}")),
+                startup_warning: Some(format!("softirq: {text}")),
             })
         }
         Err(problem) => Err(format!("softirq: {problem}")),
@@ -105,7 +107,7 @@ fn ports(config: &Config) -> Vec<u16> {
     let sites = config.sites.iter();
     let mut ports: Vec<u16> = sites
         .flat_map(|site| site.listen.iter().map(std::net::SocketAddr::port))
-        // The kernel chooses a number for port 0, so it is unknown here.
+        // The port is not known yet: the kernel chooses one instead of 0.
         .filter(|port| *port != 0)
         .collect();
     ports.sort_unstable();
@@ -113,7 +115,7 @@ fn ports(config: &Config) -> Vec<u16> {
     ports
 }
 
-/// The interface and ports of a level, and the destinations of its reports.
+/// The interface and ports of a level, and the receivers of its reports.
 struct LaunchOptions<'a> {
     interface: Option<&'a str>,
     ports: &'a [u16],
@@ -144,10 +146,10 @@ fn launch(options: LaunchOptions<'_>) -> Result<LevelSupervisor, String> {
         health: health.clone(),
         changes: changes.clone(),
     };
-    // The daemon reports readiness, or ends after it has written the reason to standard error.
+    // The daemon either reports readiness, or ends after it has written the reason to standard error.
     if !feedback.wait_until_attached() {
         drop(channel);
-        // The process has ended: this only collects its status.
+        // The process has already ended, so this does not block.
         let _ = process.reap();
         return Err("the process ended; its message is above".into());
     }
@@ -192,8 +194,8 @@ fn start_thread(name: &str, run: impl FnOnce() + Send + 'static) -> Result<JoinH
     result.map_err(|error| format!("starting a thread: {error}"))
 }
 
-/// Reports changes to the daemon, each twice with a pause: a response made just before all threads knew of the change
-/// may have been fetched after the first report.
+/// Reports changes to the daemon. Each is reported again after a pause: the daemon may have fetched a response after
+/// the first report from a thread that did not know of the change yet.
 fn report_changes(channel: &PacketChannel, changes: &ChangeFeed) {
     changes.listen();
     loop {
@@ -201,19 +203,20 @@ fn report_changes(channel: &PacketChannel, changes: &ChangeFeed) {
         let message = match changes.take() {
             change_feed::Invalidation::None => continue,
             change_feed::Invalidation::Purged(patterns) => ToDaemon::Purged(patterns),
-            // Some changes can't be observed, so the daemon must shorten lifetimes.
+            // Not all changes can be observed, so the daemon must shorten lifetimes.
             change_feed::Invalidation::All if changes.is_short_lived() => ToDaemon::Brief,
             change_feed::Invalidation::All => ToDaemon::Changed,
         };
         let mut remaining = 2;
-        // A full channel is retried after the pause: a lost change would leave stale responses published.
+        // If the channel is full, the message is retried after the pause: a lost change would leave stale responses
+        // published.
         while remaining > 0 {
             match offers::send(channel, &message) {
                 Ok(()) => remaining -= 1,
                 Err(
                     MessageError::NotReady | MessageError::System(Errno::NOBUFS | Errno::NOMEM),
                 ) => {}
-                // The thread that reads the processes' output reports their end.
+                // The channel is closed. The thread that reads the processes' output reports their end.
                 Err(_) => return,
             }
             thread::sleep(SETTLE_TIME);
@@ -221,7 +224,7 @@ fn report_changes(channel: &PacketChannel, changes: &ChangeFeed) {
     }
 }
 
-impl LevelKeeper for LevelSupervisor {
+impl LevelProcesses for LevelSupervisor {
     fn start_answering(&self, running: Arc<Mutex<RunningServer>>) -> std::io::Result<()> {
         let channel = self.channel.clone();
         panic_policy::start("softirq-asks", move || {
@@ -231,42 +234,43 @@ impl LevelKeeper for LevelSupervisor {
 
     fn end(mut self: Box<Self>) {
         self.health.record_ending();
-        // Other threads hold the channel, too, so dropping it would not close it.
+        // Closed explicitly, because other threads also hold the channel.
         self.channel.close();
-        // Joins when both processes have closed their output; the daemon may run without its supervisor by now. The
-        // panic hook has reported a panic of the thread, and the processes have reported their errors.
+        // The thread ends when both processes have closed their output, even if the daemon has lost its supervisor.
+        // Errors are ignored: the panic hook has reported a panic of the thread, and the processes have printed their
+        // errors.
         let _ = self.reader.join();
         let _ = self.process.reap();
     }
 }
 
-/// The daemon's rules in front of the server that started it, which reports changes: responses have the origin's fields, no Age,
-/// and a fixed lifetime. `bounds` bounds the published responses.
+/// The daemon's rules in front of the server that started it. Because that server reports changes, responses have the
+/// origin's fields without Age, and a fixed lifetime. `bounds` limits the published responses.
 pub fn learning(bounds: LearnSettings) -> LearnSettings {
     LearnSettings {
         ttl_secs: Some(LIFETIME_SECS),
         lifetime_secs_max: LIFETIME_SECS,
         with_age: false,
-        keep_alive_parts_max: KEPT_PARTS_MAX,
+        keep_alive_parts_max: KEEP_ALIVE_SEGMENTS_MAX,
         ..bounds
     }
 }
 
-/// The server's messages to the daemon.
+/// The state that the server's messages set for the daemon.
 #[derive(Default)]
-pub struct DaemonMessage {
-    /// Lifetimes must be short, because not all changes are reported.
+pub struct DaemonFlags {
+    /// Lifetimes must be short, because the server can't report all changes.
     pub brief: AtomicBool,
-    /// Number of purges that changes caused.
+    /// Counts purges that were caused by reported changes.
     pub changes: AtomicU32,
     /// The server has ended.
     pub stop: Arc<AtomicBool>,
 }
 
-/// Applies the server's messages on a thread. Returns the function that requests responses from the server.
+/// Starts a thread that applies the server's messages. Returns a function that requests a response from the server.
 pub fn apply_messages(
     level: Arc<SoftirqLevel>,
-    messages: Arc<DaemonMessage>,
+    messages: Arc<DaemonFlags>,
     server: PacketChannel,
 ) -> OfferLookup {
     let requests = Arc::new(OfferRequests::new(server));
@@ -274,7 +278,7 @@ pub fn apply_messages(
     thread::spawn(move || {
         let mut buffer = Vec::new();
         while let Some(message) = receiver.next_message(&mut buffer) {
-            // Set before the purge below, so that later responses get the short lifetime.
+            // Set before the purge below, so that responses stored after it get the short lifetime.
             if message == ToDaemon::Brief {
                 messages.brief.store(true, Ordering::Relaxed);
             }
@@ -285,7 +289,7 @@ pub fn apply_messages(
             if let ToDaemon::Purged(patterns) = &message {
                 purged.retain(|response| matches_any(patterns, response));
             }
-            // Without a purge the level could answer with outdated responses, so the daemon ends.
+            // If the purge fails, the level might send outdated responses, so the daemon ends.
             if let Err(error) = publisher::purge(&level, &purged) {
                 terminal_output::note(error);
                 break;
@@ -296,7 +300,8 @@ pub fn apply_messages(
     Arc::new(move |local, head| requests.request(local, head))
 }
 
-/// Whether one of these patterns matches a response. Malformed keys and patterns match, so that no purge is missed.
+/// Whether a response matches one of these patterns. Malformed keys and patterns count as matches, so that no purge is
+/// missed.
 fn matches_any(patterns: &str, response: &PublishedResponse) -> bool {
     let Some(key) = RequestKey::read(&response.key) else {
         return true;

@@ -1,9 +1,9 @@
-//! The commands for the softirq level: attach it to a port, detach it, show its state. The crate `lowroad-softirq`
-//! implements the level.
+//! The commands for the softirq level, such as attaching it to a port, detaching it, and showing its state. The crate
+//! `lowroad-softirq` implements the level itself.
 //!
-//! Each command is a module. The commands use `attach` (the daemon's process), `policy` (the options of one `attach`),
-//! `managed_level` (the link between a Lowroad server and its level) and `level_view` (the visible state of a level),
-//! which do not depend on commands.
+//! Each command is a module. The other modules do not depend on commands: `attach` (the daemon's process), `policy`
+//! (the options of one `attach`), `managed_level` (the link between a Lowroad server and its level) and `level_view` (a
+//! level's state).
 
 mod advice;
 mod answer_shares;

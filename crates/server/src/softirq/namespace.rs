@@ -1,11 +1,11 @@
-//! The network namespace of a command.
+//! Enters the network namespace that a command names.
 
 use std::fs::{self, Metadata};
 use std::os::linux::fs::MetadataExt;
 
 use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 
-/// Moves this thread, and the threads that it starts later, into a network namespace.
+/// Moves this thread, and all threads that it starts later, to a network namespace.
 ///
 /// # Errors
 /// A message for the user.
@@ -37,7 +37,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn this_process_is_here() {
+    fn own_process_is_in_own_namespace() {
         assert!(is_in_namespace(std::process::id()));
         assert!(!is_in_namespace(0));
     }

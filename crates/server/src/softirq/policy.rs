@@ -1,5 +1,6 @@
-//! The policy of one `lowroad attach`: the clients, requests and responses that it serves. Built once from the command
-//! line, and used by the level below the socket and by the workers above it, so that both follow the same rules.
+//! The policy of one `lowroad attach`: which clients, requests and responses it serves. It is parsed once from the
+//! command line. The level below the socket and the workers above it use the same policy, so that they follow the same
+//! rules.
 
 use lowroad_cache::excluded_paths::ExcludedPaths;
 use lowroad_config::{CacheBypass, CacheConfig, CookieStorage};
@@ -10,27 +11,27 @@ use crate::cli::softirq::AttachArgs;
 
 use super::clients::ClientRanges;
 
-/// The options of one command for the clients, requests and responses of its server.
+/// The options of one command that select clients, requests and responses.
 #[derive(Debug)]
 pub struct AttachPolicy {
-    /// The lifetime of responses without freshness information; none selects a heuristic one.
+    /// The lifetime of responses without freshness information; `None` selects a heuristic one.
     ttl_s: Option<u64>,
-    /// Paths that are never answered from the cache.
+    /// Paths whose requests are always sent to the server.
     excluded: ExcludedPaths,
-    /// The same paths as texts.
+    /// The same paths as text.
     excluded_paths: Vec<String>,
-    /// Whether requests with Cookie are answered, too.
+    /// Whether requests with Cookie may be answered from the cache.
     ignores_cookies: bool,
-    /// Whether requests with Cache-Control or Pragma are answered, too.
+    /// Whether requests with Cache-Control or Pragma may be answered from the cache.
     ignores_cache_control: bool,
     clients: ClientRanges,
 }
 
 impl AttachPolicy {
-    /// Reads the policy from a command line.
+    /// Parses the policy from a command line.
     ///
     /// # Errors
-    /// A text for the user that names the malformed option.
+    /// A message for the user that names the malformed option.
     pub fn from_args(args: &AttachArgs) -> Result<AttachPolicy, String> {
         let excluded_paths = ExcludedPaths::with_well_known(&args.exclude);
         let excluded =
@@ -50,7 +51,7 @@ impl AttachPolicy {
         &self.clients
     }
 
-    /// The rules by which the level's daemon learns, with this room.
+    /// The rules by which the level's daemon stores responses, within these bounds.
     pub fn learning(&self, bounds: LearnSettings) -> LearnSettings {
         LearnSettings {
             ttl_secs: self.ttl_s,
@@ -59,7 +60,7 @@ impl AttachPolicy {
         }
     }
 
-    /// The bits of the programs' settings.
+    /// The policy as bits of the programs' settings.
     pub fn setting_bits(&self) -> u32 {
         let bit_if = |is_set, bit| if is_set { bit } else { 0 };
         bit_if(self.ignores_cookies, layout::SETTING_IGNORE_COOKIES)
@@ -70,16 +71,16 @@ impl AttachPolicy {
             | bit_if(!self.clients.includes_all(), layout::SETTING_DENY)
     }
 
-    /// The workers' cache settings, by the terms of the level's daemon.
+    /// The workers' cache settings, equal to the rules of the level's daemon.
     pub fn caching(&self) -> CacheConfig {
         CacheConfig {
             ttl_s: self.ttl_s,
             guessed_s_max: LearnSettings::default().guessed_secs_max,
-            // Pages of one cookie must not be given to another one.
+            // A response for one cookie must not be sent to clients with another one.
             cookies: CookieStorage::Never,
-            // As the level, which stores no 403, 429 and 451: these may be meant for one client.
+            // The level does not store 403, 429 and 451 either, because these may be meant for a single client.
             refusals: false,
-            // As the level, which distinguishes requests by Accept-Encoding, whether Vary names it or not.
+            // The level also distinguishes requests by Accept-Encoding, whether or not Vary names it.
             encoding_in_key: true,
             bypass: Some(CacheBypass {
                 cookies: !self.ignores_cookies,
@@ -105,9 +106,9 @@ mod tests {
         }
     }
 
-    /// The level and the workers apply the same options: each option is in both.
+    /// Each option affects both the level and the workers.
     #[test]
-    fn the_level_and_the_workers_have_one_policy() {
+    fn options_apply_to_level_and_workers() {
         for options in [
             &[][..],
             &["--ttl", "7", "--exclude", "/a", "--exclude", "/b"],

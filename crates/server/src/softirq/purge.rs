@@ -1,7 +1,7 @@
-//! `lowroad purge`: removes responses from running servers and from the levels of this namespace. The servers come
-//! first: otherwise a level could fetch a purged response from a server again.
+//! `lowroad purge`: removes responses from running servers and from the levels of this namespace. Servers are purged
+//! first, because a level could otherwise fetch a purged response again.
 
-use lowroad_response_cache::purge::{NOTHING_MEANT, PurgeReport, PurgeTarget};
+use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeReport, PurgeTarget};
 use lowroad_softirq::key::RequestKey;
 use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::publisher::{self, PublishedResponse};
@@ -12,11 +12,12 @@ use crate::admin;
 use crate::cli::servers::PurgeArgs;
 use crate::terminal_output;
 
-/// A daemon that was about to publish when the purge began may do so once; it notices the purge before it publishes
-/// the next response. So the levels are purged repeatedly.
+/// Number of purges of a level, which are repeated because its daemon may just be publishing a response when the first
+/// purge begins. The daemon notices the purge before it publishes the next response.
 const ROUNDS: usize = 3;
 
-/// Purges, and prints the number of responses removed from levels. Responses stored by servers are not counted.
+/// Purges servers and levels. Prints the number of responses removed from levels; those removed from servers are not
+/// counted.
 ///
 /// # Errors
 /// A message for the user.
@@ -37,13 +38,15 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
     terminal_output::out(match (servers.is_empty(), purged) {
         (true, 0) => "no published response matched\n".to_owned(),
         (true, _) => format!("purged {count}\n"),
-        (false, 0) if servers.iter().all(|server| server.is_unmatched) => NOTHING_MEANT.to_owned(),
+        (false, 0) if servers.iter().all(|server| server.is_unmatched) => {
+            NOTHING_MATCHED.to_owned()
+        }
         (false, 0) => "purged at once\n".to_owned(),
         (false, _) => format!("purged at once, and {count} of the levels below\n"),
     })
 }
 
-/// Purges the levels. At least one must exist, unless a server has purged.
+/// Purges the levels. It is an error if there is no level and no server was purged either.
 fn purge_levels(
     args: &PurgeArgs,
     target: &PurgeTarget,
@@ -60,7 +63,7 @@ fn purge_levels(
         }
         levels::at_least_one(args.port)?
     } else {
-        // A server was purged, so a missing right to open maps is no failure.
+        // If a server was purged, it is not an error that maps can't be opened without privileges.
         let (mut found, broken) = levels::all().unwrap_or_default();
         broken.iter().for_each(terminal_output::note);
         found.retain(|level| args.port.is_none_or(|port| level.ports().contains(&port)));
@@ -72,7 +75,7 @@ fn purge_levels(
             PurgeTarget::Urls(pattern) => purge_level(&level, pattern, |port| {
                 args.port.is_none_or(|only| only == port)
             })?,
-            // Levels do not know tags and groups, so all responses of these servers' ports go.
+            // Levels do not store tags and groups, so all responses of these servers' ports are removed.
             PurgeTarget::Tag(_) | PurgeTarget::Group(_) => {
                 purge_level(&level, &RequestPattern::All, |port| {
                     args.port.is_none_or(|only| only == port)
@@ -84,7 +87,7 @@ fn purge_levels(
     Ok(purged)
 }
 
-/// Purges a level. Also counts the purge if no response matches: a fetch in progress may have begun before it.
+/// Purges a level. The purge is also counted if no response matches, so that fetches in progress are not stored.
 fn purge_level(
     level: &SoftirqLevel,
     pattern: &RequestPattern,
@@ -94,7 +97,7 @@ fn purge_level(
     for round in 0..ROUNDS {
         let mut found = publisher::published(level);
         found.retain(|response| matches(response, pattern, &is_selected));
-        // The first round purges even without a match, so that the daemon notices it.
+        // The first round purges even without a match, because the daemon must notice it.
         if round > 0 && found.is_empty() {
             break;
         }
@@ -109,7 +112,7 @@ fn matches(
     pattern: &RequestPattern,
     is_selected: impl Fn(u16) -> bool,
 ) -> bool {
-    // A response with a malformed key could never be named, so every purge removes it.
+    // A response with a malformed key can't match any pattern, so every purge removes it.
     let Some(key) = RequestKey::read(&response.key) else {
         return true;
     };

@@ -1,4 +1,4 @@
-//! `lowroad status`: prints the counters of the running server and of the levels in front of ports.
+//! `lowroad status`: prints the counters of the running servers and of the levels.
 
 use std::fmt::Write;
 use std::thread;
@@ -18,7 +18,7 @@ use crate::cli::servers::StatusArgs;
 use crate::terminal_output;
 
 const COUNT_TIME: Duration = Duration::from_secs(1);
-/// Counts that began at most this long after one another cover the same time.
+/// Server and level count the same period if they began within this time.
 const SAME_TIME_S: u64 = 10;
 
 /// Prints the counters of the server, of the levels, or of both.
@@ -26,7 +26,7 @@ const SAME_TIME_S: u64 = 10;
 /// # Errors
 /// When there is no server or level to show: a message for the user.
 pub fn status(args: &StatusArgs) -> Result<(), String> {
-    // These options concern levels, so the server is not queried.
+    // With these options only levels are shown, so no server is queried.
     let levels_only = args.softirq || args.json || args.stats || args.netns.is_some();
     if args.admin.is_some() && !levels_only {
         return admin::print_status(args.admin.as_deref());
@@ -38,7 +38,7 @@ pub fn status(args: &StatusArgs) -> Result<(), String> {
         return print_levels(args);
     }
     let server = admin::print_status(None);
-    // Users without the right to open maps still get the server's counters.
+    // Users who may not open maps still get the server's counters.
     let (found, broken) = levels::all().unwrap_or_default();
     let is_empty = found.is_empty() && worker::instances::all().is_empty();
     match (server, is_empty) {
@@ -74,13 +74,13 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
         true => Some(BpfStatsGuard::start().map_err(|error| format!("--stats: {error}"))?),
         false => None,
     };
-    // The kernel's run counters never reset, so a difference is shown.
+    // The kernel never resets its run counters, so the difference between two readings is shown.
     let previous: Vec<Vec<RunStats>> = levels
         .iter()
         .map(|one| runs::read_runs(one.folder()))
         .collect();
     if stats_guard.is_some() {
-        // The kernel counts runs while the guard exists, so it needs some time.
+        // The kernel counts runs only while the guard exists.
         thread::sleep(COUNT_TIME);
     }
     let mut views = Vec::new();
@@ -103,10 +103,10 @@ fn print_levels(args: &StatusArgs) -> Result<(), String> {
     terminal_output::out(texts.join("\n"))
 }
 
-/// Subtracts earlier counts.
+/// Subtracts earlier run counts.
 fn since(runs: &mut [RunStats], previous: &[RunStats]) {
     for run in runs {
-        // A program may have been replaced between the readings, and its successor counts from 0.
+        // A program that replaced another one between the readings counts from 0.
         let old = previous
             .iter()
             .find(|old| old.link == run.link && old.program_id == run.program_id);
@@ -125,7 +125,7 @@ fn worker_text(worker: &WorkerInstance) -> String {
     out
 }
 
-/// A level as text. `is_counted`: the kernel counts the programs' runs.
+/// A level as text. `is_counted`: whether the kernel counted the programs' runs.
 fn text(view: &LevelView, is_counted: bool) -> String {
     let mut out = String::from("softirq level\n");
     let ports: Vec<String> = view.ports.iter().map(ToString::to_string).collect();
@@ -228,7 +228,7 @@ fn text(view: &LevelView, is_counted: bool) -> String {
     out
 }
 
-/// The times for which level and server have counted, with a warning if they differ.
+/// How long the level and the server have counted, with a warning if the periods differ.
 fn times(view: &LevelView) -> Option<String> {
     let (level_s, server) = (view.age_s?, view.server?);
     let text = format!(
@@ -236,7 +236,7 @@ fn times(view: &LevelView) -> Option<String> {
         group_digits(level_s),
         group_digits(server.age_s)
     );
-    // A difference of 5 % does not distort the shares.
+    // A difference of up to 5 % hardly distorts the shares.
     let is_comparable = level_s.abs_diff(server.age_s) <= SAME_TIME_S.max(level_s / 20);
     Some(match is_comparable {
         true => text,
@@ -284,12 +284,12 @@ fn line(out: &mut String, name: &str, value: &str) {
 mod tests {
     use super::*;
     use crate::softirq::level_view::BypassPeriod;
-    use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::level_view::tests::example_view;
     use crate::softirq::upper_server::ServerCounts;
 
     #[test]
-    fn a_level_is_shown_with_groups_and_texts() {
-        let text = text(&made_up(), false);
+    fn level_text_has_counters_by_group() {
+        let text = text(&example_view(), false);
         for part in [
             "ports                  80\n",
             "eth0, TC ingress",
@@ -307,8 +307,8 @@ mod tests {
     }
 
     #[test]
-    fn the_server_above_counts_for_the_shares() {
-        let mut view = made_up();
+    fn shares_include_counts_of_the_server_above() {
+        let mut view = example_view();
         view.server = Some(ServerCounts {
             process: 9,
             age_s: 62,
@@ -329,16 +329,16 @@ mod tests {
     }
 
     #[test]
-    fn trouble_is_said_with_what_to_do() {
-        let mut view = made_up();
+    fn obstacle_is_shown_with_remedy() {
+        let mut view = example_view();
         assert!(!text(&view, false).contains("trouble"));
         view.trouble = lowroad_softirq::migration::describe(3);
         assert!(text(&view, false).contains("sysctl -w net.ipv4.tcp_syncookies=1"));
     }
 
     #[test]
-    fn a_rest_and_a_pause_are_said() {
-        let mut view = made_up();
+    fn bypass_and_fetch_pause_are_shown() {
+        let mut view = example_view();
         let awake = text(&view, false);
         assert!(
             !awake.contains("  rests") && !awake.contains("  fetches"),
@@ -362,8 +362,8 @@ mod tests {
     }
 
     #[test]
-    fn a_dead_daemon_is_said() {
-        let mut view = made_up();
+    fn dead_daemon_is_shown() {
+        let mut view = example_view();
         view.pid = None;
         assert!(text(&view, false).contains("gone, heartbeat 0 s ago; after 30 s"));
         view.heartbeat_age_ms = Some(31_000);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_are_those_of_the_second() {
+    fn runs_are_differences_between_readings() {
         let run = |link: &str, time_ns, count| RunStats {
             link: link.into(),
             program_id: 1,

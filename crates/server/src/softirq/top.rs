@@ -1,5 +1,5 @@
-//! `lowroad top`: shows the levels' current rates repeatedly. The difference of two samples gives the rates of a text
-//! page.
+//! `lowroad top`: shows the current rates of the levels repeatedly. A page of text is computed from the difference
+//! between two samples.
 
 mod terminal;
 
@@ -24,15 +24,15 @@ use super::levels::{self, group_digits};
 use super::namespace;
 use crate::cli::softirq::TopArgs;
 
-/// Maximum URLs in the output without a terminal.
+/// Maximum URLs on a page if the output is not a terminal.
 const URLS_MAX: usize = 10;
 /// Maximum delay until a signal is noticed.
 const SIGNAL_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Prints pages until the user or the count ends it.
+/// Prints pages until the user ends the command, or the requested number of pages was printed.
 ///
 /// # Errors
-/// When there is no level to show: a message for the user.
+/// There is no level to show: a message for the user.
 pub fn top(args: &TopArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
@@ -43,7 +43,7 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
         signal_hook::flag::register(signal, stop.clone())
             .map_err(|error| format!("signals: {error}"))?;
     }
-    // Counting runs needs a privilege; the page works without it.
+    // Counting the programs' runs needs a privilege; other rates are shown without it.
     let _stats_guard = match args.no_stats {
         true => None,
         false => BpfStatsGuard::start().ok(),
@@ -53,7 +53,7 @@ pub fn top(args: &TopArgs) -> Result<(), String> {
     let mut remaining = args.count;
     while remaining != Some(0) && !wait(args.interval, terminal.as_ref(), &stop)? {
         let current = take_samples(&levels)?;
-        // Asked again for each page: the user may have resized the terminal.
+        // Queried for each page, because the terminal may have been resized.
         let urls_max = terminal
             .as_ref()
             .map_or(URLS_MAX, |screen| screen.size().rows);
@@ -90,7 +90,7 @@ fn wait(
         if remaining.is_zero() {
             return Ok(false);
         }
-        // Short waits, because a signal only sets a flag.
+        // Waits in short steps, because a signal only sets a flag.
         let step = remaining.min(SIGNAL_POLL_INTERVAL);
         match terminal {
             Some(terminal) => {
@@ -125,7 +125,7 @@ fn take_samples(levels: &[SoftirqLevel]) -> Result<Vec<TopSample>, String> {
     levels.iter().map(sample).collect()
 }
 
-/// Formats the changes between two samples of a level.
+/// Formats the changes between two samples of a level as a page.
 fn page(previous: &TopSample, current: &TopSample, urls_max: usize) -> String {
     let mut out = String::new();
     let span = SampleSpan::between(previous, current);
@@ -201,7 +201,7 @@ fn head(view: &LevelView, out: &mut String) {
     );
 }
 
-/// Time of all program runs per segment and per response: handshakes and acknowledgements belong to a response.
+/// The programs' run time per segment and per response. The time per response includes handshakes and acknowledgements.
 fn time_line(span: &SampleSpan<'_>, answers: u64, out: &mut String) {
     let (time_ns, count) = span.runs();
     let (Some(each_ns), Some(share)) = (time_ns.checked_div(count), span.share_of_cpu(time_ns))
@@ -240,12 +240,12 @@ fn reasons(span: &SampleSpan<'_>, prefix: &str, title: &str, out: &mut String) {
 fn urls(span: &SampleSpan<'_>, urls_max: usize, out: &mut String) {
     let mut hot: HashMap<String, u64> = HashMap::new();
     for (key, hits) in &span.current.hits {
-        // A response published again counts from 0.
+        // A response that was published again counts its hits from 0.
         let old = span.previous.hits.get(key).filter(|old| *old <= hits);
         *hot.entry(levels::describe_key(key).0).or_default() += hits - old.unwrap_or(&0);
     }
     let mut hot: Vec<(String, u64)> = hot.into_iter().collect();
-    // Equal counts are sorted by URL, so that lines keep their places from page to page.
+    // Equal counts are sorted by URL, so that lines keep their positions on successive pages.
     hot.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
     if hot.is_empty() {
         return;
@@ -268,7 +268,7 @@ impl<'a> SampleSpan<'a> {
         SampleSpan {
             previous,
             current,
-            // Not 0, since rates divide by it.
+            // At least 1, because rates divide by it.
             time_ns: current.at_ns.saturating_sub(previous.at_ns).max(1),
         }
     }
@@ -296,7 +296,7 @@ impl<'a> SampleSpan<'a> {
         (time_ns > 0).then(|| 100.0 * float(time_ns) / float(self.time_ns))
     }
 
-    /// A count per second: an integer, or with one decimal below ten.
+    /// A rate per second: an integer, or with one decimal if it is below ten.
     fn rate(&self, count: u64) -> String {
         let rate = float(count) * 1e9 / float(self.time_ns);
         match rate < 10.0 && count > 0 {
@@ -310,15 +310,15 @@ impl<'a> SampleSpan<'a> {
 mod tests {
     use super::*;
     use crate::softirq::level_view::BypassPeriod;
-    use crate::softirq::level_view::tests::made_up;
+    use crate::softirq::level_view::tests::example_view;
     use lowroad_softirq::layout::REASONS;
     use lowroad_softirq::programs::runs::RunStats;
 
     const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/hot\x02h";
 
-    fn looks() -> (TopSample, TopSample) {
+    fn two_samples() -> (TopSample, TopSample) {
         let look = |at_ns, more: u64, hits, time_ns| {
-            let mut view = made_up();
+            let mut view = example_view();
             for (name, count) in [("answer_hit", 18 * more), ("up_miss", 2 * more)] {
                 let at = REASONS.iter().position(|(other, _)| *other == name);
                 view.counters[at.expect("a reason")] += count;
@@ -340,8 +340,8 @@ mod tests {
     }
 
     #[test]
-    fn pages_have_rates() {
-        let (before, now) = looks();
+    fn page_shows_rates_between_samples() {
+        let (before, now) = two_samples();
         let page = page(&before, &now, 5);
         for part in [
             "port 80 on eth0 (TC ingress): serving, daemon 7, 3 published",
@@ -358,13 +358,13 @@ mod tests {
         ] {
             assert!(page.contains(part), "{part:?} in\n{page}");
         }
-        // Counters without a change are not shown.
+        // Counters without a change are omitted.
         assert!(!page.contains("up_cookie"), "{page}");
     }
 
     #[test]
-    fn a_rest_and_a_pause_are_on_the_page() {
-        let (before, mut now) = looks();
+    fn page_shows_bypass_and_fetch_pause() {
+        let (before, mut now) = two_samples();
         now.view.bypass = Some(BypassPeriod {
             is_asleep: true,
             remaining_s: 25,
@@ -379,8 +379,8 @@ mod tests {
     }
 
     #[test]
-    fn nothing_is_no_share() {
-        let (before, _) = looks();
+    fn page_without_requests_has_no_share() {
+        let (before, _) = two_samples();
         let page = page(&before, &before, 5);
         assert!(page.contains("hit share -"), "{page}");
         assert!(!page.contains("ns per segment"), "{page}");

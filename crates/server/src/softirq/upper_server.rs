@@ -1,12 +1,12 @@
-//! The counters of the Lowroad server above a level, if there is one. Other servers' counters are unknown: their
-//! sockets do not distinguish requests.
+//! Finds the Lowroad server above a level, if there is one, and reads its counters. Other servers' requests can't be
+//! counted, since their sockets do not distinguish requests.
 
 use std::net::SocketAddr;
 
 use super::namespace::is_in_namespace;
 use crate::admin;
 
-/// A server's counters since its start, for all its ports.
+/// The counters of a server since its start. They include all its ports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ServerCounts {
     /// The server's process.
@@ -15,12 +15,12 @@ pub struct ServerCounts {
     pub age_s: u64,
     /// Requests.
     pub requests: u64,
-    /// Bytes sent: heads and bodies.
+    /// Bytes of response heads and bodies that were sent.
     pub bytes: u64,
 }
 
-/// Returns the server that listens at one of these ports in this network namespace. After a restart the youngest: the
-/// old process only finishes its requests.
+/// Returns the server that listens on one of these ports in this network namespace. If several do, as after a restart,
+/// returns the youngest; the old process only completes its requests.
 #[must_use]
 pub fn find_server(ports: &[u16]) -> Option<ServerCounts> {
     let found = admin::statuses();
@@ -29,7 +29,7 @@ pub fn find_server(ports: &[u16]) -> Option<ServerCounts> {
     local_servers.min_by_key(|server| server.age_s)
 }
 
-/// Parses the text of `lowroad status`; `None` if the server listens at other ports or has another format.
+/// Parses the output of `lowroad status`. `None`: the server listens on other ports, or the format differs.
 fn read(text: &str, ports: &[u16]) -> Option<ServerCounts> {
     let lines = || text.lines().filter_map(|line| line.trim().split_once(' '));
     let value = |name: &str| {
@@ -40,9 +40,9 @@ fn read(text: &str, ports: &[u16]) -> Option<ServerCounts> {
     let listens = lines()
         .filter(|(name, _)| *name == "listens")
         .filter_map(|(_, address)| address.trim().parse::<SocketAddr>().ok())
-        // Any address counts: a level in front of a port covers all of them.
+        // The address does not matter, because a level in front of a port covers all addresses.
         .any(|address| ports.contains(&address.port()));
-    // Parses the output format of `status`; another version may differ, and is then ignored.
+    // Another version of Lowroad may have another output format; such a server is ignored.
     let (process, uptime) = value("process")?.split_once(", up ")?;
     listens.then_some(ServerCounts {
         process: process.parse().ok()?,
@@ -60,7 +60,7 @@ mod tests {
                         listens                [::1]:8080\n  requests               5\n  sent_bytes             900\n";
 
     #[test]
-    fn an_account_is_read_if_it_is_of_one_of_the_ports() {
+    fn status_is_parsed_only_if_server_listens_on_a_port() {
         let above = ServerCounts {
             process: 7,
             age_s: 60,

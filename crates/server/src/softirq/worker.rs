@@ -1,10 +1,12 @@
 //! `lowroad attach PORT --worker`: runs a Lowroad server that intercepts new connections to a port
-//! (`lowroad_softirq::programs::intercept`) and uses the server that listens there as its origin. Three processes: a
-//! supervisor, this server, and the level below the socket, which is the same as `attach` without workers.
+//! (`lowroad_softirq::programs::intercept`) and uses the server that listens on the port as its origin. There are three
+//! processes: a supervisor, the intercepting server, and a level below the socket as started by `attach` without
+//! `--worker`.
 //!
-//! Each address of the port is a site with that address as its origin, so that virtual hosts by address stay apart.
-//! Requests go to the origin from a probe address that belongs to no machine (`machine::probe_source`): from an
-//! address of this machine they might get pages that the origin shows to this machine only.
+//! Each address of the port is a site with that address as its origin, because the origin's virtual hosts may depend on
+//! the address. Requests are sent to the origin from a probe address that belongs to no machine
+//! (`machine::probe_source`): to an address of this machine, the origin might send pages that it denies to other
+//! clients.
 
 pub mod instances;
 pub mod interception;
@@ -32,18 +34,18 @@ use crate::{features, process, terminal_output};
 
 pub use supervisor::supervise;
 
-/// Connect timeout of the test of an address; on a timeout the address stays with its server.
+/// Connect timeout of the test of an address. After a timeout, the address is not intercepted.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
-/// Timeout for a silent server, for a client that sends or receives nothing of a message, and idle timeout of a
-/// connection that is passed through. The server has shorter ones.
+/// Timeout for an origin or a client that sends or receives nothing of a message, and idle timeout of a passed-through
+/// connection. The origin has shorter timeouts, which must apply.
 const SILENCE_MS: u64 = 3_600_000;
-/// Idle timeout between requests. Load balancers may close first: they keep idle connections for at most 600 s by
-/// default.
+/// Idle timeout between requests. It exceeds the idle timeouts of load balancers, at most 600 s by default, because
+/// these expect to close first.
 const IDLE_MS: u64 = 660_000;
-/// Maximum concurrent requests to the server.
+/// Maximum concurrent requests to the origin.
 const REQUESTS_MAX: usize = 65_536;
 
-/// Runs the intercepting server until it receives an end signal, or its supervisor has ended.
+/// Runs the intercepting server until it receives a signal to end, or its supervisor ends.
 ///
 /// # Errors
 /// A message for the user.
@@ -54,7 +56,7 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
         namespace::enter_namespace(namespace)?;
     }
     let port = args.ports[0];
-    // Before the port is tested: a predecessor may still intercept it.
+    // Acquired before the port is tested, because a previous process may still intercept the port.
     let lock = level_lock::acquire_after_end(&instances::lock_name(port)?)?;
     let intercepted = addresses_to_intercept(port)?;
     let front_addresses = choose_front_addresses(&intercepted)
@@ -72,12 +74,12 @@ pub fn serve(args: &AttachArgs) -> Result<(), String> {
     )
 }
 
-/// The addresses to intercept: those of this machine that other machines can reach, and at which the server accepts
-/// connections from unknown addresses.
+/// The addresses to intercept: those of this machine that other machines can reach and at which the server accepts
+/// connections from the probe addresses.
 fn addresses_to_intercept(port: u16) -> Result<Vec<SocketAddr>, String> {
     let (mut accepted, mut rejected) = (Vec::new(), Vec::new());
     for address in served_addresses(port)? {
-        // Local connections stay with the server; a link-local address may exist on several interfaces.
+        // Local connections are not intercepted. A link-local address may exist on several interfaces.
         if address.is_loopback() || is_link_local(&address) {
             continue;
         }
@@ -97,9 +99,9 @@ fn addresses_to_intercept(port: u16) -> Result<Vec<SocketAddr>, String> {
     }
 }
 
-/// Adds the route for the server's answers, which requires privileges, and tests it from both addresses.
+/// Adds the route for the server's responses, which requires privileges, and connects from both probe addresses.
 fn try_to_connect(server: SocketAddr) -> io::Result<()> {
-    // Requests come from the first, passed-through connections from the second.
+    // Requests are sent from the first address, passed-through connections come from the second one.
     let sources = [probe_source::address, probe_source::untrusted_address];
     sources.into_iter().try_for_each(|from| {
         let domain = Domain::for_address(server);
@@ -109,10 +111,10 @@ fn try_to_connect(server: SocketAddr) -> io::Result<()> {
     })
 }
 
-/// Chooses the workers' listen addresses on the loopback interface. The kernel assigns them the intercepted
-/// connections.
+/// Chooses the workers' listen addresses on the loopback interface. The kernel assigns the intercepted connections to
+/// them.
 fn choose_front_addresses(addresses: &[SocketAddr]) -> io::Result<Vec<FrontAddress>> {
-    // All sockets stay open until each port is known, so that no port is chosen twice.
+    // All sockets stay open until all ports are known, so that no port is chosen twice.
     let found = addresses.iter().map(|address| {
         let loopback = match address.ip() {
             IpAddr::V4(_) => IpAddr::from(Ipv4Addr::LOCALHOST),
@@ -145,7 +147,7 @@ fn config(args: &AttachArgs, policy: &AttachPolicy, addresses: &[FrontAddress]) 
     if let Some(len) = args.cache {
         config.server.choose_cache(len);
     }
-    // The level gets as long, so connections of both end together.
+    // The level has the same drain timeout, so that the connections of both end together.
     config.server.drain_timeout_ms = u64::from(args.drain) * 1_000;
     config.log.access = args.log.as_deref().map(|format| AccessLogConfig {
         path: LogTarget::Stdout,
@@ -159,14 +161,14 @@ fn config(args: &AttachArgs, policy: &AttachPolicy, addresses: &[FrontAddress]) 
     config
 }
 
-/// The server has its own limits for long and slow messages. An incomplete head is passed through after the header
-/// timeout.
+/// Limits that exceed those of the origin for long and slow messages. After the header timeout, a connection with an
+/// incomplete head is passed through.
 fn limits() -> LimitsConfig {
     LimitsConfig {
         body_len_max: u64::MAX,
         body_timeout_ms: SILENCE_MS,
         send_timeout_ms: SILENCE_MS,
-        // Load balancers want to close first, so this exceeds their idle timeouts.
+        // Exceeds the idle timeouts of load balancers, because these expect to close first.
         idle_timeout_ms: IDLE_MS,
         rate_min: 0,
         ..LimitsConfig::default()
@@ -179,10 +181,11 @@ fn site(front: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
         host: front.intercepted.ip().to_string(),
         port: front.intercepted.port(),
     });
-    // Workers must be invisible: origins change their responses for Via (nginx's `gzip_proxied`, for example).
+    // The workers must be invisible: some origins change their responses if a request has Via (nginx's `gzip_proxied`,
+    // for example).
     origin.adds_via = false;
     origin.from = Some(probe_source::address(front.intercepted).ip());
-    // The server has its own limits, which must decide.
+    // The origin has its own limits, which must apply.
     origin.connections_max = REQUESTS_MAX;
     let mut site = config::site_for_folder(PathBuf::new());
     site.root = SiteRoot::None;
@@ -194,7 +197,7 @@ fn site(front: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
     });
     let mut route = RouteConfig::new(PathPattern::everything(), RouteTo::Origin(Box::new(origin)));
     route.caching = caching.clone();
-    // The origin decides about the length and duration of a request.
+    // The origin limits the length and duration of a request.
     route.timeout_ms = SILENCE_MS;
     route.concurrency_max = REQUESTS_MAX;
     route.tunnels_max = REQUESTS_MAX;
@@ -209,9 +212,10 @@ fn site(front: &FrontAddress, caching: &CacheConfig) -> config::SiteConfig {
 mod tests {
     use super::limits;
 
-    /// Origins wait for up to 300 s (Apache's `Timeout` in older configurations); the workers must wait longer.
+    /// Origins wait for clients for up to 300 s (Apache's `Timeout` in older configurations); the workers must wait
+    /// longer.
     #[test]
-    fn clients_may_be_slower_than_servers_allow() {
+    fn client_timeouts_exceed_those_of_origins() {
         let limits = limits();
         for timeout_ms in [
             limits.body_timeout_ms,

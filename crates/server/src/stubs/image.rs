@@ -1,4 +1,4 @@
-//! `lowroad image` in a build without it.
+//! `lowroad image` in a build without the feature.
 
 use lowroad_config::BuildFeature;
 

@@ -1,7 +1,7 @@
-//! The softirq level in a build without it. Commands that concern servers, too, query only servers.
+//! The softirq level's commands in a build without the feature. Commands that also concern servers query only servers.
 
 use lowroad_config::BuildFeature;
-use lowroad_response_cache::purge::{NOTHING_MEANT, PurgeTarget};
+use lowroad_response_cache::purge::{NOTHING_MATCHED, PurgeTarget};
 
 use crate::cli::ExplainArgs;
 use crate::cli::servers::{PurgeArgs, StatusArgs};
@@ -19,7 +19,7 @@ pub mod managed_level {
     use crate::features;
     use crate::level::ManagedLevel;
 
-    /// Refuses the level if it is configured.
+    /// Returns an error if the level is configured.
     pub fn start(
         config: &Config,
         _: Option<(LineSink, AccessLogFormat)>,
@@ -62,7 +62,7 @@ pub fn purge(args: &PurgeArgs) -> Result<(), String> {
         ));
     }
     match servers.iter().all(|server| server.is_unmatched) {
-        true => terminal_output::out(NOTHING_MEANT),
+        true => terminal_output::out(NOTHING_MATCHED),
         false => terminal_output::out("purged at once\n"),
     }
 }

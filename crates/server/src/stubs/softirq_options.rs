@@ -1,4 +1,4 @@
-//! The command line of the softirq level in a build without it.
+//! The command line of the softirq level in a build without the feature.
 
 pub use crate::stubs::UnavailableArgs as AttachArgs;
 pub use crate::stubs::UnavailableArgs as DetachArgs;

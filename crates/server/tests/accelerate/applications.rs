@@ -9,7 +9,7 @@ use lowroad_testkit::{TempFolder, TestServer, wait_until};
 
 use crate::front::PROGRAM;
 
-/// A short origin that exits at a request for /end.
+/// An origin that exits at a request for /end.
 const APPLICATION: &str = r#"
 import http.server, os, sys
 class Handler(http.server.BaseHTTPRequestHandler):
@@ -26,8 +26,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
-/// A port without a listener, which no other test gets. It is below the kernel's ephemeral ports, one of which could be
-/// taken for a connection before the test listens there.
+/// A port without a listener. No other test gets the same port. It is below the kernel's ephemeral ports, so that it is
+/// not assigned to a connection before the test listens on it.
 pub fn free_port() -> u16 {
     static NEXT: AtomicU32 = AtomicU32::new(0);
     let first = std::process::id() % 320 * 64;
@@ -38,7 +38,7 @@ pub fn free_port() -> u16 {
 }
 
 #[test]
-fn it_is_started_waited_for_started_again_and_stopped() {
+fn application_is_started_awaited_restarted_and_stopped() {
     let folder = TempFolder::new();
     let script = folder.file("app.py", APPLICATION);
     let port = free_port();
@@ -70,7 +70,7 @@ fn it_is_started_waited_for_started_again_and_stopped() {
 }
 
 #[test]
-fn it_ends_with_a_server_that_is_killed() {
+fn application_ends_if_server_is_killed() {
     let folder = TempFolder::new();
     let script = folder.file("app.py", APPLICATION);
     let port = free_port().to_string();
@@ -97,7 +97,7 @@ fn it_ends_with_a_server_that_is_killed() {
 }
 
 #[test]
-fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
+fn sigterm_ends_server_that_waits_for_application() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let mut child = Command::new(PROGRAM)
         .args(["accelerate", &url, "--listen", "127.0.0.1:0", "--", "false"])
@@ -107,7 +107,7 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
         .expect("the server starts");
     let stderr = child.stderr.take().expect("piped");
     let mut lines = BufReader::new(stderr).lines().map_while(Result::ok);
-    // Until then, signals have their default action.
+    // Until this line, signals have their default action.
     assert!(lines.any(|line| line.contains("false ended")));
     let pid = child.id().to_string();
     let told = Command::new("kill").args(["-s", "TERM", &pid]).status();
@@ -119,7 +119,7 @@ fn a_server_that_waits_for_its_application_ends_when_it_is_told_to() {
 }
 
 #[test]
-fn a_server_does_not_wait_for_what_can_t_be_started() {
+fn application_that_can_not_be_started_does_not_block_server() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let server = TestServer::start(
         PROGRAM,
@@ -154,7 +154,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 http.server.ThreadingHTTPServer(("127.0.0.1", int(sys.argv[1])), Handler).serve_forever()
 "#;
 
-/// A configuration with an application at this port, which answers with a word and starts after some seconds.
+/// A configuration with an application at this port. The application starts after some seconds, and answers with a
+/// word.
 fn slow(folder: &TempFolder, port: u16, word: &str, secs: &str) -> String {
     let script = folder.file("slow.py", SLOW);
     format!(
@@ -166,7 +167,7 @@ fn slow(folder: &TempFolder, port: u16, word: &str, secs: &str) -> String {
 }
 
 #[test]
-fn who_asks_how_it_is_need_not_wait_for_an_application() {
+fn status_is_available_while_application_starts() {
     let folder = TempFolder::new();
     let config = slow(&folder, free_port(), "never", "1000");
     let file = folder.file("lowroad.toml", config);
@@ -193,7 +194,7 @@ fn who_asks_how_it_is_need_not_wait_for_an_application() {
 }
 
 #[test]
-fn a_reload_waits_until_a_changed_application_is_ready() {
+fn reload_waits_until_changed_application_is_ready() {
     let folder = TempFolder::new();
     let (old, new) = (free_port(), free_port());
     let server = TestServer::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));
@@ -216,7 +217,7 @@ fn a_reload_waits_until_a_changed_application_is_ready() {
 }
 
 #[test]
-fn an_application_ends_after_it_has_answered() {
+fn application_ends_after_its_requests_are_answered() {
     let folder = TempFolder::new();
     let (old, new) = (free_port(), free_port());
     let server = TestServer::run(PROGRAM, &folder, &slow(&folder, old, "old", "0"));

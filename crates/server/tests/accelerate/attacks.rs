@@ -1,20 +1,21 @@
-//! Published attacks on caches: no client can cause other clients to get a response meant for its request only.
+//! Published attacks on caches: no client can make other clients receive a response that was meant only for its own
+//! request.
 
 use std::io::Write;
 
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 
-use crate::front::{TestFront, numbered, response};
+use crate::front::{TestAccelerator, numbered_response, response};
 
 const STORED: &str = "Cache-Control: max-age=60\r\n";
 
-/// An origin with storable responses only.
-fn storing() -> TestFront {
-    TestFront::saying(|asked| numbered(asked, STORED))
+/// An accelerator whose origin's responses are all storable.
+fn front_with_storable_responses() -> TestAccelerator {
+    TestAccelerator::with_response(|request| numbered_response(request, STORED))
 }
 
-/// Whether a plain GET of the path later gets the response to this request.
-fn is_kept(front: &TestFront, path: &str, request: &str) -> bool {
+/// Whether a later plain GET of the path gets the response to this request.
+fn is_shared(front: &TestAccelerator, path: &str, request: &str) -> bool {
     let mut client = front.connect();
     client.send(request);
     let got = client.response();
@@ -22,8 +23,8 @@ fn is_kept(front: &TestFront, path: &str, request: &str) -> bool {
 }
 
 #[test]
-fn fields_that_say_where_a_request_comes_from_are_only_ours() {
-    let front = storing();
+fn forwarded_fields_of_clients_do_not_reach_the_origin() {
+    let front = front_with_storable_responses();
     for name in [
         "Forwarded",
         "Front-End-Https",
@@ -49,15 +50,15 @@ fn fields_that_say_where_a_request_comes_from_are_only_ours() {
         "X-Url-Scheme",
     ] {
         front.get(&format!("/{name}"), &format!("{name}: evil\r\n"));
-        let asked = front.origin.requests().pop().expect("it was asked");
+        let request = front.origin.requests().pop().expect("it was asked");
         // Unkeyed fields of clients must not reach an origin that could put them into a stored response.
-        assert!(!asked.head.contains("evil"), "{}", asked.head);
+        assert!(!request.head.contains("evil"), "{}", request.head);
     }
 }
 
 #[test]
-fn a_method_in_a_field_is_for_nobody_else() {
-    let front = storing();
+fn method_override_field_does_not_poison_the_cache() {
+    let front = front_with_storable_responses();
     for name in [
         "X-HTTP-Method-Override",
         "X-HTTP-Method",
@@ -65,13 +66,13 @@ fn a_method_in_a_field_is_for_nobody_else() {
     ] {
         let path = format!("/{name}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{name}: DELETE\r\n\r\n");
-        assert!(!is_kept(&front, &path, &request), "{name}");
+        assert!(!is_shared(&front, &path, &request), "{name}");
     }
 }
 
 #[test]
-fn a_get_with_a_body_is_for_nobody_else() {
-    let front = storing();
+fn response_to_get_with_body_is_not_shared() {
+    let front = front_with_storable_responses();
     let bodies = [
         "Content-Length: 3\r\n\r\na=b",
         "Transfer-Encoding: chunked\r\n\r\n3\r\na=b\r\n0\r\n\r\n",
@@ -79,8 +80,8 @@ fn a_get_with_a_body_is_for_nobody_else() {
     for (at, body) in bodies.iter().enumerate() {
         let path = format!("/{at}");
         let request = format!("GET {path} HTTP/1.1\r\nHost: test\r\n{body}");
-        assert!(!is_kept(&front, &path, &request), "{body}");
-        // Nor does a stored response answer the request itself.
+        assert!(!is_shared(&front, &path, &request), "{body}");
+        // A stored response must not answer such a request either.
         let before = front.origin.count();
         let mut client = front.connect();
         client.send(request);
@@ -88,16 +89,18 @@ fn a_get_with_a_body_is_for_nobody_else() {
         let asked = front.origin.requests().remove(before);
         assert_eq!(asked.body, b"a=b");
     }
-    assert!(is_kept(
+    assert!(is_shared(
         &front,
         "/0",
         "GET /0 HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n"
     ));
 }
 
-/// Each of these targets gets its own response, and the origin receives it unchanged; some may be refused.
-fn are_told_apart(targets: &[&str]) {
-    let front = TestFront::saying(|asked| response("200 OK", STORED, &asked.target));
+/// Asserts that each target gets its own response, and that the origin receives the target unchanged. Targets may also
+/// be refused.
+fn assert_distinct_responses(targets: &[&str]) {
+    let front =
+        TestAccelerator::with_response(|request| response("200 OK", STORED, &request.target));
     for _ in 0..2 {
         for target in targets {
             let got = front.get(target, "");
@@ -112,8 +115,8 @@ fn are_told_apart(targets: &[&str]) {
 }
 
 #[test]
-fn queries_are_not_interpreted() {
-    are_told_apart(&[
+fn queries_are_not_normalised() {
+    assert_distinct_responses(&[
         "/?a=1&b=2",
         "/?a=1;b=2",
         "/?a=1%26b=2",
@@ -141,7 +144,7 @@ fn queries_are_not_interpreted() {
 
 #[test]
 fn paths_are_not_normalised() {
-    are_told_apart(&[
+    assert_distinct_responses(&[
         "/a/b",
         "/a%2fb",
         "/a%2Fb",
@@ -168,9 +171,10 @@ fn paths_are_not_normalised() {
 }
 
 #[test]
-fn hosts_are_told_apart_as_the_origin_sees_them() {
-    let front =
-        TestFront::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+fn cache_key_has_the_host_that_the_origin_gets() {
+    let front = TestAccelerator::with_response(|request| {
+        response("200 OK", STORED, request.field("host").unwrap_or(""))
+    });
     for _ in 0..2 {
         for host in [
             "test",
@@ -202,9 +206,10 @@ fn hosts_are_told_apart_as_the_origin_sees_them() {
 }
 
 #[test]
-fn without_one_clear_host_there_is_no_answer() {
-    let front =
-        TestFront::saying(|asked| response("200 OK", STORED, asked.field("host").unwrap_or("")));
+fn missing_or_ambiguous_host_is_refused() {
+    let front = TestAccelerator::with_response(|request| {
+        response("200 OK", STORED, request.field("host").unwrap_or(""))
+    });
     for hosts in [
         "",
         "Host: test\r\nHost: evil\r\n",
@@ -230,15 +235,15 @@ fn without_one_clear_host_there_is_no_answer() {
 }
 
 #[test]
-fn a_path_that_looks_like_a_file_is_none() {
-    let page = |asked: &OriginRequest| {
+fn static_file_suffix_does_not_make_a_page_storable() {
+    let page = |request: &OriginRequest| {
         response(
             "200 OK",
             "Set-Cookie: id=1\r\nContent-Type: text/html\r\n",
-            &asked.number.to_string(),
+            &request.number.to_string(),
         )
     };
-    let front = TestFront::saying(page);
+    let front = TestAccelerator::with_response(page);
     for path in [
         "/account/x.css",
         "/account%2fx.css",
@@ -252,7 +257,9 @@ fn a_path_that_looks_like_a_file_is_none() {
         // Web cache deception: a personal page under a path with the suffix of a static file.
         assert!(one.status == 400 || one.body != two.body, "{path}");
     }
-    let plain = TestFront::saying(|asked| numbered(asked, "Content-Type: text/html\r\n"));
+    let plain = TestAccelerator::with_response(|request| {
+        numbered_response(request, "Content-Type: text/html\r\n")
+    });
     assert_ne!(
         plain.get("/a/x.css", "").body,
         plain.get("/a/x.css", "").body
@@ -260,11 +267,12 @@ fn a_path_that_looks_like_a_file_is_none() {
 }
 
 #[test]
-fn what_connection_hides_from_the_origin_is_for_nobody_else() {
-    let front = storing();
-    // Fields named in Connection are hop-by-hop and removed (RFC 9110 §7.6.1), here ones that change the response.
+fn request_with_hop_by_hop_fields_does_not_poison_the_cache() {
+    let front = front_with_storable_responses();
+    // Fields that Connection lists are hop-by-hop and are removed (RFC 9110 §7.6.1); here they would change the
+    // response.
     let request = "GET / HTTP/1.1\r\nHost: test\r\nConnection: close, X-Auth, Cookie\r\nX-Auth: 1\r\nCookie: a=b\r\n\r\n";
-    assert!(!is_kept(&front, "/", request));
+    assert!(!is_shared(&front, "/", request));
     let asked = front.origin.requests().remove(0);
     assert_eq!((asked.field("x-auth"), asked.field("cookie")), (None, None));
     let mut client = front.connect();
@@ -282,7 +290,7 @@ fn what_connection_hides_from_the_origin_is_for_nobody_else() {
 }
 
 #[test]
-fn what_splits_a_response_is_no_response() {
+fn response_splitting_is_refused() {
     for line in [
         "X-A: a\rSet-Cookie: b",
         "X-A: a\0b",
@@ -295,7 +303,7 @@ fn what_splits_a_response_is_no_response() {
             &format!("Cache-Control: max-age=60\r\n{line}\r\n"),
             "x",
         );
-        let front = TestFront::new(TestOrigin::start(move |_, stream| {
+        let front = TestAccelerator::new(TestOrigin::start(move |_, stream| {
             stream.write_all(said.as_bytes()).is_ok()
         }));
         for _ in 0..2 {
@@ -305,8 +313,8 @@ fn what_splits_a_response_is_no_response() {
 }
 
 #[test]
-fn a_request_that_an_origin_may_not_read_the_same_does_not_get_there() {
-    let front = storing();
+fn ambiguous_request_is_not_forwarded() {
+    let front = front_with_storable_responses();
     for line in [
         "X-A: a\u{7}b",
         "X-A: a\0b",
@@ -326,16 +334,17 @@ fn a_request_that_an_origin_may_not_read_the_same_does_not_get_there() {
 }
 
 #[test]
-fn an_oversized_request_leaves_nothing_behind() {
-    let front = TestFront::saying(|asked| match asked.head.len() {
-        ..2000 => numbered(asked, STORED),
+fn refusal_of_oversized_request_is_not_stored() {
+    let front = TestAccelerator::with_response(|request| match request.head.len() {
+        ..2000 => numbered_response(request, STORED),
         _ => response(
             "400 Bad Request",
             "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
             "too much",
         ),
     });
-    // Cache-poisoned denial of service: lengths that the accelerator accepts and the origin refuses, and longer ones.
+    // Cache-poisoned denial of service: some lengths are accepted by the accelerator but not by the origin, others by
+    // neither.
     for len in [3000, 7000, 15_000, 40_000, 200_000] {
         let got = front.get("/", &format!("X-Big: {}\r\n", "x".repeat(len)));
         assert!((400..500).contains(&got.status), "{len}: {}", got.status);
@@ -345,10 +354,10 @@ fn an_oversized_request_leaves_nothing_behind() {
 }
 
 #[test]
-fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
-    let front = TestFront::saying(|asked| match asked.field("x-bad") {
+fn errors_without_lifetime_are_not_shared() {
+    let front = TestAccelerator::with_response(|request| match request.field("x-bad") {
         Some(status) => response(&format!("{status} A"), "ETag: \"e\"\r\n", "bad"),
-        None => numbered(asked, STORED),
+        None => numbered_response(request, STORED),
     });
     for status in [
         400, 401, 403, 404, 405, 406, 408, 410, 411, 413, 414, 415, 417, 421, 426, 429, 431, 500,
@@ -367,8 +376,8 @@ fn errors_that_say_nothing_of_a_lifetime_are_not_for_others() {
 }
 
 #[test]
-fn ranges_poison_nothing() {
-    let front = TestFront::saying(|asked| match asked.field("range") {
+fn range_requests_do_not_poison_the_cache() {
+    let front = TestAccelerator::with_response(|request| match request.field("range") {
         Some("bytes=0-1") => response(
             "206 A",
             &format!("{STORED}Content-Range: bytes 0-1/10\r\n"),
@@ -407,16 +416,20 @@ fn ranges_poison_nothing() {
 }
 
 #[test]
-fn a_response_in_front_of_its_time_is_not_the_next_one_s() {
-    // The origin sends more than one response: the rest must not answer another request.
+fn surplus_response_does_not_answer_the_next_request() {
+    // After the first response, the origin sends another one, which must not answer the next request.
     let two = format!(
         "{}{}",
         response("200 OK", STORED, "first"),
         response("200 OK", STORED, "smuggled")
     );
-    let front = TestFront::new(TestOrigin::start(move |asked, stream| match asked.number {
-        0 => stream.write_all(two.as_bytes()).is_ok(),
-        _ => stream.write_all(numbered(asked, STORED).as_bytes()).is_ok(),
+    let front = TestAccelerator::new(TestOrigin::start(move |request, stream| {
+        match request.number {
+            0 => stream.write_all(two.as_bytes()).is_ok(),
+            _ => stream
+                .write_all(numbered_response(request, STORED).as_bytes())
+                .is_ok(),
+        }
     }));
     let mut client = front.connect();
     assert_eq!(client.get("/a", "").text(), "first");

@@ -1,4 +1,4 @@
-//! Routes with further conditions beside a path.
+//! Routes that have other conditions in addition to a path.
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TempFolder, TestServer};
@@ -26,7 +26,7 @@ fn front(routes: &[String]) -> (TestServer, TempFolder) {
 }
 
 #[test]
-fn fields_and_cookies_say_who_answers_and_stored_responses_keep_to_it() {
+fn fields_and_cookies_select_route_and_stored_response() {
     let (beta, group, others) = (named("beta"), named("group"), named("others"));
     let (server, _folder) = front(&[
         route(&beta, "header = \"X-Beta: yes\""),
@@ -51,7 +51,7 @@ fn fields_and_cookies_say_who_answers_and_stored_responses_keep_to_it() {
 }
 
 #[test]
-fn methods_say_who_answers() {
+fn method_selects_the_route() {
     let (reads, writes) = (named("reads"), named("writes"));
     let (server, _folder) = front(&[
         route(&reads, "methods = [\"GET\", \"HEAD\"]"),
@@ -67,7 +67,7 @@ fn methods_say_who_answers() {
 }
 
 #[test]
-fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
+fn unknown_methods_are_forwarded_and_not_stored() {
     let (searches, others) = (named("searches"), named("others"));
     let (server, _folder) = front(&[
         route(&searches, "methods = \"M-SEARCH\""),
@@ -91,19 +91,19 @@ fn any_method_reaches_an_origin_as_it_came_and_is_not_stored() {
                 _ => ("others", &others),
             };
             assert_eq!(client.response().text(), name, "{method} {round}");
-            let asked = origin.requests().pop().expect("it was asked");
-            assert_eq!((&*asked.method, &*asked.target), (method, "/a?b"));
-            assert_eq!(asked.body, b"abc");
+            let request = origin.requests().pop().expect("it was asked");
+            assert_eq!((&*request.method, &*request.target), (method, "/a?b"));
+            assert_eq!(request.body, b"abc");
         }
     }
     assert_eq!((searches.count(), others.count()), (2, 10));
-    // None of them stored a response for GET.
+    // None of these responses was stored for GET.
     assert_eq!(client.get("/a?b", "").text(), "others");
     assert_eq!(others.count(), 11);
 }
 
 #[test]
-fn a_tunnel_is_refused() {
+fn connect_and_trace_are_refused() {
     let others = named("others");
     let (server, _folder) = front(&[route(&others, "")]);
     for head in [
@@ -120,7 +120,7 @@ fn a_tunnel_is_refused() {
 }
 
 #[test]
-fn a_path_of_a_route_is_no_file_s_whoever_asks() {
+fn path_of_conditional_route_is_not_served_from_files() {
     let beta = named("beta");
     let (server, folder) = front(&[route(&beta, "header = \"X-Beta\"")]);
     folder.file("secret.php", "the source");

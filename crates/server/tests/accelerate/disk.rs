@@ -1,4 +1,4 @@
-//! The disk cache: responses that do not fit into memory are stored completely and correctly, also across an end or a
+//! The disk cache: responses that do not fit into memory are stored completely and correctly. They survive a stop or a
 //! kill of the server.
 
 mod copies;
@@ -20,14 +20,14 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestServer, wait_until};
 
 use crate::front::PROGRAM;
 
-/// Longer than an object in memory with `cache = "1M"`.
+/// More than an object in memory may have with `cache = "1M"`.
 const LEN: usize = 3_000_000;
 
 /// A server with a disk cache, which can be restarted.
 struct Host {
     folder: TempFolder,
     origin: TestOrigin,
-    /// Additional lines of its site.
+    /// Additional configuration lines of the site.
     site: String,
     /// The size of its memory cache.
     cache: &'static str,
@@ -35,11 +35,11 @@ struct Host {
 }
 
 impl Host {
-    fn of(origin: TestOrigin) -> Host {
+    fn new(origin: TestOrigin) -> Host {
         Host::with(origin, "1M", "")
     }
 
-    /// A server with this memory cache and these lines in its site.
+    /// Starts a server with this memory cache and these lines in its site.
     fn with(origin: TestOrigin, cache: &'static str, site: &str) -> Host {
         let mut host = Host {
             folder: TempFolder::new(),
@@ -52,7 +52,7 @@ impl Host {
         host
     }
 
-    /// Restarts it; kills it first if it runs.
+    /// Starts the server. Kills it first if it runs.
     fn start(&mut self) {
         self.server = None;
         let admin = self.folder.path().join("admin.sock");
@@ -76,7 +76,7 @@ impl Host {
     }
 
     /// Sends a request without a body on a new connection.
-    fn ask(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
+    fn request(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
         let mut client = self.server().connect();
         client.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
@@ -87,7 +87,7 @@ impl Host {
         }
     }
 
-    fn say(&self, arguments: &[&str]) -> String {
+    fn run_command(&self, arguments: &[&str]) -> String {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).arg("--admin");
         let said = command.arg(self.folder.path().join("admin.sock")).output();
@@ -100,7 +100,7 @@ impl Host {
     }
 
     /// Sends a GET, and waits until the disk has this many objects.
-    fn stores(&self, path: &str, objects: u64) -> ClientResponse {
+    fn get_until_stored(&self, path: &str, objects: u64) -> ClientResponse {
         let got = self.get(path, "");
         self.status().wait_for("disk_objects", objects);
         got
@@ -115,27 +115,27 @@ fn body(path: &str, number: usize, len: usize) -> Vec<u8> {
     body
 }
 
-/// An origin that sends these fields and a long body, derived from the request's number.
+/// An origin that sends these fields and a long body, which is derived from the path and the number of the request.
 fn long(fields: &'static str) -> TestOrigin {
-    TestOrigin::start(move |asked, stream| {
-        let body = body(&asked.target, asked.number, LEN);
+    TestOrigin::start(move |request, stream| {
+        let body = body(&request.target, request.number, LEN);
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{fields}\r\n");
         stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
     })
 }
 
 #[test]
-fn a_long_response_is_there_again_after_a_kill() {
-    let mut host = Host::of(long(
+fn long_response_is_found_on_disk_after_kill() {
+    let mut host = Host::new(long(
         "Cache-Control: max-age=600\r\nETag: \"e\"\r\nX-Own: 1\r\n",
     ));
     let first = body("/a", 0, LEN);
-    assert_eq!(host.stores("/a", 1).body, first);
+    assert_eq!(host.get_until_stored("/a", 1).body, first);
     assert_eq!(host.get("/a", "").body, first);
     for _ in 0..2 {
         host.start();
-        let said = host.say(&["explain", &format!("http://{}/a", host.server().address())]);
-        // The purge named another Host than the test's, hence another resource.
+        let said = host.run_command(&["explain", &format!("http://{}/a", host.server().address())]);
+        // The command purged the resource under another Host than the test's requests have.
         assert!(said.contains("not requested recently"), "{said}");
         let got = host.get("/a", "");
         assert_eq!((got.status, got.field("x-own")), (200, Some("1")));
@@ -155,15 +155,15 @@ fn a_long_response_is_there_again_after_a_kill() {
 }
 
 #[test]
-fn explain_says_which_tier_has_it() {
-    let host = Host::of(long("Cache-Control: max-age=600\r\n"));
+fn explain_shows_memory_or_disk() {
+    let host = Host::new(long("Cache-Control: max-age=600\r\n"));
     let authority = host.server().address().to_string();
     let ask = || {
         let mut client = host.server().connect();
         client.send(format!("GET /a HTTP/1.1\r\nHost: {authority}\r\n\r\n"));
         client.response();
         host.status().wait_for("disk_objects", 1);
-        host.say(&["explain", &format!("http://{authority}/a")])
+        host.run_command(&["explain", &format!("http://{authority}/a")])
     };
     let said = ask();
     assert!(said.contains("on the disk, 3000000 bytes"), "{said}");
@@ -172,13 +172,13 @@ fn explain_says_which_tier_has_it() {
 }
 
 #[test]
-fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
-    let origin = TestOrigin::start(|asked, stream| {
+fn body_without_length_is_stored_and_incomplete_body_is_not() {
+    let origin = TestOrigin::start(|request, stream| {
         let head =
             "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nCache-Control: max-age=600\r\n\r\n";
-        let body = body(&asked.target, 0, LEN);
+        let body = body(&request.target, 0, LEN);
         let chunk = format!("{LEN:x}\r\n");
-        let end: &[u8] = if asked.target == "/cut" {
+        let end: &[u8] = if request.target == "/cut" {
             b""
         } else {
             b"\r\n0\r\n\r\n"
@@ -186,9 +186,9 @@ fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
         let all = [head.as_bytes(), chunk.as_bytes(), &body, end].concat();
         stream.write_all(&all).is_ok() && !end.is_empty()
     });
-    let mut host = Host::of(origin);
+    let mut host = Host::new(origin);
     for path in ["/a", "/cut"] {
-        // For clients of HTTP/1.0, the end of the connection delimits the body.
+        // HTTP/1.0 clients find the end of the body by the end of the connection.
         let mut client = host.server().connect();
         client.send(format!("GET {path} HTTP/1.0\r\nHost: test\r\n\r\n"));
         client.wait_for_close();
@@ -202,21 +202,21 @@ fn a_body_of_unknown_length_is_stored_and_a_cut_one_is_not() {
 }
 
 #[test]
-fn nothing_of_a_body_is_there_when_it_was_killed_within() {
+fn incomplete_body_is_not_found_after_kill() {
     let sent = Arc::new(AtomicUsize::new(0));
     let told = sent.clone();
-    let origin = TestOrigin::start(move |asked: &OriginRequest, stream| {
-        let body = body(&asked.target, asked.number, LEN);
+    let origin = TestOrigin::start(move |request: &OriginRequest, stream| {
+        let body = body(&request.target, request.number, LEN);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nCache-Control: max-age=600\r\n\r\n"
         );
-        let len = if asked.number == 0 { LEN - 1 } else { LEN };
+        let len = if request.number == 0 { LEN - 1 } else { LEN };
         let is_sent = stream.write_all(&[head.as_bytes(), &body[..len]].concat());
         told.fetch_add(1, SeqCst);
-        // The first client never gets its last byte.
+        // The first response is never completed.
         is_sent.is_ok()
     });
-    let mut host = Host::of(origin);
+    let mut host = Host::new(origin);
     let mut client = host.server().connect();
     client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
     wait_until("nearly all", || (sent.load(SeqCst) == 1).then_some(()));
@@ -229,15 +229,19 @@ fn nothing_of_a_body_is_there_when_it_was_killed_within() {
 }
 
 #[test]
-fn what_is_purged_does_not_come_back() {
-    let mut host = Host::of(long("Cache-Control: max-age=600\r\nCache-Tag: news\r\n"));
+fn purged_response_is_not_found_after_restart() {
+    let mut host = Host::new(long("Cache-Control: max-age=600\r\nCache-Tag: news\r\n"));
     for (number, what) in ["http://test/a", "tag:news", "all", "http://test/*"]
         .iter()
         .enumerate()
     {
-        assert_eq!(host.stores("/a", 1).body, body("/a", number, LEN), "{what}");
+        assert_eq!(
+            host.get_until_stored("/a", 1).body,
+            body("/a", number, LEN),
+            "{what}"
+        );
         assert_eq!(host.get("/a", "").body, body("/a", number, LEN), "{what}");
-        host.say(&["purge", what]);
+        host.run_command(&["purge", what]);
         if number % 2 == 0 {
             host.start();
         }
@@ -247,9 +251,9 @@ fn what_is_purged_does_not_come_back() {
 }
 
 #[test]
-fn what_was_changed_is_asked_for_again() {
-    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
-    host.stores("/a", 1);
+fn unsafe_method_invalidates_response_on_disk() {
+    let mut host = Host::new(long("Cache-Control: max-age=600\r\n"));
+    host.get_until_stored("/a", 1);
     host.start();
     let mut client = host.server().connect();
     client.send("POST /a HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
@@ -258,20 +262,20 @@ fn what_was_changed_is_asked_for_again() {
 }
 
 #[test]
-fn variants_are_told_apart() {
-    let origin = TestOrigin::start(|asked, stream| {
-        let kind = asked.field("x-kind").unwrap_or("none").to_string();
+fn disk_keeps_variants_apart() {
+    let origin = TestOrigin::start(|request, stream| {
+        let kind = request.field("x-kind").unwrap_or("none").to_string();
         let body = body(&kind, 0, LEN);
         let head = format!(
             "HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\nVary: X-Kind\r\nCache-Control: max-age=600\r\n\r\n"
         );
         stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
     });
-    let mut host = Host::of(origin);
+    let mut host = Host::new(origin);
     let kinds = ["a", "b"];
     for (at, kind) in kinds.iter().enumerate() {
         host.get("/", &format!("X-Kind: {kind}\r\n"));
-        // One object records the Vary of the resource.
+        // Each resource has an additional object that records its Vary.
         host.status().wait_for("disk_objects", at as u64 + 2);
     }
     host.start();
@@ -285,8 +289,8 @@ fn variants_are_told_apart() {
 }
 
 #[test]
-fn what_is_stale_is_validated() {
-    let origin = TestOrigin::start(|asked, stream| match asked.field("if-none-match") {
+fn stale_response_on_disk_is_validated() {
+    let origin = TestOrigin::start(|request, stream| match request.field("if-none-match") {
         Some("\"e\"") => {
             let head =
                 "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n";
@@ -300,8 +304,8 @@ fn what_is_stale_is_validated() {
             stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
         }
     });
-    let mut host = Host::of(origin);
-    host.stores("/", 1);
+    let mut host = Host::new(origin);
+    host.get_until_stored("/", 1);
     host.start();
     for _ in 0..2 {
         let got = host.get("/", "");
@@ -316,16 +320,16 @@ fn what_is_stale_is_validated() {
     assert_eq!((got.status, got.field("x-new")), (200, Some("1")));
     assert!(got.body == body("/", 0, LEN));
     assert_eq!(host.origin.count(), 2);
-    host.say(&["purge", "all"]);
+    host.run_command(&["purge", "all"]);
     host.start();
     assert!(host.get("/", "").body == body("/", 0, LEN));
     assert_eq!(host.origin.requests()[2].field("if-none-match"), None);
 }
 
 #[test]
-fn another_configuration_serves_nothing_of_an_earlier_one() {
-    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
-    host.stores("/a", 1);
+fn other_configuration_does_not_use_stored_responses() {
+    let mut host = Host::new(long("Cache-Control: max-age=600\r\n"));
+    host.get_until_stored("/a", 1);
     host.site = "[[site.header]]\nset = { X-Own = \"1\" }".into();
     host.start();
     let got = host.get("/a", "");
@@ -334,8 +338,8 @@ fn another_configuration_serves_nothing_of_an_earlier_one() {
 }
 
 #[test]
-fn it_does_not_grow_beyond_its_size() {
-    let host = Host::of(long("Cache-Control: max-age=600\r\n"));
+fn disk_cache_keeps_its_size_limit() {
+    let host = Host::new(long("Cache-Control: max-age=600\r\n"));
     for number in 0..40 {
         let path = format!("/{number}");
         assert!(host.get(&path, "").body == body(&path, number, LEN));
@@ -351,8 +355,8 @@ fn it_does_not_grow_beyond_its_size() {
 }
 
 #[test]
-fn a_folder_is_one_servers() {
-    let host = Host::of(long(""));
+fn folder_belongs_to_one_server() {
+    let host = Host::new(long(""));
     let folder = host.folder.path().join("cache").display().to_string();
     let said = Command::new(PROGRAM)
         .args([

@@ -53,7 +53,7 @@ impl Encrypted {
         }
     }
 
-    /// Lowroad in front of it, with these lines of `[origin.tls]`.
+    /// Starts Lowroad in front of the origin, with these lines of `[origin.tls]`.
     fn front(&self, tls: &str) -> TestServer {
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
@@ -103,7 +103,7 @@ fn serve(
 }
 
 #[test]
-fn an_origin_with_the_right_name_is_believed() {
+fn origin_with_valid_certificate_and_name_is_accepted() {
     let origin = Encrypted::start();
     let front = origin.front("ca = \"ca.pem\"\nname = \"app.test\"");
     let mut client = front.connect();
@@ -119,9 +119,9 @@ fn an_origin_with_the_right_name_is_believed() {
 }
 
 #[test]
-fn who_is_not_the_origin_gets_no_request() {
+fn request_is_not_sent_to_unauthenticated_origin() {
     let origin = Encrypted::start();
-    // The system does not trust its authority, and its certificate names no address.
+    // The system does not trust the certificate's authority, and the certificate is not valid for an address.
     for (tls, why) in [
         ("name = \"app.test\"", "the authority"),
         ("ca = \"ca.pem\"", "the name"),
@@ -137,7 +137,7 @@ fn who_is_not_the_origin_gets_no_request() {
 }
 
 #[test]
-fn files_of_tls_that_are_not_there_are_told_at_the_start() {
+fn missing_tls_files_are_reported_at_start() {
     let origin = Encrypted::start();
     let file = origin.folder.file("bad.toml", format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\

@@ -1,4 +1,4 @@
-//! Misbehaving origins: the clients' responses, and that no wrong response is stored.
+//! Misbehaving origins: the responses that clients get, and that no wrong response is stored.
 
 use std::io::{Read, Write};
 use std::net::IpAddr;
@@ -7,11 +7,11 @@ use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TestClient, TestServer, wait_until};
 
 use crate::applications::free_port;
-use crate::front::{PROGRAM, TestFront, response};
+use crate::front::{PROGRAM, TestAccelerator, response};
 
-/// The status of the client's response if an origin sends these bytes and closes.
+/// The status that the client gets if an origin sends these bytes and closes the connection.
 fn status(said: &'static str) -> u16 {
-    let front = TestFront::new(TestOrigin::start(move |_, stream| {
+    let front = TestAccelerator::new(TestOrigin::start(move |_, stream| {
         let _ = stream.write_all(said.as_bytes());
         false
     }));
@@ -19,7 +19,7 @@ fn status(said: &'static str) -> u16 {
 }
 
 #[test]
-fn what_is_no_response_is_502() {
+fn malformed_response_is_502() {
     for said in [
         "",
         "garbage\r\n\r\n",
@@ -38,38 +38,39 @@ fn what_is_no_response_is_502() {
 }
 
 /// Whether a client with `Connection: close` can send more bytes after the response without a reset.
-fn survives_late_bytes(front: &TestFront) -> bool {
+fn survives_late_bytes(front: &TestAccelerator) -> bool {
     let mut client = front.connect();
     client.send("GET /long HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     assert!(client.wait_for_close(), "it ends in order");
-    // On the same machine, a reset has arrived when the first call returns.
+    // Between sockets of one machine, a reset arrives before the first call returns.
     let mut stream = client.stream();
     stream.write_all(b"late").is_ok() && stream.write_all(b"later").is_ok()
 }
 
 #[test]
-fn late_bytes_reset_no_response_away() {
+fn late_request_bytes_do_not_reset_the_response() {
     const TRIES: usize = 20;
     for fields in [
         "Cache-Control: no-store\r\n",
         "Cache-Control: max-age=60\r\n",
     ] {
         let body = "x".repeat(1 << 20);
-        let front = TestFront::with(move |_| response("200 OK", fields, &body), &[]);
-        // The server lingers for 2 s, which a busy machine may exceed: several tries.
+        let front =
+            TestAccelerator::with_arguments(move |_| response("200 OK", fields, &body), &[]);
+        // The server lingers for 2 s, which a busy machine may exceed, so there are several attempts.
         assert!((0..TRIES).any(|_| survives_late_bytes(&front)), "{fields}");
     }
 }
 
 #[test]
-fn a_cut_response_is_cut_for_the_client_and_not_stored() {
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
+fn incomplete_response_is_not_completed_and_not_stored() {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
         let _ = stream.write_all(
             b"HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nContent-Length: 100000\r\n\r\n",
         );
-        let len = if asked.number == 0 { 70_000 } else { 100_000 };
+        let len = if request.number == 0 { 70_000 } else { 100_000 };
         let _ = stream.write_all(&vec![b'x'; len]);
-        asked.number > 0
+        request.number > 0
     }));
     let mut client = front.connect();
     client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
@@ -80,14 +81,15 @@ fn a_cut_response_is_cut_for_the_client_and_not_stored() {
 }
 
 #[test]
-fn a_post_that_may_have_been_used_is_not_sent_twice() {
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
-        if asked.number == 0 {
+fn post_is_not_retried_on_closed_connection() {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
+        if request.number == 0 {
             return stream
                 .write_all(response("200 OK", "", "ok").as_bytes())
                 .is_ok();
         }
-        // The origin reads the second request on the kept connection and closes it without a response.
+        // The origin reads the second request on the persistent connection and closes the connection without a
+        // response.
         false
     }));
     let mut client = front.connect();
@@ -98,7 +100,7 @@ fn a_post_that_may_have_been_used_is_not_sent_twice() {
 }
 
 #[test]
-fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
+fn idempotent_request_is_retried_with_body_and_trailers() {
     const LEN: usize = 64 << 10;
     let body = |len: usize| format!("Content-Length: {len}\r\n\r\n{}", "x".repeat(len));
     let chunks = "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 1\r\n\r\n";
@@ -113,9 +115,9 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
         ("POST", body(3), 502),
         ("PATCH", body(3), 502),
     ] {
-        let front = TestFront::new(TestOrigin::start(|asked, stream| {
-            // Closes the kept connection at the second request.
-            asked.number != 1
+        let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
+            // Closes the persistent connection at the second request.
+            request.number != 1
                 && stream
                     .write_all(response("200 OK", "", "ok").as_bytes())
                     .is_ok()
@@ -125,9 +127,9 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
         client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
         let name = format!("{method} with {} bytes", rest.len());
         assert_eq!(client.response().status, status, "{name}");
-        let asked = front.origin.requests();
-        assert_eq!(asked.len(), if status == 200 { 3 } else { 2 }, "{name}");
-        let (first, last) = (&asked[1], asked.last().expect("one"));
+        let requests = front.origin.requests();
+        assert_eq!(requests.len(), if status == 200 { 3 } else { 2 }, "{name}");
+        let (first, last) = (&requests[1], requests.last().expect("one"));
         assert_eq!(
             (&first.head, &first.body, &first.trailers),
             (&last.head, &last.body, &last.trailers),
@@ -137,7 +139,7 @@ fn an_idempotent_request_is_repeated_with_its_body_and_the_fields_behind_it() {
 }
 
 #[test]
-fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
+fn request_with_body_above_replay_limit_is_not_retried() {
     let chunked = |len: usize| {
         let body = "x".repeat(len);
         format!("Transfer-Encoding: chunked\r\n\r\n{len:x}\r\n{body}\r\n0\r\n\r\n")
@@ -151,30 +153,31 @@ fn a_body_beyond_the_limit_is_not_repeated_and_counted() {
         ("0", "DELETE", sized(1), 502, 1),
         ("0", "DELETE", "\r\n".into(), 200, 0),
         ("1M", "PUT", sized(1 << 20), 200, 0),
-        // Not retried, independent of its body.
+        // A POST is not retried, so its body does not matter.
         ("4K", "POST", sized(4097), 502, 0),
     ] {
-        let origin = TestOrigin::start(|asked, stream| {
-            // Closes the kept connection at the second request.
-            asked.number != 1
+        let origin = TestOrigin::start(|request, stream| {
+            // Closes the persistent connection at the second request.
+            request.number != 1
                 && stream
                     .write_all(response("200 OK", "", "ok").as_bytes())
                     .is_ok()
         });
-        let front = TestFront::routing(origin, &format!("retry_body_max = \"{limit}\""));
+        let front =
+            TestAccelerator::with_route_settings(origin, &format!("retry_body_max = \"{limit}\""));
         let mut client = front.connect();
         assert_eq!(client.get("/", "").text(), "ok");
         client.send(format!("{method} / HTTP/1.1\r\nHost: h\r\n{rest}"));
         let name = format!("{limit}: {method} with {} bytes", rest.len());
         assert_eq!(client.response().status, status, "{name}");
         let counted = format!(", {unrepeated} requests not retried (body too large)");
-        let said = front.say(&["status"]);
+        let said = front.run_command(&["status"]);
         assert!(said.contains(&counted), "{name}: {said}");
     }
 }
 
 #[test]
-fn an_origin_that_is_not_there_is_502() {
+fn unreachable_origin_is_502() {
     let url = format!("http://127.0.0.1:{}", free_port());
     let server = TestServer::start(PROGRAM, &["accelerate", &url, "--listen", "127.0.0.1:0"]);
     for _ in 0..5 {
@@ -185,10 +188,10 @@ fn an_origin_that_is_not_there_is_502() {
 }
 
 #[test]
-fn each_reason_has_a_line() {
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
+fn each_cause_of_502_is_logged() {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
         let said = ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nA b: c\r\n\r\n"];
-        let _ = stream.write_all(said[asked.number % 2].as_bytes());
+        let _ = stream.write_all(said[request.number % 2].as_bytes());
         false
     }));
     for _ in 0..4 {
@@ -203,10 +206,10 @@ fn each_reason_has_a_line() {
 }
 
 #[test]
-fn who_has_said_anything_is_not_asked_again() {
+fn request_is_not_retried_after_first_response_byte() {
     for said in ["garbage\r\n\r\n", "HTTP/1.1 200 OK\r\nContent-"] {
-        let front = TestFront::new(TestOrigin::start(move |asked, stream| {
-            if asked.number == 0 {
+        let front = TestAccelerator::new(TestOrigin::start(move |request, stream| {
+            if request.number == 0 {
                 let said = response("200 OK", "", "ok");
                 return stream.write_all(said.as_bytes()).is_ok();
             }
@@ -221,9 +224,9 @@ fn who_has_said_anything_is_not_asked_again() {
 }
 
 #[test]
-fn one_client_s_silent_requests_leave_room_for_others() {
-    let origin = TestOrigin::start(|asked, stream| {
-        if asked.target.starts_with("/silent") {
+fn client_share_limits_unanswered_requests_of_one_client() {
+    let origin = TestOrigin::start(|request, stream| {
+        if request.target.starts_with("/silent") {
             let _ = stream.read(&mut [0]);
             return false;
         }
@@ -231,7 +234,7 @@ fn one_client_s_silent_requests_leave_room_for_others() {
             .write_all(response("200 OK", "", "ok").as_bytes())
             .is_ok()
     });
-    let front = TestFront::routing(origin, "concurrency = 8");
+    let front = TestAccelerator::with_route_settings(origin, "concurrency = 8");
     let silent = |number: usize| {
         let mut client = front.connect();
         client.send(format!("GET /silent/{number} HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -255,5 +258,9 @@ fn one_client_s_silent_requests_leave_room_for_others() {
         line.contains("the client uses its share of the 8 requests"),
         "{line}"
     );
-    assert!(front.say(&["status"]).contains("1 refused by concurrency"));
+    assert!(
+        front
+            .run_command(&["status"])
+            .contains("1 refused by concurrency")
+    );
 }

@@ -1,4 +1,4 @@
-//! An accelerator in front of a scripted origin.
+//! An accelerator in front of a scripted origin. `src/simulation/front.rs` has the same names for the simulator.
 
 use std::process::Command;
 
@@ -9,44 +9,44 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// An accelerator and its origin.
-pub struct TestFront {
+/// An accelerator (`lowroad accelerate` or `run`) and its origin.
+pub struct TestAccelerator {
     /// The accelerator.
     pub server: TestServer,
     /// The origin behind it.
     pub origin: TestOrigin,
-    /// The folder of its admin socket.
+    /// The folder of the accelerator's admin socket.
     runtime: TempFolder,
 }
 
-impl TestFront {
+impl TestAccelerator {
     /// An accelerator in front of this origin.
-    pub fn new(origin: TestOrigin) -> TestFront {
-        TestFront::started(1, origin, &[])
+    pub fn new(origin: TestOrigin) -> TestAccelerator {
+        TestAccelerator::start(1, origin, &[])
     }
 
-    /// An accelerator with more arguments, in front of an origin that answers with `answer`.
-    pub fn with(
+    /// An accelerator with additional arguments, in front of an origin that answers with `answer`.
+    pub fn with_arguments(
         answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
         more: &[&str],
-    ) -> TestFront {
-        TestFront::started(1, TestOrigin::with_response(answer), more)
+    ) -> TestAccelerator {
+        TestAccelerator::start(1, TestOrigin::with_response(answer), more)
     }
 
     /// An accelerator with this number of workers.
-    pub fn of_workers(workers: usize, origin: TestOrigin) -> TestFront {
-        TestFront::started(workers, origin, &[])
+    pub fn with_workers(workers: usize, origin: TestOrigin) -> TestAccelerator {
+        TestAccelerator::start(workers, origin, &[])
     }
 
     /// An accelerator with these lines of `[site.route.cache]`.
-    pub fn caching(origin: TestOrigin, lines: &str) -> TestFront {
+    pub fn with_cache_settings(origin: TestOrigin, lines: &str) -> TestAccelerator {
         let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
              origin = \"{}\"\n[site.route.cache]\n{lines}\n",
             origin.url()
         );
-        TestFront {
+        TestAccelerator {
             server: TestServer::run(PROGRAM, &folder, &config),
             runtime: folder,
             origin,
@@ -54,7 +54,7 @@ impl TestFront {
     }
 
     /// An accelerator with these lines of `[[site.route]]`.
-    pub fn routing(origin: TestOrigin, lines: &str) -> TestFront {
+    pub fn with_route_settings(origin: TestOrigin, lines: &str) -> TestAccelerator {
         let folder = TempFolder::new();
         let config = format!(
             "[server]\nworkers = 1\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\n\
@@ -65,14 +65,14 @@ impl TestFront {
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(file);
         command.env("RUNTIME_DIRECTORY", folder.path());
-        TestFront {
+        TestAccelerator {
             server: TestServer::spawn(command),
             runtime: folder,
             origin,
         }
     }
 
-    fn started(workers: usize, origin: TestOrigin, more: &[&str]) -> TestFront {
+    fn start(workers: usize, origin: TestOrigin, more: &[&str]) -> TestAccelerator {
         let (url, runtime) = (origin.url(), TempFolder::new());
         let workers = workers.to_string();
         let arguments = [
@@ -86,7 +86,7 @@ impl TestFront {
         let mut command = Command::new(PROGRAM);
         command.args(arguments).args(more);
         command.env("RUNTIME_DIRECTORY", runtime.path());
-        TestFront {
+        TestAccelerator {
             server: TestServer::spawn(command),
             runtime,
             origin,
@@ -94,8 +94,10 @@ impl TestFront {
     }
 
     /// An accelerator in front of an origin that answers with `answer`.
-    pub fn saying(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-        TestFront::new(TestOrigin::with_response(answer))
+    pub fn with_response(
+        answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+    ) -> TestAccelerator {
+        TestAccelerator::new(TestOrigin::with_response(answer))
     }
 
     /// Sends a GET with these field lines on a new connection.
@@ -104,7 +106,7 @@ impl TestFront {
     }
 
     /// Sends a request without a body on a new connection.
-    pub fn ask(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
+    pub fn request(&self, method: &str, path: &str, fields: &str) -> ClientResponse {
         let mut client = self.server.connect();
         client.send(format!(
             "{method} {path} HTTP/1.1\r\nHost: test\r\n{fields}\r\n"
@@ -115,8 +117,8 @@ impl TestFront {
         }
     }
 
-    /// The output of a command that queries the server.
-    pub fn say(&self, arguments: &[&str]) -> String {
+    /// The output of a command that queries the accelerator, such as `status`.
+    pub fn run_command(&self, arguments: &[&str]) -> String {
         let socket = format!("{}.sock", self.server.pid());
         let mut command = Command::new(PROGRAM);
         command.args(arguments).arg("--admin");
@@ -139,6 +141,6 @@ pub fn response(status: &str, fields: &str, body: &str) -> String {
 }
 
 /// A 200 response with the request's number as its body.
-pub fn numbered(asked: &OriginRequest, fields: &str) -> String {
-    response("200 OK", fields, &asked.number.to_string())
+pub fn numbered_response(request: &OriginRequest, fields: &str) -> String {
+    response("200 OK", fields, &request.number.to_string())
 }

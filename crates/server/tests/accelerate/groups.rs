@@ -24,14 +24,14 @@ fn named(name: &'static str) -> TestOrigin {
     TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: no-store\r\n", name))
 }
 
-/// A URL without a listener.
-fn nobody() -> String {
+/// A URL that refuses connections.
+fn refusing_url() -> String {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     format!("http://{}", listener.local_addr().expect("an address"))
 }
 
 #[test]
-fn requests_take_turns_by_weight() {
+fn requests_are_distributed_by_weight() {
     let (a, b) = (named("a"), named("b"));
     let (server, _folder) = front(&format!(
         "servers = [\"{}\", {{ url = \"{}\", weight = 2 }}]",
@@ -49,7 +49,7 @@ fn requests_take_turns_by_weight() {
 }
 
 #[test]
-fn the_same_key_leads_to_the_same_server() {
+fn hash_policy_selects_the_same_server_for_a_key() {
     let origins = [named("a"), named("b"), named("c")];
     let urls: Vec<String> = origins.iter().map(TestOrigin::url).collect();
     let lines = format!("servers = {urls:?}\nbalance = \"hash\"\nhash = \"cookie:id\"");
@@ -66,9 +66,13 @@ fn the_same_key_leads_to_the_same_server() {
 }
 
 #[test]
-fn who_refuses_connections_is_replaced_whatever_the_method() {
+fn refused_connection_is_retried_on_another_server_for_any_method() {
     let a = named("a");
-    let (server, _folder) = front(&format!("servers = [\"{}\", \"{}\"]", nobody(), a.url()));
+    let (server, _folder) = front(&format!(
+        "servers = [\"{}\", \"{}\"]",
+        refusing_url(),
+        a.url()
+    ));
     let mut client = server.connect();
     for _ in 0..8 {
         assert_eq!(client.get("/", "").text(), "a");
@@ -78,7 +82,7 @@ fn who_refuses_connections_is_replaced_whatever_the_method() {
     assert_eq!(
         a.requests()
             .iter()
-            .filter(|asked| asked.body == b"abc")
+            .filter(|request| request.body == b"abc")
             .count(),
         8
     );
@@ -86,7 +90,7 @@ fn who_refuses_connections_is_replaced_whatever_the_method() {
 }
 
 #[test]
-fn what_may_have_been_executed_is_not_asked_twice() {
+fn post_that_may_have_been_executed_is_not_retried() {
     let lost = TestOrigin::start(|_, _| false);
     let a = named("a");
     let lines = format!(
@@ -104,7 +108,7 @@ fn what_may_have_been_executed_is_not_asked_twice() {
 }
 
 #[test]
-fn what_has_begun_to_answer_is_not_asked_twice() {
+fn request_is_not_retried_after_response_has_begun() {
     let begun = TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Le");
         let _ = stream.write_all(b"ngth: 100000\r\n\r\nabc");
@@ -128,10 +132,10 @@ fn what_has_begun_to_answer_is_not_asked_twice() {
 }
 
 #[test]
-fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
+fn unhealthy_server_gets_no_requests_until_check_succeeds() {
     let status = Arc::new(AtomicU16::new(200));
     let told = status.clone();
-    let a = TestOrigin::with_response(move |asked| match asked.target.as_str() {
+    let a = TestOrigin::with_response(move |request| match request.target.as_str() {
         "/up" => response(&format!("{} Whatever", told.load(SeqCst)), "", ""),
         _ => response("200 OK", "Cache-Control: no-store\r\n", "a"),
     });
@@ -143,10 +147,10 @@ fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
         b.url()
     ));
     assert_eq!(server.get("/").text(), "a");
-    let asked = a.requests();
-    let check = asked.iter().find(|asked| asked.target == "/up");
+    let requests = a.requests();
+    let check = requests.iter().find(|request| request.target == "/up");
     let host = check
-        .and_then(|asked| asked.field("host"))
+        .and_then(|request| request.field("host"))
         .map(|host| format!("http://{host}"));
     assert!(host.is_none_or(|host| host == a.url()));
     status.store(503, SeqCst);
@@ -158,8 +162,8 @@ fn a_server_that_its_check_finds_unwell_gets_no_requests_until_it_is_well() {
 }
 
 #[test]
-fn a_name_s_addresses_are_servers() {
-    // "localhost" may also resolve to ::1, where this origin does not listen.
+fn all_addresses_of_a_host_name_are_members() {
+    // The name may also resolve to ::1, where the origin does not listen.
     let a = named("a");
     let url = a.url().replace("127.0.0.1", "localhost");
     let (server, _folder) = front(&format!("servers = \"{url}\"\nhost = \"origin\""));
@@ -173,7 +177,7 @@ fn a_name_s_addresses_are_servers() {
 }
 
 #[test]
-fn servers_may_be_told_of_the_client_by_the_proxy_protocol() {
+fn proxy_header_with_client_address_is_sent_to_servers() {
     let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a free port");
     let url = format!("http://{}", listener.local_addr().expect("an address"));
     let (server, _folder) = front(&format!(
@@ -209,7 +213,7 @@ fn servers_may_be_told_of_the_client_by_the_proxy_protocol() {
 }
 
 #[test]
-fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
+fn reload_keeps_state_of_unchanged_origin() {
     let (a, b) = (named("a"), named("b"));
     let (server, folder) = front(&format!("servers = [\"{}\", \"{}\"]", a.url(), b.url()));
     let mut client = server.connect();
@@ -219,14 +223,14 @@ fn an_origin_goes_on_as_it_was_when_the_configuration_is_read_again() {
     std::fs::write(&file, format!("{text}\n[log]\nlevel = \"info\"\n")).expect("written");
     server.signal("HUP");
     server.wait_for_error_line("is in force");
-    // The rotation continues with the next member.
+    // The rotation continues: the next request goes to the other member.
     let second = wait_until("an answer", || Some(client.get("/", "").text()));
     assert_ne!(first, second);
 }
 
 #[test]
-fn status_tells_how_each_server_stands_and_what_went_wrong_last() {
-    let (a, refused) = (named("a"), nobody());
+fn status_shows_state_and_last_error_of_each_server() {
+    let (a, refused) = (named("a"), refusing_url());
     let folder = TempFolder::new();
     let admin = folder.path().join("admin.sock");
     let config = format!(

@@ -1,17 +1,17 @@
-//! Interim responses before a message, and trailer fields after its body.
+//! Interim responses, and trailer sections.
 
 use std::io::Write;
 use std::sync::mpsc::channel;
 
 use lowroad_testkit::origin::TestOrigin;
 
-use crate::front::{TestFront, response};
+use crate::front::{TestAccelerator, response};
 
 #[test]
-fn interim_responses_come_before_the_response_and_at_once() {
+fn interim_responses_are_forwarded_immediately() {
     let (go, may_go) = channel::<()>();
     let may_go = std::sync::Mutex::new(may_go);
-    let front = TestFront::new(TestOrigin::start(move |_, stream| {
+    let front = TestAccelerator::new(TestOrigin::start(move |_, stream| {
         let hints = "HTTP/1.1 103 Early Hints\r\nLink: </a.css>; rel=preload\r\nConnection: X-Hop\r\nX-Hop: 1\r\n\r\n";
         let first = format!("HTTP/1.1 100 Continue\r\n\r\n{hints}");
         let _ = stream.write_all(first.as_bytes());
@@ -32,8 +32,8 @@ fn interim_responses_come_before_the_response_and_at_once() {
 }
 
 #[test]
-fn interim_responses_without_end_are_502() {
-    let front = TestFront::new(TestOrigin::start(|_, stream| {
+fn too_many_interim_responses_are_502() {
+    let front = TestAccelerator::new(TestOrigin::start(|_, stream| {
         let interims = "HTTP/1.1 103 Early Hints\r\n\r\n".repeat(100);
         let _ = stream.write_all(interims.as_bytes());
         let _ = stream.write_all(response("200 OK", "", "ok").as_bytes());
@@ -52,8 +52,8 @@ fn interim_responses_without_end_are_502() {
 }
 
 #[test]
-fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
-    let front = TestFront::saying(|_| {
+fn response_trailers_are_forwarded_except_header_fields() {
+    let front = TestAccelerator::with_response(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\n\
          X-Sum: 1\r\nSet-Cookie: a=b\r\n\r\n"
             .into()
@@ -65,20 +65,23 @@ fn fields_behind_a_response_are_passed_on_but_for_those_of_heads() {
     }
     assert!(has(&client.received, "\r\n0\r\nX-Sum: 1\r\n\r\n"));
     assert!(has(&client.received, "\r\nTrailer: X-Sum\r\n"));
-    let asked = front.origin.requests().remove(0);
+    let request = front.origin.requests().remove(0);
     assert_eq!(
-        (asked.field("te"), asked.field("connection")),
+        (request.field("te"), request.field("connection")),
         (Some("trailers"), Some("TE"))
     );
-    let asked = {
+    let request = {
         front.get("/b", "");
         front.origin.requests().remove(1)
     };
-    assert_eq!((asked.field("te"), asked.field("connection")), (None, None));
+    assert_eq!(
+        (request.field("te"), request.field("connection")),
+        (None, None)
+    );
 }
 
 #[test]
-fn header_rules_take_trailers_out() {
+fn header_rules_remove_trailers() {
     let origin = TestOrigin::with_response(|_| {
         "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nok\r\n0\r\n\
          X-Rem: 1\r\nX-SET: 2\r\nX-App: 3\r\nX-Def: 4\r\nx-rem: 5\r\nX-Sum: 6\r\n\r\n"
@@ -87,7 +90,7 @@ fn header_rules_take_trailers_out() {
     let rules = "[[site.header]]\nset = { X-Set = \"own\" }\nappend = { X-App = \"own\" }\n\
                  default = { X-Def = \"own\" }\nremove = \"X-Rem\"\n\
                  [[site.header]]\npattern = \"/none\"\nremove = [\"X-App\", \"X-Def\", \"X-Sum\"]\n";
-    let front = TestFront::routing(origin, rules);
+    let front = TestAccelerator::with_route_settings(origin, rules);
     for (path, trailers) in [("/", "X-App: 3\r\nX-Def: 4\r\nX-Sum: 6\r\n"), ("/none", "")] {
         let mut client = front.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n"));
@@ -100,10 +103,10 @@ fn header_rules_take_trailers_out() {
     }
 }
 
-/// Stored responses have no trailers, so they announce none (RFC 9110 §6.6.2).
+/// A stored response has no trailer section, so it has no Trailer field either (RFC 9110 §6.6.2).
 #[test]
-fn a_stored_response_announces_no_trailers() {
-    let front = TestFront::saying(|_| {
+fn stored_response_has_no_trailer_field() {
+    let front = TestAccelerator::with_response(|_| {
         "HTTP/1.1 200 OK\r\nCache-Control: max-age=60\r\nTransfer-Encoding: chunked\r\n\
          Trailer: X-Sum\r\n\r\n2\r\nok\r\n0\r\nX-Sum: 1\r\n\r\n"
             .into()
@@ -118,15 +121,15 @@ fn a_stored_response_announces_no_trailers() {
 }
 
 #[test]
-fn fields_behind_a_request_reach_the_origin() {
-    let front = TestFront::saying(|_| response("200 OK", "", "ok"));
+fn request_trailers_are_forwarded_except_host() {
+    let front = TestAccelerator::with_response(|_| response("200 OK", "", "ok"));
     let mut client = front.connect();
     client.send("POST / HTTP/1.1\r\nHost: h\r\nTrailer: X-Sum\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nab\r\n0\r\nX-Sum: 1\r\nHost: evil\r\n\r\n");
     assert_eq!(client.response().text(), "ok");
-    let asked = front.origin.requests().remove(0);
-    assert_eq!(asked.trailers, "X-Sum: 1\r\n");
-    assert_eq!(asked.field("trailer"), Some("X-Sum"));
-    assert_eq!(asked.body, b"ab");
+    let request = front.origin.requests().remove(0);
+    assert_eq!(request.trailers, "X-Sum: 1\r\n");
+    assert_eq!(request.field("trailer"), Some("X-Sum"));
+    assert_eq!(request.body, b"ab");
 }
 
 fn has(received: &[u8], text: &str) -> bool {

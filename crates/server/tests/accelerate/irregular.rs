@@ -1,8 +1,8 @@
-//! Irregular but unambiguous responses are forwarded in their regular form (RFC 9112 §2.2, §5, §6.3).
+//! Irregular but unambiguous responses are forwarded in normal form (RFC 9112 §2.2, §5, §6.3).
 
 use std::io::Write;
 
-use crate::front::{TestFront, TestOrigin};
+use crate::front::{TestAccelerator, TestOrigin};
 
 /// An origin's bytes, and the body that the client receives.
 const RESPONSES: &[(&str, &str)] = &[
@@ -39,14 +39,14 @@ const RESPONSES: &[(&str, &str)] = &[
 ];
 
 #[test]
-fn responses_are_mended_whole_and_in_pieces() {
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
-        let number: usize = asked
+fn irregular_responses_are_normalised() {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
+        let number: usize = request
             .field("x-number")
             .expect("a number")
             .parse()
             .expect("a number");
-        let len: usize = asked
+        let len: usize = request
             .field("x-piece")
             .expect("a length")
             .parse()
@@ -83,8 +83,8 @@ fn responses_are_mended_whole_and_in_pieces() {
 }
 
 #[test]
-fn messages_about_responses_speak_of_responses() {
-    let front = TestFront::new(TestOrigin::start(|_, stream| {
+fn error_message_names_the_response() {
+    let front = TestAccelerator::new(TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.0 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n");
         false
     }));

@@ -4,18 +4,18 @@ use std::net::TcpListener;
 
 use lowroad_testkit::{TestServer, wait_until};
 
-use crate::front::{PROGRAM, TestFront, numbered, response};
+use crate::front::{PROGRAM, TestAccelerator, numbered_response, response};
 
 #[test]
-fn the_log_tells_hits_from_misses() {
-    let front = TestFront::with(
-        |asked| match &*asked.target {
-            "/held" => numbered(asked, "Cache-Control: max-age=60\r\n"),
-            "/old" if asked.field("if-none-match").is_some() => {
+fn extended_log_has_the_cache_status() {
+    let front = TestAccelerator::with_arguments(
+        |request| match &*request.target {
+            "/held" => numbered_response(request, "Cache-Control: max-age=60\r\n"),
+            "/old" if request.field("if-none-match").is_some() => {
                 "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into()
             }
-            "/old" => numbered(asked, "Cache-Control: max-age=0\r\nETag: \"a\"\r\n"),
-            _ => numbered(asked, "Cache-Control: no-store\r\n"),
+            "/old" => numbered_response(request, "Cache-Control: max-age=0\r\nETag: \"a\"\r\n"),
+            _ => numbered_response(request, "Cache-Control: no-store\r\n"),
         },
         &["--log", "extended"],
     );
@@ -35,8 +35,8 @@ fn the_log_tells_hits_from_misses() {
 }
 
 #[test]
-fn a_body_that_is_too_long_is_logged_with_its_request() {
-    let front = TestFront::with(
+fn request_with_413_is_logged() {
+    let front = TestAccelerator::with_arguments(
         |_| response("200 OK", "", ""),
         &["--log", "--body-max", "1K"],
     );
@@ -55,7 +55,7 @@ fn a_body_that_is_too_long_is_logged_with_its_request() {
         if path == "/late" {
             wait_until("the request", || {
                 front
-                    .say(&["status"])
+                    .run_command(&["status"])
                     .contains("1 waiting now")
                     .then_some(())
             });
@@ -71,7 +71,7 @@ fn a_body_that_is_too_long_is_logged_with_its_request() {
 }
 
 #[test]
-fn an_origin_that_is_down_is_one_line() {
+fn equal_faults_of_an_origin_are_logged_once() {
     let port = TcpListener::bind("127.0.0.1:0").expect("a port");
     let url = format!("http://{}", port.local_addr().expect("an address"));
     drop(port);

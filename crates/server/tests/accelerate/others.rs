@@ -6,31 +6,31 @@ use std::time::Duration;
 use lowroad_testkit::origin::OriginRequest;
 use lowroad_testkit::wait_until;
 
-use crate::front::{TestFront, response};
+use crate::front::{TestAccelerator, response};
 
-/// A page for the cookie's user, from an application without caching fields: only a validator.
-fn own_page(asked: &OriginRequest, fields: &str) -> String {
-    let who = asked.field("cookie").unwrap_or("nobody");
+/// A page for the user that the cookie names. The application sends no caching fields except a validator.
+fn own_page(request: &OriginRequest, fields: &str) -> String {
+    let who = request.field("cookie").unwrap_or("nobody");
     response("200 OK", &format!("ETag: \"{who}\"\r\n{fields}"), who)
 }
 
 #[test]
-fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
+fn response_that_requires_validation_is_not_shared_with_followers() {
     for control in [
         "",
         "Cache-Control: no-cache\r\n",
         "Cache-Control: max-age=0\r\n",
     ] {
-        let front = TestFront::saying(move |asked| {
+        let front = TestAccelerator::with_response(move |request| {
             // Time for other requests to arrive.
             thread::sleep(Duration::from_millis(200));
-            let who = asked.field("cookie").map(|who| format!("\"{who}\""));
-            match asked.field("if-none-match") == who.as_deref() {
+            let who = request.field("cookie").map(|who| format!("\"{who}\""));
+            match request.field("if-none-match") == who.as_deref() {
                 true => format!("HTTP/1.1 304 Not Modified\r\n{control}\r\n"),
-                false => own_page(asked, control),
+                false => own_page(request, control),
             }
         });
-        // The first requests miss, the second ones validate.
+        // In the first round the requests are misses, in the second one validations.
         for _ in 0..2 {
             thread::scope(|scope| {
                 for who in ["a", "b", "c"] {
@@ -46,9 +46,9 @@ fn what_has_to_be_validated_is_not_shared_by_those_who_wait() {
 }
 
 #[test]
-fn what_was_never_fresh_does_not_stand_in_for_others() {
-    let front = TestFront::saying(|asked| match asked.number {
-        0 => own_page(asked, ""),
+fn response_without_freshness_is_not_served_stale_to_others() {
+    let front = TestAccelerator::with_response(|request| match request.number {
+        0 => own_page(request, ""),
         _ => response("503 Service Unavailable", "", "down"),
     });
     assert_eq!(front.get("/", "Cookie: a\r\n").text(), "a");
@@ -59,13 +59,13 @@ fn what_was_never_fresh_does_not_stand_in_for_others() {
 }
 
 #[test]
-fn a_304_that_names_more_in_vary_counts() {
-    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
+fn vary_of_304_updates_the_stored_response() {
+    let front = TestAccelerator::with_response(|request| match request.field("if-none-match") {
         Some("\"a\"") => {
             "HTTP/1.1 304 Not Modified\r\nVary: Cookie\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
-        _ if asked.number == 0 => own_page(asked, "Cache-Control: max-age=1\r\n"),
-        _ => own_page(asked, "Cache-Control: max-age=60\r\nVary: Cookie\r\n"),
+        _ if request.number == 0 => own_page(request, "Cache-Control: max-age=1\r\n"),
+        _ => own_page(request, "Cache-Control: max-age=60\r\nVary: Cookie\r\n"),
     });
     let of = |who: &str| front.get("/", &format!("Cookie: {who}\r\n"));
     wait_until("a validation", || of("a").field("vary").map(drop));
@@ -74,8 +74,8 @@ fn a_304_that_names_more_in_vary_counts() {
 }
 
 #[test]
-fn a_304_that_forbids_to_store_ends_what_is_stored() {
-    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
+fn no_store_in_304_removes_stored_response() {
+    let front = TestAccelerator::with_response(|request| match request.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: no-store\r\n\r\n".into(),
         None => response("200 OK", "Cache-Control: max-age=1\r\nETag: \"a\"\r\n", "a"),
     });
@@ -88,8 +88,8 @@ fn a_304_that_forbids_to_store_ends_what_is_stored() {
 }
 
 #[test]
-fn a_failed_refresh_is_not_the_last() {
-    let front = TestFront::saying(|asked| match asked.number {
+fn background_validation_is_repeated_after_failure() {
+    let front = TestAccelerator::with_response(|request| match request.number {
         1 => response(
             "500 Internal Server Error",
             "Cache-Control: no-store\r\n",
@@ -98,7 +98,7 @@ fn a_failed_refresh_is_not_the_last() {
         _ => {
             let control =
                 "Cache-Control: max-age=1, stale-while-revalidate=600, stale-if-error=0\r\n";
-            response("200 OK", control, &asked.number.to_string())
+            response("200 OK", control, &request.number.to_string())
         }
     });
     wait_until("another refresh", || {

@@ -1,4 +1,4 @@
-//! Partial responses: stored, combined and completed (RFC 9111 §3.3, §3.4), also with faulty origins and clients.
+//! Partial responses are stored, combined and completed (RFC 9111 §3.3, §3.4). Some origins and clients misbehave.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -8,14 +8,14 @@ use std::sync::{Arc, Mutex};
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 use lowroad_testkit::{ClientResponse, TestClient};
 
-use crate::front::{TestFront, response, wait_until};
+use crate::front::{TestAccelerator, response, wait_until};
 
 const TEXT: &str = "0123456789abcdefghij";
 const MINUTE: &str = "Cache-Control: max-age=60\r\n";
 
-/// The requested bytes of `len`; `None`: all.
-fn asked_of(asked: &OriginRequest, len: usize) -> Option<(usize, usize)> {
-    let range = asked.field("range")?.strip_prefix("bytes=")?;
+/// The range that a request asks for in a representation of `len` bytes; `None` without a range.
+fn requested_range(request: &OriginRequest, len: usize) -> Option<(usize, usize)> {
+    let range = request.field("range")?.strip_prefix("bytes=")?;
     let (first, last) = range.split_once('-')?;
     let number = |digits: &str| digits.parse().ok();
     let last_of_all = len - 1;
@@ -27,11 +27,11 @@ fn asked_of(asked: &OriginRequest, len: usize) -> Option<(usize, usize)> {
     })
 }
 
-/// The response of a correct origin with this text, ETag and further fields.
-fn honest(asked: &OriginRequest, text: &str, tag: &str, fields: &str) -> String {
+/// The response of a correct origin to a request, with or without a range.
+fn correct_response(request: &OriginRequest, text: &str, tag: &str, fields: &str) -> String {
     let fields = format!("ETag: {tag}\r\n{fields}");
-    let holds = asked.field("if-range").is_none_or(|of| of == tag);
-    match asked_of(asked, text.len()).filter(|_| holds) {
+    let holds = request.field("if-range").is_none_or(|of| of == tag);
+    match requested_range(request, text.len()).filter(|_| holds) {
         Some((first, last)) => part((first, last, text.len()), &fields, &text[first..=last]),
         None => response("200 OK", &fields, text),
     }
@@ -42,17 +42,17 @@ fn part((first, last, len): (usize, usize, usize), fields: &str, text: &str) -> 
     response("206 Partial Content", &fields, text)
 }
 
-fn front() -> TestFront {
+fn front() -> TestAccelerator {
     let fields = format!("{MINUTE}Content-Type: text/x-a\r\n");
-    TestFront::saying(move |asked| honest(asked, TEXT, "\"a\"", &fields))
+    TestAccelerator::with_response(move |request| correct_response(request, TEXT, "\"a\"", &fields))
 }
 
-fn range(front: &TestFront, range: &str) -> ClientResponse {
+fn range(front: &TestAccelerator, range: &str) -> ClientResponse {
     front.get("/", &format!("Range: bytes={range}\r\n"))
 }
 
-/// A response's status, Content-Range and body.
-fn came(got: &ClientResponse) -> (u16, String, String) {
+/// The status, Content-Range and body of a response.
+fn status_range_and_body(got: &ClientResponse) -> (u16, String, String) {
     let of = got.field("content-range").unwrap_or_default();
     (got.status, of.to_string(), got.text())
 }
@@ -63,9 +63,9 @@ fn bytes(first: usize, last: usize) -> (u16, String, String) {
 }
 
 #[test]
-fn what_lies_within_a_stored_part_comes_from_the_store() {
+fn range_within_stored_part_is_a_hit() {
     let front = front();
-    assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
+    assert_eq!(status_range_and_body(&range(&front, "5-14")), bytes(5, 14));
     for (asked, first, last) in [
         ("5-14", 5, 14),
         ("7-9", 7, 9),
@@ -73,7 +73,7 @@ fn what_lies_within_a_stored_part_comes_from_the_store() {
         ("14-14", 14, 14),
     ] {
         let got = range(&front, asked);
-        assert_eq!(came(&got), bytes(first, last), "{asked}");
+        assert_eq!(status_range_and_body(&got), bytes(first, last), "{asked}");
         assert_eq!(got.field("content-type"), Some("text/x-a"));
         assert_eq!(got.field("etag"), Some("\"a\""));
         assert!(got.field("age").is_some());
@@ -84,7 +84,7 @@ fn what_lies_within_a_stored_part_comes_from_the_store() {
     assert_eq!(got.status, 206);
     assert!(got.text().contains("\r\n\r\n56\r\n") && got.text().contains("\r\n\r\n9a\r\n"));
     let got = front.get("/", "Range: bytes=5-6\r\nIf-Range: \"a\"\r\n");
-    assert_eq!(came(&got), bytes(5, 6));
+    assert_eq!(status_range_and_body(&got), bytes(5, 6));
     let got = front.get("/", "Range: bytes=5-6\r\nIf-None-Match: \"a\"\r\n");
     assert_eq!(got.status, 304);
     let got = range(&front, "20-");
@@ -96,24 +96,28 @@ fn what_lies_within_a_stored_part_comes_from_the_store() {
 }
 
 #[test]
-fn what_is_not_all_there_is_asked_for_as_it_is() {
+fn range_that_is_not_completely_stored_is_forwarded() {
     let front = front();
     range(&front, "5-14");
     for (asked, first, last) in [("4-6", 4, 6), ("14-15", 14, 15), ("-5", 15, 19)] {
-        assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
+        assert_eq!(
+            status_range_and_body(&range(&front, asked)),
+            bytes(first, last),
+            "{asked}"
+        );
         let last = front.origin.requests().pop().expect("it was asked");
         assert_eq!(last.field("range"), Some(&*format!("bytes={asked}")));
     }
     assert_eq!(front.origin.count(), 4);
-    // The stored version may differ from the client's.
+    // The client has parts of another version, so it gets the whole representation.
     let got = front.get("/", "Range: bytes=5-6\r\nIf-Range: \"b\"\r\n");
     assert_eq!((got.status, &*got.text()), (200, TEXT));
 }
 
 #[test]
-fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
-    let front = TestFront::caching(
-        TestOrigin::with_response(|asked| honest(asked, TEXT, "\"a\"", MINUTE)),
+fn stored_part_does_not_answer_head_get_or_no_cache() {
+    let front = TestAccelerator::with_cache_settings(
+        TestOrigin::with_response(|request| correct_response(request, TEXT, "\"a\"", MINUTE)),
         "request_directives = true",
     );
     range(&front, "5-14");
@@ -126,7 +130,7 @@ fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
         assert_eq!(got.status, status, "{fields}");
     }
     assert_eq!(front.origin.count(), 1);
-    let head = front.ask("HEAD", "/", "");
+    let head = front.request("HEAD", "/", "");
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some("20"))
@@ -136,27 +140,34 @@ fn a_part_answers_neither_head_nor_get_and_no_cache_but_by_itself() {
 }
 
 #[test]
-fn parts_that_touch_or_overlap_become_one() {
+fn adjacent_and_overlapping_parts_are_combined() {
     let front = front();
     for asked in ["2-4", "5-7", "6-9", "12-14"] {
         range(&front, asked);
     }
     assert_eq!(front.origin.count(), 4);
-    assert_eq!(came(&range(&front, "2-9")), bytes(2, 9));
-    assert_eq!(came(&range(&front, "12-14")), bytes(12, 14));
+    assert_eq!(status_range_and_body(&range(&front, "2-9")), bytes(2, 9));
+    assert_eq!(
+        status_range_and_body(&range(&front, "12-14")),
+        bytes(12, 14)
+    );
     assert_eq!(front.origin.count(), 4);
-    assert_eq!(came(&range(&front, "2-14")), bytes(2, 14), "it had a gap");
-    assert_eq!(came(&range(&front, "2-13")), bytes(2, 13));
+    assert_eq!(
+        status_range_and_body(&range(&front, "2-14")),
+        bytes(2, 14),
+        "it had a gap"
+    );
+    assert_eq!(status_range_and_body(&range(&front, "2-13")), bytes(2, 13));
     assert_eq!(front.origin.count(), 5);
 }
 
 #[test]
-fn the_newest_fields_count_and_others_stay() {
-    let front = TestFront::saying(|asked| {
-        let number = asked.number;
+fn fields_of_combined_parts_are_merged() {
+    let front = TestAccelerator::with_response(|request| {
+        let number = request.number;
         let more = ["X-Old: 1\r\n", ""][number.min(1)];
-        honest(
-            asked,
+        correct_response(
+            request,
             TEXT,
             "\"a\"",
             &format!("{MINUTE}X-New: {number}\r\n{more}"),
@@ -165,7 +176,7 @@ fn the_newest_fields_count_and_others_stay() {
     range(&front, "0-9");
     range(&front, "8-12");
     let got = range(&front, "0-12");
-    assert_eq!(came(&got), bytes(0, 12));
+    assert_eq!(status_range_and_body(&got), bytes(0, 12));
     assert_eq!(
         (got.field("x-old"), got.field("x-new")),
         (Some("1"), Some("1"))
@@ -174,7 +185,7 @@ fn the_newest_fields_count_and_others_stay() {
 }
 
 #[test]
-fn all_parts_are_the_whole() {
+fn complete_set_of_parts_answers_get_and_head() {
     let front = front();
     for asked in ["0-4", "5-14", "-5"] {
         range(&front, asked);
@@ -183,19 +194,19 @@ fn all_parts_are_the_whole() {
     assert_eq!((got.status, &*got.text()), (200, TEXT));
     assert_eq!(got.field("content-range"), None);
     assert_eq!(
-        front.ask("HEAD", "/", "").field("content-length"),
+        front.request("HEAD", "/", "").field("content-length"),
         Some("20")
     );
     assert_eq!(front.origin.count(), 3);
-    // A part may cover the whole.
+    // A single part may be the whole representation.
     let front = self::front();
-    assert_eq!(came(&range(&front, "0-")), bytes(0, 19));
+    assert_eq!(status_range_and_body(&range(&front, "0-")), bytes(0, 19));
     assert_eq!(front.get("/", "").text(), TEXT);
     assert_eq!(front.origin.count(), 1);
 }
 
 #[test]
-fn a_whole_is_asked_only_for_the_part_that_is_missing() {
+fn get_fetches_only_a_single_missing_part() {
     for (stored, gap) in [
         ("0-9", "bytes=10-19"),
         ("15-", "bytes=0-14"),
@@ -214,17 +225,17 @@ fn a_whole_is_asked_only_for_the_part_that_is_missing() {
         assert_eq!(front.get("/", "").text(), TEXT);
         assert_eq!(front.origin.count(), parts.len() + 1);
     }
-    // With two gaps, the whole is requested.
+    // If two parts are missing, the whole representation is requested.
     let front = front();
     range(&front, "5-9");
     assert_eq!(front.get("/", "").text(), TEXT);
     assert_eq!(front.origin.requests()[1].field("range"), None);
-    assert_eq!(came(&range(&front, "0-19")), bytes(0, 19));
+    assert_eq!(status_range_and_body(&range(&front, "0-19")), bytes(0, 19));
     assert_eq!(front.origin.count(), 2);
 }
 
 #[test]
-fn long_parts_come_and_are_put_together_too() {
+fn long_parts_are_stored_and_combined() {
     let text: String = (0..100_000).map(|number| format!("{number:08},")).collect();
     let (own, len) = (text.clone(), text.len());
     let chunked = |head: &str, body: &str| {
@@ -241,28 +252,30 @@ fn long_parts_come_and_are_put_together_too() {
             .collect();
         format!("{head}Transfer-Encoding: chunked\r\n\r\n{body}0\r\n\r\n")
     };
-    let front = TestFront::saying(move |asked| match asked_of(asked, len) {
-        Some((first, last)) => {
-            let head = format!(
-                "HTTP/1.1 206 A\r\n{MINUTE}ETag: \"a\"\r\nContent-Range: bytes {first}-{last}/{len}\r\n"
-            );
-            match first {
-                300_000 => part(
-                    (first, last, len),
-                    &format!("{MINUTE}ETag: \"a\"\r\n"),
-                    &own[first..=last],
-                ),
-                _ => chunked(&head, &own[first..=last]),
+    let front = TestAccelerator::with_response(move |request| {
+        match requested_range(request, len) {
+            Some((first, last)) => {
+                let head = format!(
+                    "HTTP/1.1 206 A\r\n{MINUTE}ETag: \"a\"\r\nContent-Range: bytes {first}-{last}/{len}\r\n"
+                );
+                match first {
+                    300_000 => part(
+                        (first, last, len),
+                        &format!("{MINUTE}ETag: \"a\"\r\n"),
+                        &own[first..=last],
+                    ),
+                    _ => chunked(&head, &own[first..=last]),
+                }
             }
+            None => response("200 OK", MINUTE, &own),
         }
-        None => response("200 OK", MINUTE, &own),
     });
     let check = |first: usize, last: usize| {
         let got = range(&front, &format!("{first}-{last}"));
         assert_eq!(got.status, 206);
         assert!(got.body == text.as_bytes()[first..=last], "{first}-{last}");
     };
-    // A client of HTTP/1.0, which gets a body without an announced length.
+    // An HTTP/1.0 client gets the body without a length.
     let mut client = front.connect();
     client.send("GET / HTTP/1.0\r\nHost: test\r\nRange: bytes=0-299999\r\n\r\n");
     assert!(client.wait_for_close());
@@ -279,12 +292,12 @@ fn long_parts_come_and_are_put_together_too() {
     assert_eq!(front.origin.count(), 3);
 }
 
-/// The origin's requests for two equal range requests, with this response.
-fn asked_twice(
+/// The number of requests that reach the origin for two equal range requests, if it sends this response.
+fn origin_requests_for_two_gets(
     say: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
     fields: &str,
 ) -> usize {
-    let front = TestFront::saying(say);
+    let front = TestAccelerator::with_response(say);
     for _ in 0..2 {
         front.get("/", &format!("Range: bytes=5-9\r\n{fields}"));
     }
@@ -292,7 +305,7 @@ fn asked_twice(
 }
 
 #[test]
-fn only_what_may_be_stored_and_told_apart_is_stored() {
+fn only_storable_parts_are_stored() {
     for (fields, count) in [
         ("ETag: \"a\"\r\nCache-Control: max-age=60\r\n", 1),
         (
@@ -310,7 +323,7 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
         ("ETag: \"a\"\r\n", 2),
     ] {
         let say = move |_: &OriginRequest| part((5, 9, 20), fields, &TEXT[5..10]);
-        assert_eq!(asked_twice(say, ""), count, "{fields}");
+        assert_eq!(origin_requests_for_two_gets(say, ""), count, "{fields}");
     }
     let good = |_: &OriginRequest| {
         part(
@@ -319,13 +332,19 @@ fn only_what_may_be_stored_and_told_apart_is_stored() {
             &TEXT[5..10],
         )
     };
-    assert_eq!(asked_twice(good, "Authorization: Basic YTpi\r\n"), 2);
-    assert_eq!(asked_twice(good, "Cache-Control: no-store\r\n"), 2);
-    // Parts of the client's version may be missing from it.
-    assert_eq!(asked_twice(good, "If-Range: \"a\"\r\n"), 2);
+    assert_eq!(
+        origin_requests_for_two_gets(good, "Authorization: Basic YTpi\r\n"),
+        2
+    );
+    assert_eq!(
+        origin_requests_for_two_gets(good, "Cache-Control: no-store\r\n"),
+        2
+    );
+    // With If-Range, the 206 may omit fields that the client already has (RFC 9110 §15.3.7), so it is not stored.
+    assert_eq!(origin_requests_for_two_gets(good, "If-Range: \"a\"\r\n"), 2);
 }
 
-/// Fields that do not prove that parts are of one version.
+/// Validators that do not prove that two parts belong to the same version.
 const WITHOUT_STRONG_TAG: [&str; 4] = [
     "",
     "ETag: W/\"a\"\r\n",
@@ -333,11 +352,11 @@ const WITHOUT_STRONG_TAG: [&str; 4] = [
     "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
 ];
 
-/// An accelerator; its origin answers ranges with these fields, and other requests with the whole.
-fn front_without_strong_tag(fields: &'static str) -> TestFront {
-    TestFront::saying(move |asked| {
+/// An accelerator whose origin sends these fields with ranges and with complete responses.
+fn front_without_strong_tag(fields: &'static str) -> TestAccelerator {
+    TestAccelerator::with_response(move |request| {
         let fields = format!("{fields}{MINUTE}");
-        match asked_of(asked, TEXT.len()) {
+        match requested_range(request, TEXT.len()) {
             Some((first, last)) => part((first, last, TEXT.len()), &fields, &TEXT[first..=last]),
             None => response("200 OK", &fields, TEXT),
         }
@@ -345,11 +364,15 @@ fn front_without_strong_tag(fields: &'static str) -> TestFront {
 }
 
 #[test]
-fn a_part_without_a_strong_tag_is_reused() {
+fn part_without_strong_etag_answers_its_ranges() {
     for fields in WITHOUT_STRONG_TAG {
         let front = front_without_strong_tag(fields);
         for (asked, first, last) in [("5-14", 5, 14), ("5-14", 5, 14), ("7-9", 7, 9)] {
-            assert_eq!(came(&range(&front, asked)), bytes(first, last), "{fields}");
+            assert_eq!(
+                status_range_and_body(&range(&front, asked)),
+                bytes(first, last),
+                "{fields}"
+            );
         }
         let got = front.get("/", "Range: bytes=5-6, 9-10\r\n");
         assert_eq!(got.status, 206);
@@ -357,7 +380,7 @@ fn a_part_without_a_strong_tag_is_reused() {
         let unsatisfied = (got.status, got.field("content-range"));
         assert_eq!(unsatisfied, (416, Some("bytes */20")));
         assert_eq!(front.origin.count(), 1, "{fields}");
-        // No ETag proves that the response belongs to the version of the client's other parts.
+        // Without a strong ETag, the stored part may belong to another version than the client's.
         for tag in ["W/\"a\"", "\"a\""] {
             let fields = format!("Range: bytes=5-6\r\nIf-Range: {tag}\r\n");
             front.get("/", &fields);
@@ -367,7 +390,7 @@ fn a_part_without_a_strong_tag_is_reused() {
 }
 
 #[test]
-fn a_part_without_a_strong_tag_is_not_combined() {
+fn part_without_strong_etag_is_not_combined() {
     for fields in WITHOUT_STRONG_TAG {
         let front = front_without_strong_tag(fields);
         for (asked, first, last, count) in [
@@ -378,10 +401,14 @@ fn a_part_without_a_strong_tag_is_not_combined() {
             ("8-12", 8, 12, 4),
             ("0-12", 0, 12, 5),
         ] {
-            assert_eq!(came(&range(&front, asked)), bytes(first, last), "{asked}");
+            assert_eq!(
+                status_range_and_body(&range(&front, asked)),
+                bytes(first, last),
+                "{asked}"
+            );
             assert_eq!(front.origin.count(), count, "{fields}{asked}");
         }
-        // Nor are its parts combined.
+        // The parts are not combined for a GET either.
         let got = front.get("/", "");
         assert_eq!((got.status, &*got.text()), (200, TEXT));
         let last = front.origin.requests().pop().expect("it was asked");
@@ -390,16 +417,16 @@ fn a_part_without_a_strong_tag_is_not_combined() {
 }
 
 #[test]
-fn parts_with_and_without_a_strong_tag_are_not_combined() {
+fn parts_with_and_without_strong_etag_are_not_combined() {
     for tagged_first in [true, false] {
-        let front = TestFront::saying(move |asked| {
-            let (first, last) = asked_of(asked, TEXT.len()).unwrap_or((0, TEXT.len() - 1));
-            let (fields, text) = match (asked.number == 0) == tagged_first {
+        let front = TestAccelerator::with_response(move |request| {
+            let (first, last) = requested_range(request, TEXT.len()).unwrap_or((0, TEXT.len() - 1));
+            let (fields, text) = match (request.number == 0) == tagged_first {
                 true => ("ETag: \"a\"\r\n", TEXT),
                 false => ("", OTHER),
             };
             let fields = format!("{fields}{MINUTE}");
-            match asked.field("range") {
+            match request.field("range") {
                 Some(_) => part((first, last, text.len()), &fields, &text[first..=last]),
                 None => response("200 OK", &fields, text),
             }
@@ -417,9 +444,9 @@ fn parts_with_and_without_a_strong_tag_are_not_combined() {
 }
 
 #[test]
-fn a_part_without_a_strong_tag_leaves_a_stored_whole() {
-    let front = TestFront::caching(
-        TestOrigin::with_response(|asked| match asked.field("range") {
+fn part_without_strong_etag_does_not_replace_complete_response() {
+    let front = TestAccelerator::with_cache_settings(
+        TestOrigin::with_response(|request| match request.field("range") {
             Some(_) => part((2, 3, 20), MINUTE, &OTHER[2..4]),
             None => response("200 OK", &format!("ETag: \"a\"\r\n{MINUTE}"), TEXT),
         }),
@@ -433,7 +460,7 @@ fn a_part_without_a_strong_tag_leaves_a_stored_whole() {
 }
 
 #[test]
-fn a_part_that_is_not_what_it_says_or_was_not_asked_for_is_not_stored() {
+fn part_with_wrong_content_range_is_not_stored() {
     let five = &TEXT[5..10];
     for (range, text) in [
         ("bytes 5-10/20", five),
@@ -455,32 +482,32 @@ fn a_part_that_is_not_what_it_says_or_was_not_asked_for_is_not_stored() {
             let fields = format!("ETag: \"a\"\r\n{MINUTE}Content-Range: {range}\r\n");
             response("206 Partial Content", &fields, text)
         };
-        assert_eq!(asked_twice(say, ""), 2, "{range}");
+        assert_eq!(origin_requests_for_two_gets(say, ""), 2, "{range}");
     }
     let without = |_: &OriginRequest| response("206 A", &format!("ETag: \"a\"\r\n{MINUTE}"), five);
-    assert_eq!(asked_twice(without, ""), 2);
+    assert_eq!(origin_requests_for_two_gets(without, ""), 2);
 }
 
 #[test]
-fn a_part_that_is_cut_is_not_stored() {
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
-        let said = honest(asked, TEXT, "\"a\"", MINUTE);
-        let len = match asked.number {
+fn incomplete_part_is_not_stored() {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
+        let said = correct_response(request, TEXT, "\"a\"", MINUTE);
+        let len = match request.number {
             0 => said.len() - 2,
             _ => said.len(),
         };
         let _ = stream.write_all(&said.as_bytes()[..len]);
-        asked.number > 0
+        request.number > 0
     }));
     let mut client = front.connect();
     client.send("GET / HTTP/1.1\r\nHost: test\r\nRange: bytes=5-9\r\n\r\n");
     let cut = client.whole_response();
     assert!(cut.is_none_or(|got| got.status == 502));
-    assert_eq!(came(&range(&front, "5-9")), bytes(5, 9));
+    assert_eq!(status_range_and_body(&range(&front, "5-9")), bytes(5, 9));
     assert_eq!(front.origin.count(), 2);
 }
 
-/// An origin with a text and ETag that the test changes.
+/// An origin whose text and ETag the test can change.
 struct Changing(Arc<Mutex<(String, &'static str)>>);
 
 impl Changing {
@@ -488,13 +515,13 @@ impl Changing {
         Changing(Arc::new(Mutex::new((TEXT.into(), "\"a\""))))
     }
 
-    fn front(&self, more: &[&str]) -> TestFront {
+    fn front(&self, more: &[&str]) -> TestAccelerator {
         let state = self.0.clone();
-        let say = move |asked: &OriginRequest| {
+        let say = move |request: &OriginRequest| {
             let (text, tag) = state.lock().expect("not poisoned").clone();
-            honest(asked, &text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
+            correct_response(request, &text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
         };
-        TestFront::with(say, more)
+        TestAccelerator::with_arguments(say, more)
     }
 
     fn set(&self, text: &str, tag: &'static str) {
@@ -505,7 +532,7 @@ impl Changing {
 const OTHER: &str = "ABCDEFGHIJKLMNOPQRST";
 
 #[test]
-fn versions_are_never_mixed() {
+fn parts_of_different_versions_are_not_combined() {
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -521,7 +548,7 @@ fn versions_are_never_mixed() {
 }
 
 #[test]
-fn a_whole_that_has_changed_meanwhile_is_the_new_one() {
+fn get_after_change_returns_the_new_version() {
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -532,8 +559,8 @@ fn a_whole_that_has_changed_meanwhile_is_the_new_one() {
 }
 
 #[test]
-fn bytes_that_contradict_each_other_are_not_put_together() {
-    // One ETag for two texts.
+fn contradictory_parts_with_same_etag_are_not_combined() {
+    // Two texts have the same ETag.
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -542,7 +569,7 @@ fn bytes_that_contradict_each_other_are_not_put_together() {
     assert_eq!(range(&front, "0-9").text(), OTHER[0..10]);
     assert_eq!(range(&front, "0-14").text(), OTHER[0..15]);
     assert_eq!(front.origin.count(), 3);
-    // One ETag for two lengths.
+    // Two lengths have the same ETag.
     let origin = Changing::new();
     let front = origin.front(&[]);
     range(&front, "0-9");
@@ -553,9 +580,9 @@ fn bytes_that_contradict_each_other_are_not_put_together() {
 }
 
 #[test]
-fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
+fn wrong_response_for_missing_part_causes_complete_fetch() {
     let tagged = format!("ETag: \"a\"\r\n{MINUTE}");
-    let lies: [String; 8] = [
+    let wrong_responses: [String; 8] = [
         response("200 OK", &tagged, &TEXT[10..20]),
         part((10, 18, 20), &tagged, &TEXT[10..19]),
         part((9, 19, 20), &tagged, &TEXT[9..20]),
@@ -573,11 +600,11 @@ fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
         part((10, 19, 20), &tagged, &OTHER[10..19]),
         response("416 A", "Content-Range: bytes */5\r\n", ""),
     ];
-    for lie in lies {
-        let said = lie.clone();
-        let front = TestFront::saying(move |asked| match asked.number {
-            1 => lie.clone(),
-            _ => honest(asked, TEXT, "\"a\"", MINUTE),
+    for wrong_response in wrong_responses {
+        let said = wrong_response.clone();
+        let front = TestAccelerator::with_response(move |request| match request.number {
+            1 => wrong_response.clone(),
+            _ => correct_response(request, TEXT, "\"a\"", MINUTE),
         });
         range(&front, "0-9");
         let got = front.get("/", "");
@@ -589,17 +616,17 @@ fn an_origin_that_lies_about_the_missing_part_is_asked_for_all() {
 }
 
 #[test]
-fn a_missing_part_that_is_cut_is_cut_for_the_client_and_leaves_nothing_wrong() {
+fn incomplete_missing_part_ends_the_response_and_is_not_stored() {
     let text = TEXT.repeat(20_000);
     let own = text.clone();
-    let front = TestFront::new(TestOrigin::start(move |asked, stream| {
-        let said = honest(asked, &own, "\"a\"", MINUTE);
-        let len = match asked.number {
+    let front = TestAccelerator::new(TestOrigin::start(move |request, stream| {
+        let said = correct_response(request, &own, "\"a\"", MINUTE);
+        let len = match request.number {
             1 => said.len() - 100_000,
             _ => said.len(),
         };
         let _ = stream.write_all(&said.as_bytes()[..len]);
-        asked.number != 1
+        request.number != 1
     }));
     range(&front, "0-99999");
     let mut client = front.connect();
@@ -610,86 +637,88 @@ fn a_missing_part_that_is_cut_is_cut_for_the_client_and_leaves_nothing_wrong() {
 }
 
 #[test]
-fn a_part_says_whether_a_stored_whole_holds() {
+fn part_freshens_or_invalidates_stored_complete_response() {
     let lying = Arc::new(AtomicUsize::new(0));
     let state = lying.clone();
-    let front = TestFront::caching(
-        TestOrigin::with_response(move |asked| match (asked.number, state.load(SeqCst)) {
-            (0, _) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 1\r\n")),
-            (_, 0) => honest(asked, TEXT, "\"a\"", &format!("{MINUTE}X: 2\r\n")),
-            (_, 1) => honest(asked, OTHER, "\"a\"", MINUTE),
-            _ => honest(asked, OTHER, "\"b\"", MINUTE),
+    let front = TestAccelerator::with_cache_settings(
+        TestOrigin::with_response(move |request| match (request.number, state.load(SeqCst)) {
+            (0, _) => correct_response(request, TEXT, "\"a\"", &format!("{MINUTE}X: 1\r\n")),
+            (_, 0) => correct_response(request, TEXT, "\"a\"", &format!("{MINUTE}X: 2\r\n")),
+            (_, 1) => correct_response(request, OTHER, "\"a\"", MINUTE),
+            _ => correct_response(request, OTHER, "\"b\"", MINUTE),
         }),
         "request_directives = true",
     );
-    let asked_anew = || range(&front, "2-3\r\nCache-Control: no-cache");
+    let fetch_range_again = || range(&front, "2-3\r\nCache-Control: no-cache");
     front.get("/", "");
-    assert_eq!(asked_anew().text(), "23");
+    assert_eq!(fetch_range_again().text(), "23");
     let got = front.get("/", "");
     assert_eq!((&*got.text(), got.field("x")), (TEXT, Some("2")));
     assert_eq!(front.origin.count(), 2);
     // The same ETag with other bytes: the stored parts are dropped.
     lying.store(1, SeqCst);
-    asked_anew();
+    fetch_range_again();
     assert_eq!(front.get("/", "").text(), OTHER);
     assert_eq!(front.origin.count(), 4);
     // Another ETag: the stored parts are dropped.
     lying.store(2, SeqCst);
-    asked_anew();
+    fetch_range_again();
     let got = front.get("/", "");
     assert_eq!((&*got.text(), got.field("etag")), (OTHER, Some("\"b\"")));
     assert_eq!(front.origin.count(), 6);
 }
 
 #[test]
-fn what_is_stale_stands_in_for_what_lies_within_it() {
-    let front = TestFront::saying(|asked| match asked.number {
+fn stale_part_is_served_on_error_within_its_range() {
+    let front = TestAccelerator::with_response(|request| match request.number {
         0 => {
             let fields = "Age: 61\r\nCache-Control: max-age=60, stale-if-error=600\r\n";
-            honest(asked, TEXT, "\"a\"", fields)
+            correct_response(request, TEXT, "\"a\"", fields)
         }
         _ => response("503 A", "", ""),
     });
     range(&front, "5-14");
-    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    assert_eq!(status_range_and_body(&range(&front, "6-7")), bytes(6, 7));
     assert_eq!(range(&front, "4-7").status, 503);
     assert_eq!(front.get("/", "").status, 503);
-    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    assert_eq!(status_range_and_body(&range(&front, "6-7")), bytes(6, 7));
     assert_eq!(front.origin.count(), 5);
 }
 
 #[test]
-fn what_is_stale_is_made_fresh_by_the_next_part() {
-    let front = TestFront::saying(|asked| {
-        let age = [61, 0][asked.number.min(1)];
+fn stale_part_is_freshened_by_range_response() {
+    let front = TestAccelerator::with_response(|request| {
+        let age = [61, 0][request.number.min(1)];
         let fields =
             format!("Age: {age}\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n");
-        honest(asked, TEXT, "\"a\"", &fields)
+        correct_response(request, TEXT, "\"a\"", &fields)
     });
     range(&front, "5-14");
-    // No client requested the whole, so it is not fetched in the background either.
-    assert_eq!(came(&range(&front, "6-7")), bytes(6, 7));
+    // No client has requested the whole representation, so the background validation does not fetch it either.
+    assert_eq!(status_range_and_body(&range(&front, "6-7")), bytes(6, 7));
     assert_eq!(front.origin.requests()[1].field("range"), Some("bytes=6-7"));
-    assert_eq!(came(&range(&front, "5-14")), bytes(5, 14));
+    assert_eq!(status_range_and_body(&range(&front, "5-14")), bytes(5, 14));
     assert_eq!(front.origin.count(), 2);
 }
 
 #[test]
-fn many_small_parts_are_bounded_and_right() {
+fn number_of_stored_parts_is_limited() {
     let front = front();
     for place in (0..20).step_by(2).chain(1..20) {
         let got = range(&front, &format!("{place}-{place}"));
-        assert_eq!(came(&got), bytes(place, place));
+        assert_eq!(status_range_and_body(&got), bytes(place, place));
     }
     assert_eq!(front.get("/", "").text(), TEXT);
-    // More parts than are stored separately.
+    // Requests more parts than are stored separately.
     let text: String = (0..1000).map(|number| format!("{number:04}")).collect();
     let own = text.clone();
-    let front = TestFront::saying(move |asked| honest(asked, &own, "\"a\"", MINUTE));
+    let front = TestAccelerator::with_response(move |request| {
+        correct_response(request, &own, "\"a\"", MINUTE)
+    });
     for place in (0..400).step_by(2) {
         range(&front, &format!("{place}-{place}"));
     }
-    let memory = front.say(&["status"]);
+    let memory = front.run_command(&["status"]);
     assert!(memory.contains("lowroad"), "{memory}");
     for first in (0..390).step_by(7) {
         let got = range(&front, &format!("{first}-{}", first + 9));
@@ -698,13 +727,13 @@ fn many_small_parts_are_bounded_and_right() {
 }
 
 #[test]
-fn variants_have_parts_of_their_own() {
-    let front = TestFront::saying(|asked| {
-        let (text, tag) = match asked.field("x-kind") {
+fn parts_are_stored_per_variant() {
+    let front = TestAccelerator::with_response(|request| {
+        let (text, tag) = match request.field("x-kind") {
             Some("b") => (OTHER, "\"b\""),
             _ => (TEXT, "\"a\""),
         };
-        honest(asked, text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
+        correct_response(request, text, tag, &format!("{MINUTE}Vary: X-Kind\r\n"))
     });
     for _ in 0..2 {
         for (kind, text) in [("a", TEXT), ("b", OTHER)] {
@@ -718,20 +747,20 @@ fn variants_have_parts_of_their_own() {
         assert_eq!(front.get("/", &format!("X-Kind: {kind}\r\n")).text(), text);
     }
     let ranges: Vec<_> = front.origin.requests();
-    let ranges = ranges.iter().map(|asked| asked.field("range"));
+    let ranges = ranges.iter().map(|request| request.field("range"));
     assert_eq!(ranges.skip(2).step_by(2).next(), Some(Some("bytes=0-4")));
     assert_eq!(front.origin.count(), 6);
 }
 
 #[test]
-fn nothing_from_before_a_purge_or_a_change_is_put_together_with_what_is_after() {
+fn parts_before_and_after_invalidation_are_not_combined() {
     for end in ["PURGE", "POST", "DELETE", "PROPPATCH"] {
-        // The origin keeps its ETag, so that only the end of the first part can show the change.
+        // The ETag does not change, so only the invalidation of the first part shows the change.
         let origin = Changing::new();
         let front = origin.front(&["--purge-from", "127.0.0.0/8"]);
         range(&front, "0-9");
         origin.set(OTHER, "\"a\"");
-        front.ask(end, "/", "");
+        front.request(end, "/", "");
         let before = front.origin.count();
         assert_eq!(range(&front, "10-14").text(), OTHER[10..15], "{end}");
         assert_eq!(range(&front, "0-9").text(), OTHER[0..10], "{end}");
@@ -741,22 +770,22 @@ fn nothing_from_before_a_purge_or_a_change_is_put_together_with_what_is_after() 
 }
 
 #[test]
-fn a_part_that_was_asked_for_before_a_purge_is_not_stored_after_it() {
+fn part_requested_before_purge_is_not_stored() {
     let (gate, opened) = std::sync::mpsc::channel::<()>();
     let opened = Mutex::new(opened);
-    let front = TestFront::with(
-        move |asked| {
-            if asked.number == 0 {
+    let front = TestAccelerator::with_arguments(
+        move |request| {
+            if request.number == 0 {
                 let _ = opened.lock().expect("not poisoned").recv();
             }
-            honest(asked, TEXT, "\"a\"", MINUTE)
+            correct_response(request, TEXT, "\"a\"", MINUTE)
         },
         &["--purge-from", "127.0.0.0/8"],
     );
     let mut client = front.connect();
     client.send("GET / HTTP/1.1\r\nHost: test\r\nRange: bytes=0-9\r\n\r\n");
     lowroad_testkit::wait_until("a request", || (front.origin.count() == 1).then_some(()));
-    front.ask("PURGE", "/", "");
+    front.request("PURGE", "/", "");
     gate.send(()).expect("the origin waits");
     assert_eq!(client.response().status, 206);
     range(&front, "0-9");
@@ -764,8 +793,8 @@ fn a_part_that_was_asked_for_before_a_purge_is_not_stored_after_it() {
 }
 
 #[test]
-fn any_history_of_ranges_gets_bytes_of_one_version() {
-    // A small generator, so that the history is the same each time.
+fn random_range_requests_get_bytes_of_one_version() {
+    // A small generator of pseudorandom numbers, so that each run has the same history.
     let mut state = 0x2545_f491_4f6c_dd1d_u64;
     let mut random = move |below: u64| {
         state ^= state << 13;
@@ -787,9 +816,14 @@ fn any_history_of_ranges_gets_bytes_of_one_version() {
             .collect()
     };
     let now = version.clone();
-    let front = TestFront::saying(move |asked| {
+    let front = TestAccelerator::with_response(move |request| {
         let version = now.load(SeqCst);
-        honest(asked, &text_of(version), &format!("\"{version}\""), MINUTE)
+        correct_response(
+            request,
+            &text_of(version),
+            &format!("\"{version}\""),
+            MINUTE,
+        )
     });
     let mut client = front.connect();
     for step in 0..600 {
@@ -813,9 +847,9 @@ fn any_history_of_ranges_gets_bytes_of_one_version() {
 }
 
 #[test]
-fn a_whole_in_place_of_a_part_is_stored() {
-    let front = TestFront::saying(|asked| {
-        let number = asked.number;
+fn complete_response_to_range_request_is_stored() {
+    let front = TestAccelerator::with_response(|request| {
+        let number = request.number;
         let fields = format!("ETag: \"a\"\r\nX-Asked: {number}\r\nCache-Control: max-age=60\r\n");
         response("200 OK", &fields, "0123456789")
     });
@@ -835,47 +869,49 @@ fn a_whole_in_place_of_a_part_is_stored() {
 }
 
 #[test]
-fn ranges_at_the_same_time_share_the_whole_of_an_origin_that_ignores_them() {
+fn concurrent_ranges_share_one_complete_response() {
     let (answer, gate) = channel::<()>();
     let gate = Mutex::new(gate);
-    let front = TestFront::new(TestOrigin::start(move |_, stream| {
-        // The channel is closed when the test has ended.
+    let front = TestAccelerator::new(TestOrigin::start(move |_, stream| {
+        // Waits until the channel is closed.
         let _ = gate.lock().expect("no panic").recv();
         let fields = format!("ETag: \"a\"\r\n{MINUTE}");
         let answer = response("200 OK", &fields, TEXT);
         stream.write_all(answer.as_bytes()).is_ok()
     }));
-    let mut clients = ranges_at_once(&front);
+    let mut clients = send_concurrent_ranges(&front);
     let waiting = || {
         front
-            .say(&["status"])
+            .run_command(&["status"])
             .contains(" 9 by another request's call")
     };
     wait_until("nine that wait for the first", || waiting().then_some(()));
     drop(answer);
     for (number, client) in clients.iter_mut().enumerate() {
-        assert_right(number, &client.response());
+        assert_range_or_complete(number, &client.response());
     }
     assert_eq!(front.origin.count(), 1);
 }
 
 #[test]
-fn ranges_at_the_same_time_get_their_parts_of_an_origin_that_has_them() {
+fn concurrent_ranges_are_forwarded_to_origin_with_range_support() {
     let fields = "Cache-Control: no-store\r\n";
-    let front = TestFront::saying(move |asked| honest(asked, TEXT, "\"a\"", fields));
+    let front = TestAccelerator::with_response(move |request| {
+        correct_response(request, TEXT, "\"a\"", fields)
+    });
     for round in 1..4 {
-        let mut clients = ranges_at_once(&front);
+        let mut clients = send_concurrent_ranges(&front);
         for (number, client) in clients.iter_mut().enumerate() {
             let got = client.response();
             assert_eq!(got.status, 206);
-            assert_right(number, &got);
+            assert_range_or_complete(number, &got);
         }
         assert_eq!(front.origin.count(), 10 * round);
     }
 }
 
-/// Ten requests for different ranges at once, each on a new connection.
-fn ranges_at_once(front: &TestFront) -> Vec<TestClient> {
+/// Sends ten requests for different ranges concurrently, each on a new connection.
+fn send_concurrent_ranges(front: &TestAccelerator) -> Vec<TestClient> {
     let send = |first: usize| {
         let mut client = front.connect();
         let range = format!("bytes={first}-{}", first + 4);
@@ -887,10 +923,10 @@ fn ranges_at_once(front: &TestFront) -> Vec<TestClient> {
     (0..10).map(send).collect()
 }
 
-/// Expects the range, or the whole instead (RFC 9110 §14.2).
-fn assert_right(number: usize, got: &ClientResponse) {
+/// Asserts that a response has the requested range or the whole representation (RFC 9110 §14.2).
+fn assert_range_or_complete(number: usize, got: &ClientResponse) {
     match got.status {
         200 => assert_eq!(got.text(), TEXT),
-        _ => assert_eq!(came(got), bytes(number, number + 4)),
+        _ => assert_eq!(status_range_and_body(got), bytes(number, number + 4)),
     }
 }

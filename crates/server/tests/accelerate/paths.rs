@@ -1,16 +1,16 @@
-//! The bytes of a path on the way to an origin, and the rules that match it.
+//! Paths are forwarded to the origin unchanged, and rules match all their encodings.
 
-use crate::front::{TestFront, TestOrigin, response};
+use crate::front::{TestAccelerator, TestOrigin, response};
 
-/// An accelerator with these lines behind its route; its origin answers with the request target.
-fn echoing(lines: &str) -> TestFront {
-    let origin = TestOrigin::with_response(|asked| response("200 OK", "", &asked.target));
-    TestFront::routing(origin, lines)
+/// An accelerator with these lines after its route. The origin answers with the request target.
+fn front_with_target_echo(lines: &str) -> TestAccelerator {
+    let origin = TestOrigin::with_response(|request| response("200 OK", "", &request.target));
+    TestAccelerator::with_route_settings(origin, lines)
 }
 
 #[test]
-fn an_origin_gets_the_bytes_of_a_path() {
-    let front = echoing(
+fn origin_gets_the_path_unchanged() {
+    let front = front_with_target_echo(
         "[[site.redirect]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
          [[site.rewrite]]\nfrom = \"/pre/**\"\nto = \"/$1\"\n",
     );
@@ -42,8 +42,8 @@ fn an_origin_gets_the_bytes_of_a_path() {
 }
 
 #[test]
-fn explain_says_why_a_target_is_refused() {
-    let front = echoing("");
+fn explain_shows_why_a_target_is_refused() {
+    let front = front_with_target_echo("");
     for (path, why) in [
         ("/a/..%2Fb", "dot segment"),
         ("/a%2f..", "dot segment"),
@@ -55,13 +55,13 @@ fn explain_says_why_a_target_is_refused() {
         ("/%2", "percent escape"),
     ] {
         assert_eq!(front.get(path, "").status, 400, "{path}");
-        let told = front.say(&[
+        let told = front.run_command(&[
             "explain",
             &format!("http://{}{path}", front.server.address()),
         ]);
         assert!(told.contains(why), "{path}: {told}");
     }
-    let told = front.say(&[
+    let told = front.run_command(&[
         "explain",
         &format!("http://{}/a%2Fb", front.server.address()),
     ]);
@@ -69,8 +69,8 @@ fn explain_says_why_a_target_is_refused() {
 }
 
 #[test]
-fn no_form_of_a_path_slips_past_a_rule() {
-    let front = echoing(
+fn deny_rules_match_all_encodings_of_a_path() {
+    let front = front_with_target_echo(
         "[[site.rule]]\npattern = \"/api/*/secret\"\ndeny = 403\n\
          [[site.rule]]\npattern = \"/api/*/secret\"\ndeny = 404\n\
          [[site.rule]]\npattern = \"/admin/**\"\ndeny = 403\n\
@@ -92,7 +92,7 @@ fn no_form_of_a_path_slips_past_a_rule() {
         ("/open/x", 200),
         ("/open/a%2Fb", 200),
         ("/open/a%5Cb", 200),
-        // Only one of its two readings is allowed.
+        // Only one of the two decoded forms is allowed.
         ("/other%2F../open/x", 400),
         ("/open%2Fx", 403),
     ] {
@@ -101,8 +101,8 @@ fn no_form_of_a_path_slips_past_a_rule() {
 }
 
 #[test]
-fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
-    let front = echoing(
+fn allow_rules_must_match_each_reading_of_a_path() {
+    let front = front_with_target_echo(
         "[[site.rule]]\npattern = \"/api/queues/*/public\"\nallow = true\n\
          [[site.rule]]\npattern = \"/api/queues/public\"\nallow = true\n\
          [[site.rule]]\npattern = \"/@scope/*\"\nallow = true\n\
@@ -115,7 +115,7 @@ fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
         ("/api/queues/%2F/public", 200),
         ("/api/queues/%2f/public", 200),
         ("/api/queues/v/public", 200),
-        // With the slash decoded it is /api/queues/a/b/public, which no rule allows.
+        // With the slash decoded, the path is /api/queues/a/b/public, which no rule allows.
         ("/api/queues/a%2Fb/public", 403),
         ("/api/queues/%2F/secret", 403),
         ("/api/queues%2F%2F/public", 403),
@@ -132,17 +132,17 @@ fn each_form_of_a_path_is_allowed_by_a_rule_of_its_own() {
         assert_eq!(front.get(path, "").status, status, "{path}");
     }
     let url = format!("http://{}/half/%2F/x", front.server.address());
-    let told = front.say(&["explain", &url]);
+    let told = front.run_command(&["explain", &url]);
     let reason = "no earlier rule allows the form /half/x of the path";
     assert!(told.contains(reason), "{told}");
 }
 
 #[test]
-fn the_documented_rules_allow_what_clients_of_rabbitmq_and_npm_ask_for() {
+fn documented_rules_allow_rabbitmq_and_npm_clients() {
     let docs = include_str!("../../../../docs/configuration/site-rule.md");
     let (_, rules) = docs.split_once("# RabbitMQ: ").expect("the example");
     let (rules, _) = rules.split_once("```").expect("its end");
-    let front = echoing(&format!("# {rules}"));
+    let front = front_with_target_echo(&format!("# {rules}"));
     for (path, status) in [
         ("/api/queues/%2F/public", 200),
         ("/api/queues/%2F/secret", 403),

@@ -1,26 +1,26 @@
-//! Proxies that name their clients by the PROXY protocol.
+//! Proxies that report their clients by the PROXY protocol.
 
 use std::net::IpAddr;
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
-use crate::front::{PROGRAM, TestFront, response};
+use crate::front::{PROGRAM, TestAccelerator, response};
 
 const HEADER: &str = "PROXY TCP4 192.0.2.7 198.51.100.1 4711 80\r\n";
 
-/// An accelerator; its origin returns the client's address.
-fn naming(more: &[&str]) -> TestFront {
-    let name = |asked: &lowroad_testkit::origin::OriginRequest| {
-        let named = asked.field("x-forwarded-for").unwrap_or_default();
+/// An accelerator whose origin answers with the client's address.
+fn front_with_client_address(more: &[&str]) -> TestAccelerator {
+    let name = |request: &lowroad_testkit::origin::OriginRequest| {
+        let named = request.field("x-forwarded-for").unwrap_or_default();
         response("200 OK", "", named)
     };
-    TestFront::with(name, &[&["--proxy-protocol", "127.0.0.1"], more].concat())
+    TestAccelerator::with_arguments(name, &[&["--proxy-protocol", "127.0.0.1"], more].concat())
 }
 
 #[test]
-fn the_client_is_who_the_proxy_names() {
-    let front = naming(&["--log", "--purge-from", "192.0.2.7"]);
+fn proxy_header_determines_the_client() {
+    let front = front_with_client_address(&["--log", "--purge-from", "192.0.2.7"]);
     let mut client = front.connect();
     client.send(HEADER);
     assert_eq!(client.get("/a", "").text(), "192.0.2.7");
@@ -35,9 +35,9 @@ fn the_client_is_who_the_proxy_names() {
 }
 
 #[test]
-fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
-    let origin = TestOrigin::with_response(|asked| {
-        let field = |name: &str| asked.field(name).unwrap_or("-").to_owned();
+fn trusted_proxy_reports_scheme_in_addition_to_proxy_header() {
+    let origin = TestOrigin::with_response(|request| {
+        let field = |name: &str| request.field(name).unwrap_or("-").to_owned();
         let fields = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-port"];
         response("200 OK", "", &fields.map(field).join(" "))
     });
@@ -53,19 +53,19 @@ fn a_trusted_proxy_with_a_header_reports_the_scheme_too() {
     let mut client = server.connect();
     client.send(HEADER);
     assert_eq!(client.get("/", fields).text(), "192.0.2.7 https 443");
-    // A client that connects directly.
+    // This client connects without the proxy.
     let other = IpAddr::from([127, 0, 0, 2]);
     let mut client = TestClient::connect_from(other, server.address());
     assert_eq!(client.get("/", fields).text(), "127.0.0.2 http -");
 }
 
-/// A user's page never reaches another client, even if that client sends the proxy's fields with the user's name.
+/// A user's page never reaches another client, even if that client sends the fields of the proxy with the user's name.
 #[test]
-fn reports_of_a_client_select_no_stored_response() {
+fn forwarded_fields_of_clients_do_not_select_stored_responses() {
     for name in ["X-Forwarded-User", "X-Forwarded-For"] {
-        let origin = TestOrigin::with_response(move |asked| {
+        let origin = TestOrigin::with_response(move |request| {
             let fields = format!("Cache-Control: max-age=60\r\nVary: {name}\r\n");
-            response("200 OK", &fields, asked.field(name).unwrap_or("nobody"))
+            response("200 OK", &fields, request.field(name).unwrap_or("nobody"))
         });
         let folder = TempFolder::new();
         let config = format!(
@@ -87,7 +87,7 @@ fn reports_of_a_client_select_no_stored_response() {
             "X-Forwarded-User" => ("alice", "nobody"),
             _ => ("192.0.2.7", "127.0.0.2"),
         };
-        // The page was neither read nor poisoned.
+        // The stored page was neither sent nor replaced.
         assert_eq!(
             (get("/a", true), get("/a", false)),
             (reported.into(), forged.into())
@@ -100,8 +100,8 @@ fn reports_of_a_client_select_no_stored_response() {
 }
 
 #[test]
-fn header_and_request_in_one_segment_or_byte_by_byte() {
-    let front = naming(&[]);
+fn proxy_header_and_request_arrive_together_or_in_single_bytes() {
+    let front = front_with_client_address(&[]);
     let mut client = front.connect();
     client.send(format!("{HEADER}GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
     assert_eq!(client.response().text(), "192.0.2.7");
@@ -113,8 +113,8 @@ fn header_and_request_in_one_segment_or_byte_by_byte() {
 }
 
 #[test]
-fn what_is_no_header_is_closed_counted_and_logged() {
-    let front = naming(&[]);
+fn connection_without_proxy_header_is_closed_counted_and_logged() {
+    let front = front_with_client_address(&[]);
     let mut client = front.connect();
     client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     client.wait_for_close();
@@ -123,7 +123,7 @@ fn what_is_no_header_is_closed_counted_and_logged() {
         "connection from 127.0.0.1 closed: the connection does not begin with a PROXY header",
     );
     wait_until("the counter", || {
-        let status = front.say(&["status"]);
+        let status = front.run_command(&["status"]);
         let line = status
             .lines()
             .find(|line| line.contains("proxy_headers_refused"))?;
@@ -133,8 +133,8 @@ fn what_is_no_header_is_closed_counted_and_logged() {
 }
 
 #[test]
-fn nobody_else_may_send_a_header() {
-    let front = naming(&[]);
+fn proxy_header_of_other_clients_is_refused() {
+    let front = front_with_client_address(&[]);
     let other = IpAddr::from([127, 0, 0, 2]);
     let connect = || TestClient::connect_from(other, front.server.address());
     let mut client = connect();
@@ -144,9 +144,9 @@ fn nobody_else_may_send_a_header() {
 }
 
 #[test]
-fn one_accelerator_tells_the_next() {
-    let behind = TestOrigin::with_response(|asked| {
-        let named = asked.field("x-forwarded-for").unwrap_or_default();
+fn accelerator_sends_proxy_header_to_next_accelerator() {
+    let behind = TestOrigin::with_response(|request| {
+        let named = request.field("x-forwarded-for").unwrap_or_default();
         response("200 OK", "", named)
     });
     let arguments = ["--listen", "127.0.0.1:0", "--workers", "1"];
@@ -169,7 +169,7 @@ fn one_accelerator_tells_the_next() {
 }
 
 #[test]
-fn a_level_below_would_not_read_it() {
+fn softirq_level_with_proxy_protocol_is_refused() {
     let mut command = std::process::Command::new(PROGRAM);
     command.args([
         "serve",
@@ -185,17 +185,17 @@ fn a_level_below_would_not_read_it() {
 }
 
 #[test]
-fn trusted_proxies_report_the_client_and_its_request() {
-    let report = |asked: &lowroad_testkit::origin::OriginRequest| {
+fn x_forwarded_fields_of_trusted_proxies_are_used() {
+    let report = |request: &lowroad_testkit::origin::OriginRequest| {
         let names = ["x-forwarded-for", "x-forwarded-proto", "x-forwarded-host"];
-        let fields = names.map(|name| asked.field(name).unwrap_or_default());
+        let fields = names.map(|name| request.field(name).unwrap_or_default());
         response("200 OK", "", &fields.join(" "))
     };
     let fields =
         "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\nX-Forwarded-Host: a.example\r\n";
-    let front = TestFront::with(report, &["--trusted-proxies", "127.0.0.0/8"]);
+    let front = TestAccelerator::with_arguments(report, &["--trusted-proxies", "127.0.0.0/8"]);
     assert_eq!(front.get("/a", fields).text(), "192.0.2.7 https a.example");
-    let front = TestFront::with(report, &["--trusted-proxies", "192.0.2.0/24"]);
+    let front = TestAccelerator::with_arguments(report, &["--trusted-proxies", "192.0.2.0/24"]);
     let text = front.get("/a", fields).text();
     assert!(text.starts_with("127.0.0.1 http "), "{text}");
 }

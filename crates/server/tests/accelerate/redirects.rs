@@ -1,14 +1,14 @@
-//! Redirects of an origin that uses another address than its clients.
+//! Redirects of an origin whose address differs from that of the accelerator.
 
 use lowroad_testkit::origin::TestOrigin;
 
-use crate::front::{TestFront, response};
+use crate::front::{TestAccelerator, response};
 
-/// An origin that redirects to its own address, taken from the path, in storable responses.
-fn redirecting() -> TestOrigin {
-    TestOrigin::with_response(|asked| {
-        let address = asked.target.trim_start_matches('/').replace('_', "/");
-        let number = asked.number;
+/// An origin with storable redirects to the URL that the path contains.
+fn redirecting_origin() -> TestOrigin {
+    TestOrigin::with_response(|request| {
+        let address = request.target.trim_start_matches('/').replace('_', "/");
+        let number = request.number;
         let fields = format!(
             "Location: {address}\r\nContent-Location: {address}\r\nRefresh: 1; url={address}\r\n\
              Cache-Control: max-age=60\r\nX-Number: {number}\r\n"
@@ -17,15 +17,15 @@ fn redirecting() -> TestOrigin {
     })
 }
 
-/// The path for which the origin redirects to another of its URLs.
-fn to_own(front: &TestFront, path: &str) -> String {
+/// The path at which the origin redirects to its own address.
+fn path_to_redirect_to_origin(front: &TestAccelerator, path: &str) -> String {
     format!("/{}{path}", front.origin.url().replace("//", "__"))
 }
 
 #[test]
-fn an_origin_s_own_address_is_not_told() {
-    let front = TestFront::new(redirecting());
-    let answer = front.get(&to_own(&front, "_x?y"), "");
+fn origin_address_in_redirects_is_made_relative() {
+    let front = TestAccelerator::new(redirecting_origin());
+    let answer = front.get(&path_to_redirect_to_origin(&front, "_x?y"), "");
     assert_eq!(answer.field("location"), Some("/x?y"));
     assert_eq!(answer.field("content-location"), Some("/x?y"));
     let refresh = format!("1; url={}/x?y", front.origin.url());
@@ -35,9 +35,9 @@ fn an_origin_s_own_address_is_not_told() {
 }
 
 #[test]
-fn a_stored_redirect_has_nothing_of_a_client_s_host() {
-    let front = TestFront::new(redirecting());
-    let path = to_own(&front, "_x");
+fn stored_redirect_does_not_depend_on_host() {
+    let front = TestAccelerator::new(redirecting_origin());
+    let path = path_to_redirect_to_origin(&front, "_x");
     let ask = |host: &str| {
         let mut client = front.connect();
         client.send(format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"));
@@ -55,9 +55,9 @@ fn a_stored_redirect_has_nothing_of_a_client_s_host() {
 }
 
 #[test]
-fn an_operator_can_have_them_as_they_are() {
-    let front = TestFront::routing(redirecting(), "own_redirects = false");
+fn own_redirects_false_forwards_redirects_unchanged() {
+    let front = TestAccelerator::with_route_settings(redirecting_origin(), "own_redirects = false");
     let own = format!("{}/x", front.origin.url());
-    let answer = front.get(&to_own(&front, "_x"), "");
+    let answer = front.get(&path_to_redirect_to_origin(&front, "_x"), "");
     assert_eq!(answer.field("location"), Some(&*own));
 }

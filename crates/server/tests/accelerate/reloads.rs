@@ -1,4 +1,4 @@
-//! Stored responses after a change of the configuration.
+//! Stored responses after a reload with another configuration.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
@@ -9,14 +9,14 @@ use std::thread;
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
-use crate::front::{PROGRAM, TestFront, response};
+use crate::front::{PROGRAM, TestAccelerator, response};
 
-/// An origin that returns its name in storable responses.
+/// An origin whose storable responses contain its name.
 fn named(name: &'static str) -> TestOrigin {
     TestOrigin::with_response(move |_| response("200 OK", "Cache-Control: max-age=600\r\n", name))
 }
 
-/// A site in front of the origin "app", at this server, with more lines.
+/// A configuration with the upstream "app", whose server is this origin, and with additional lines.
 fn config(origin: &TestOrigin, more: &str) -> String {
     format!(
         "[server]\nworkers = 4\n[[site]]\nlisten = \"127.0.0.1:0\"\n[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n\
@@ -25,7 +25,7 @@ fn config(origin: &TestOrigin, more: &str) -> String {
     )
 }
 
-/// Reloads a server with another configuration, and waits until it reports that it is in force.
+/// Reloads the server with another configuration, and waits until that is in force.
 fn reload(server: &TestServer, folder: &TempFolder, config: String) {
     folder.file("lowroad.toml", config);
     server.signal("HUP");
@@ -33,11 +33,11 @@ fn reload(server: &TestServer, folder: &TempFolder, config: String) {
 }
 
 #[test]
-fn what_is_stored_is_of_the_origin_that_there_is() {
+fn reload_with_other_origin_does_not_use_stored_responses() {
     let (one, other) = (named("one"), named("other"));
     let folder = TempFolder::new();
     let server = TestServer::run(PROGRAM, &folder, &config(&one, ""));
-    // Connections that stay open, distributed over the workers.
+    // Persistent connections that are distributed over the workers.
     let mut clients: Vec<TestClient> = (0..16).map(|_| server.connect()).collect();
     let mut all_get = |name: &str| {
         for client in &mut clients {
@@ -54,20 +54,20 @@ fn what_is_stored_is_of_the_origin_that_there_is() {
     );
     all_get("one");
     assert_eq!(one.count(), asked, "it stays");
-    // After the report, no worker answers from the previous configuration.
+    // After the reload was reported, no worker answers from the previous configuration.
     reload(&server, &folder, config(&other, ""));
     all_get("other");
     reload(&server, &folder, config(&one, ""));
     all_get("one");
     assert!(one.count() > asked, "it was asked anew");
-    // First by its URL, then as a member of a group.
+    // First the route has the origin's URL; then the origin is a member of a group.
     let url = config(&one, "").replace("\"app\"\n[[", &format!("\"{}\"\n[[", other.url()));
     reload(&server, &folder, url);
     all_get("other");
 }
 
 #[test]
-fn what_was_asked_of_the_origin_before_is_not_stored_for_the_next() {
+fn fetch_in_progress_during_reload_is_not_stored_for_new_origin() {
     let (go, waits) = channel::<()>();
     let waits = Mutex::new(waits);
     let slow = TestOrigin::start(move |_, stream| {
@@ -102,18 +102,18 @@ fn what_was_asked_of_the_origin_before_is_not_stored_for_the_next() {
 }
 
 #[test]
-fn who_waited_in_vain_is_bounded_as_any_other() {
+fn released_followers_are_subject_to_concurrency_limit() {
     let (now, most) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
     let (counted, highest) = (now.clone(), most.clone());
     let (go, waits) = channel::<()>();
     let waits = Mutex::new(waits);
-    let origin = TestOrigin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |request, stream| {
         let count = counted.fetch_add(1, SeqCst) + 1;
         highest.fetch_max(count, SeqCst);
-        if asked.number == 0 {
+        if request.number == 0 {
             let _ = waits.lock().expect("a lock").recv();
         } else {
-            // Long enough for other requests to arrive, if they were admitted.
+            // Gives other requests time to arrive, if they were admitted.
             thread::yield_now();
         }
         counted.fetch_sub(1, SeqCst);
@@ -121,14 +121,14 @@ fn who_waited_in_vain_is_bounded_as_any_other() {
         stream.write_all(text.as_bytes()).is_ok()
     });
     // One client may use the whole limit, since all requests come from this machine.
-    let front = TestFront::routing(origin, "concurrency = 2\nclient_share = 100");
+    let front = TestAccelerator::with_route_settings(origin, "concurrency = 2\nclient_share = 100");
     let mut clients: Vec<TestClient> = (0..12).map(|_| front.connect()).collect();
     for client in &mut clients {
         client.send("GET / HTTP/1.1\r\nHost: h\r\n\r\n");
     }
     wait_until("all to wait", || {
         front
-            .say(&["status"])
+            .run_command(&["status"])
             .contains("11 by another request's call")
             .then_some(())
     });

@@ -1,4 +1,4 @@
-//! Connections that change their protocol, especially WebSockets.
+//! Upgraded connections, especially WebSockets. Also other fields of forwarded requests that concern proxies.
 
 use std::io::{Read, Write};
 use std::process::{Command, Stdio};
@@ -6,14 +6,16 @@ use std::process::{Command, Stdio};
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TestServer, skip};
 
-use crate::front::{PROGRAM, TestFront, response};
+use crate::front::{PROGRAM, TestAccelerator, response};
 
 const ASKS: &str = "GET /chat HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, Upgrade\r\nUpgrade: echo\r\nX: 1\r\n\r\n";
 
-/// An origin that speaks "echo" on request, until the other side has closed.
+/// An origin that switches to a protocol "echo", until the client closes its side.
 fn echo() -> TestOrigin {
-    TestOrigin::start(|asked, stream| {
-        if asked.field("upgrade") != Some("echo") || asked.field("connection") != Some("upgrade") {
+    TestOrigin::start(|request, stream| {
+        if request.field("upgrade") != Some("echo")
+            || request.field("connection") != Some("upgrade")
+        {
             return stream
                 .write_all(response("200 OK", "", "as ever").as_bytes())
                 .is_ok();
@@ -29,8 +31,8 @@ fn echo() -> TestOrigin {
 }
 
 #[test]
-fn bytes_go_both_ways_and_so_do_their_ends() {
-    let front = TestFront::new(echo());
+fn upgraded_connection_forwards_bytes_and_half_close() {
+    let front = TestAccelerator::new(echo());
     let mut client = front.connect();
     client.send(ASKS);
     client.send("early");
@@ -52,8 +54,8 @@ fn bytes_go_both_ways_and_so_do_their_ends() {
 }
 
 #[test]
-fn who_does_not_ask_gets_no_other_protocol() {
-    let front = TestFront::new(echo());
+fn upgrade_is_not_forwarded_without_complete_request() {
+    let front = TestAccelerator::new(echo());
     assert_eq!(front.get("/a", "Upgrade: echo\r\n").text(), "as ever");
     assert_eq!(front.get("/b", "Connection: upgrade\r\n").text(), "as ever");
     let mut client = front.connect();
@@ -68,9 +70,13 @@ fn who_does_not_ask_gets_no_other_protocol() {
 }
 
 #[test]
-fn an_origin_may_answer_as_ever_and_the_connection_goes_on() {
-    let front = TestFront::saying(|asked| {
-        response("426 Upgrade Required", "Upgrade: other\r\n", &asked.target)
+fn connection_is_reused_after_refused_upgrade() {
+    let front = TestAccelerator::with_response(|request| {
+        response(
+            "426 Upgrade Required",
+            "Upgrade: other\r\n",
+            &request.target,
+        )
     });
     let mut client = front.connect();
     client.send(ASKS);
@@ -80,8 +86,8 @@ fn an_origin_may_answer_as_ever_and_the_connection_goes_on() {
 }
 
 #[test]
-fn a_change_that_names_no_protocol_is_502() {
-    let front = TestFront::new(TestOrigin::start(|_, stream| {
+fn status_101_without_upgrade_field_is_502() {
+    let front = TestAccelerator::new(TestOrigin::start(|_, stream| {
         stream
             .write_all(b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\n\r\n")
             .is_ok()
@@ -92,12 +98,12 @@ fn a_change_that_names_no_protocol_is_502() {
 }
 
 #[test]
-fn an_origin_that_is_lost_takes_the_client_with_it() {
-    let front = TestFront::new(TestOrigin::start(|_, stream| {
+fn lost_origin_closes_the_upgraded_client_connection() {
+    let front = TestAccelerator::new(TestOrigin::start(|_, stream| {
         let _ = stream.write_all(
             b"HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: echo\r\n\r\n",
         );
-        // Unread bytes would turn its close into a reset.
+        // If unread bytes remained, closing the connection would reset it.
         let mut peek = [0];
         let _ = stream.peek(&mut peek);
         false
@@ -110,12 +116,12 @@ fn an_origin_that_is_lost_takes_the_client_with_it() {
 }
 
 /// An accelerator with these lines of its route.
-fn with_route(origin: TestOrigin, lines: &str) -> TestFront {
-    TestFront::routing(origin, lines)
+fn with_route(origin: TestOrigin, lines: &str) -> TestAccelerator {
+    TestAccelerator::with_route_settings(origin, lines)
 }
 
 #[test]
-fn what_is_open_takes_no_request_s_place() {
+fn tunnels_do_not_count_against_concurrency() {
     let front = with_route(echo(), "concurrency = 1\nconnections = 2");
     let mut open: Vec<_> = (0..3)
         .map(|_| {
@@ -126,7 +132,7 @@ fn what_is_open_takes_no_request_s_place() {
         })
         .collect();
     assert_eq!(front.get("/", "").text(), "as ever");
-    assert!(front.say(&["status"]).contains("3 tunnels,"));
+    assert!(front.run_command(&["status"]).contains("3 tunnels,"));
     let mut last = open.pop().expect("three");
     last.send("still here");
     last.finish();
@@ -135,9 +141,9 @@ fn what_is_open_takes_no_request_s_place() {
 }
 
 #[test]
-fn tunnels_have_a_bound_of_their_own() {
+fn tunnels_limit_refuses_further_upgrades() {
     let front = with_route(echo(), "tunnels = 2\nclient_share = 100");
-    let open = |front: &TestFront| {
+    let open = |front: &TestAccelerator| {
         let mut client = front.connect();
         client.send(ASKS);
         (client.response().status, client)
@@ -147,7 +153,7 @@ fn tunnels_have_a_bound_of_their_own() {
     assert_eq!(front.get("/", "").text(), "as ever");
     assert!(
         front
-            .say(&["status"])
+            .run_command(&["status"])
             .contains("2 tunnels, 0 refused by concurrency, 1 by tunnels")
     );
     let mut one = one.1;
@@ -156,7 +162,7 @@ fn tunnels_have_a_bound_of_their_own() {
     lowroad_testkit::wait_until("room", || (open(&front).0 == 101).then_some(()));
 }
 
-/// A server that answers each message in capitals, with node's HTTP parser and handwritten frames.
+/// A WebSocket server that answers each message in capitals. It uses node's HTTP parser and handwritten frames.
 const WEBSOCKET_SERVER: &str = include_str!("../websocket_server.js");
 
 /// A client that sends two words and prints the replies.
@@ -170,7 +176,7 @@ socket.onerror = event => { console.log('error', event.message); };
 "#;
 
 #[test]
-fn a_websocket_of_node_s() {
+fn websocket_between_node_client_and_server() {
     let has_websocket = Command::new("node")
         .args([
             "--experimental-websocket",
@@ -179,7 +185,10 @@ fn a_websocket_of_node_s() {
         ])
         .output();
     if !has_websocket.is_ok_and(|output| output.status.success()) {
-        return skip("a_websocket_of_node_s", "there is no node with WebSocket");
+        return skip(
+            "websocket_between_node_client_and_server",
+            "there is no node with WebSocket",
+        );
     }
     let mut server = Command::new("node")
         .args(["-e", WEBSOCKET_SERVER])
@@ -216,10 +225,10 @@ fn a_websocket_of_node_s() {
 }
 
 #[test]
-fn nobody_speaks_http_past_us() {
+fn upgrade_to_http_or_tls_is_not_forwarded() {
     // An origin that accepts any protocol.
-    let front = TestFront::new(TestOrigin::start(|asked, stream| {
-        let answer = match asked.field("upgrade") {
+    let front = TestAccelerator::new(TestOrigin::start(|request, stream| {
+        let answer = match request.field("upgrade") {
             Some(_) => {
                 "HTTP/1.1 101 Switching Protocols\r\nUpgrade: h2c\r\nConnection: Upgrade\r\n\r\n"
                     .into()
@@ -250,8 +259,8 @@ fn nobody_speaks_http_past_us() {
 }
 
 #[test]
-fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
-    let front = TestFront::new(echo());
+fn request_with_body_is_not_upgraded() {
+    let front = TestAccelerator::new(echo());
     for framing in [
         "Content-Length: 3\r\n\r\nabc",
         "Transfer-Encoding: chunked\r\n\r\n3\r\nabc\r\n0\r\n\r\n",
@@ -261,16 +270,16 @@ fn a_request_with_a_body_keeps_it_and_changes_no_protocol() {
             "GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n{framing}"
         ));
         assert_eq!(client.response().text(), "as ever");
-        let asked = front.origin.requests().pop().expect("it was asked");
-        assert_eq!(asked.body, b"abc");
-        assert_eq!(asked.field("upgrade"), None);
+        let request = front.origin.requests().pop().expect("it was asked");
+        assert_eq!(request.body, b"abc");
+        assert_eq!(request.field("upgrade"), None);
     }
 }
 
 #[test]
-fn a_handshake_without_a_key_stays_without() {
-    let front = TestFront::saying(|asked| {
-        let key = asked.field("sec-websocket-key").unwrap_or("none");
+fn websocket_key_is_forwarded_and_never_added() {
+    let front = TestAccelerator::with_response(|request| {
+        let key = request.field("sec-websocket-key").unwrap_or("none");
         response("400 Bad Request", "", key)
     });
     for (fields, key) in [("", "none"), ("Sec-WebSocket-Key: abc\r\n", "abc")] {
@@ -283,9 +292,9 @@ fn a_handshake_without_a_key_stays_without() {
 }
 
 #[test]
-fn forwards_are_counted() {
-    let front = TestFront::saying(|asked| {
-        let left = asked.field("max-forwards").unwrap_or("none");
+fn max_forwards_is_decremented_for_options() {
+    let front = TestAccelerator::with_response(|request| {
+        let left = request.field("max-forwards").unwrap_or("none");
         response("200 OK", "", left)
     });
     for (method, sent, seen) in [
@@ -295,7 +304,7 @@ fn forwards_are_counted() {
         ("OPTIONS", "", "none"),
         ("GET", "Max-Forwards: 0\r\n", "0"),
     ] {
-        let got = front.ask(method, "/", sent);
+        let got = front.request(method, "/", sent);
         assert_eq!(
             (got.status, got.text().as_str()),
             (200, seen),

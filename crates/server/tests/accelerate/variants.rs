@@ -1,4 +1,4 @@
-//! Stored responses where the response, or its route, depends on fields of proxies.
+//! Stored responses if the response or its route depends on fields that proxies set.
 
 use std::net::{IpAddr, Ipv4Addr};
 
@@ -34,13 +34,13 @@ fn named(name: &'static str) -> TestOrigin {
 }
 
 #[test]
-fn no_route_answers_with_what_is_stored_of_another() {
+fn stored_response_of_one_route_does_not_answer_another() {
     for report in ["X-Forwarded-Proto: https", "X-Scheme: https", "Host: b"] {
         let (secure, plain) = (named("secure"), named("plain"));
         let condition = format!("header = \"{report}\"");
         let server = start(&(route(&secure, &condition) + &route(&plain, "")));
         let forged = match report.starts_with("Host") {
-            // The target's host takes precedence, so the key is that of the other request.
+            // The host of an absolute target takes precedence, so both requests have the same key.
             true => "GET http://test/page HTTP/1.1\r\nHost: b\r\n\r\n".to_owned(),
             false => format!("GET /page HTTP/1.1\r\nHost: test\r\n{report}\r\n\r\n"),
         };
@@ -52,13 +52,13 @@ fn no_route_answers_with_what_is_stored_of_another() {
 }
 
 #[test]
-fn a_response_that_varies_by_the_reported_port_is_not_stored() {
-    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
+fn response_that_varies_by_forwarded_port_is_not_stored() {
+    let origin = TestOrigin::with_response(|request: &OriginRequest| {
         let fields = "Cache-Control: max-age=60\r\nVary: X-Forwarded-Port\r\n";
         response(
             "200 OK",
             fields,
-            asked.field("x-forwarded-port").unwrap_or("-"),
+            request.field("x-forwarded-port").unwrap_or("-"),
         )
     });
     let server = start(&route(&origin, ""));

@@ -1,5 +1,5 @@
-//! Abuse: floods, forged segments, garbage, more connections than there is room for. Other clients are still served,
-//! and no response amplifies an attacker's traffic.
+//! Abuse: floods, forged segments, malformed frames, more connections than table entries. Other clients are still
+//! served, and no response amplifies an attacker's traffic.
 
 use std::net::Ipv4Addr;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
@@ -12,7 +12,7 @@ use lowroad_testkit::net::{
     CLIENT, CheckReport, LinkMangling, TestPage, TestPath, TestSite, WebServer, WireCheck,
 };
 
-use crate::attached::{Attached, get, one, server_v4};
+use crate::attached::{Attached, get, send_request, server_v4};
 use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, Wire};
 use crate::skipped;
 
@@ -30,8 +30,8 @@ fn network(options: &[&str], run: impl FnOnce(&TestPath, &TestSite, &Attached)) 
     eprintln!("{:?}", attached.counts());
 }
 
-/// A source address of an unreachable network, or of the client's own.
-fn anybody(draws: &mut RandomDraws) -> Ipv4Addr {
+/// A random source address, either of an unreachable network or of the client's network.
+fn random_source(draws: &mut RandomDraws) -> Ipv4Addr {
     let host = u32::try_from(draws.below(0xff00)).expect("16 bits");
     // 10.77.1.0 and above.
     Ipv4Addr::from(0x0a4d_0100 + host)
@@ -50,10 +50,10 @@ fn check(path: &TestPath, site: &TestSite) -> CheckReport {
     path.client.enter(|| check.run())
 }
 
-/// The flood fills the client's own link, so that segments are lost, and overwrites the remembered SYNs, so that
-/// handshakes end by cookie. Only the segment right after the SYN-ACK can prove a cookie (RFC 4987 §3.6): if it is
-/// lost and a later one comes first, the kernel resets the connection, as with its own cookies. One in twenty may meet
-/// that; one in fifty runs has one or two.
+/// Whether a report has no errors except resets by SYN cookies. The flood fills the client's own link, so that segments
+/// are lost, and evicts the remembered SYNs, so that handshakes use cookies. Only the segment right after the SYN-ACK
+/// can prove a cookie (RFC 4987 §3.6): if it is lost and a later one arrives first, the kernel resets the connection,
+/// as with its own cookies. This can happen to one connection in twenty; one run in fifty has one or two.
 fn is_clean_but_for_cookies(report: &CheckReport) -> bool {
     report.wrong_count + report.hung + report.closed_early == 0
         && report.correct + report.reset == report.requests
@@ -61,8 +61,8 @@ fn is_clean_but_for_cookies(report: &CheckReport) -> bool {
 }
 
 #[test]
-fn a_flood_of_syns_keeps_nobody_out() {
-    if skipped("a_flood_of_syns_keeps_nobody_out", &["nginx"]) {
+fn syn_flood_does_not_block_clients() {
+    if skipped("syn_flood_does_not_block_clients", &["nginx"]) {
         return;
     }
     network(&[], |path, site, attached| {
@@ -81,7 +81,10 @@ fn a_flood_of_syns_keeps_nobody_out() {
                         flags: SYN,
                         ..Segment::default()
                     };
-                    sent.fetch_add(u64::from(wire.flood(anybody(&mut draws), &syn)), Relaxed);
+                    sent.fetch_add(
+                        u64::from(wire.flood(random_source(&mut draws), &syn)),
+                        Relaxed,
+                    );
                 }
                 over.store(true, Relaxed);
             });
@@ -96,7 +99,7 @@ fn a_flood_of_syns_keeps_nobody_out() {
             assert!(is_clean_but_for_cookies(report), "{report:#?}");
         }
         assert!(requests > 0);
-        // SYNs are answered by cookie, which needs no table entry.
+        // A SYN is answered with a cookie, which needs no table entry.
         assert!(answered > 10_000, "{answered} of {sent:?}");
         let connections = attached.level.connections();
         assert!(
@@ -106,7 +109,7 @@ fn a_flood_of_syns_keeps_nobody_out() {
     });
 }
 
-/// Sends this number of segments from `draw`, and counts the segments that come back to other addresses than the
+/// Sends this many segments from `draw`. Returns the number of segments that are sent back to other addresses than the
 /// client's.
 fn flood(
     path: &TestPath,
@@ -117,7 +120,7 @@ fn flood(
     let mut draws = RandomDraws::new(404, 1);
     let mut answers = 0;
     for _ in 0..count {
-        let from = anybody(&mut draws);
+        let from = random_source(&mut draws);
         let segment = draw(&mut draws);
         while !wire.flood(from, &segment) {
             thread::yield_now();
@@ -126,9 +129,9 @@ fn flood(
             answers += 1;
         }
     }
-    // All frames pass the same queues: the response to this one follows all others.
+    // The queues keep the order of frames, so the response to this request follows all other responses.
     path.client
-        .enter(|| one(server_v4(80), "GET /last HTTP/1.0\r\n\r\n"));
+        .enter(|| send_request(server_v4(80), "GET /last HTTP/1.0\r\n\r\n"));
     while let Some((to, _)) = wire.next() {
         answers += usize::from(to != CLIENT.0);
     }
@@ -136,9 +139,9 @@ fn flood(
 }
 
 #[test]
-fn forged_segments_are_not_answered_and_not_remembered() {
+fn forged_segments_get_no_response_and_create_no_state() {
     if skipped(
-        "forged_segments_are_not_answered_and_not_remembered",
+        "forged_segments_get_no_response_and_create_no_state",
         &["nginx"],
     ) {
         return;
@@ -148,7 +151,7 @@ fn forged_segments_are_not_answered_and_not_remembered() {
         let (hits, before) = (attached.count("answer_hit"), attached.level.connections());
         let opened = attached.count("tcp_open") + attached.count("tcp_open_cookie");
         for payload in ["", request.as_str()] {
-            // Segments without a handshake: an attacker can only guess the cookie.
+            // The segments do not follow a handshake: an attacker can only guess the cookie.
             let answers = flood(path, 50_000, |draws| Segment {
                 port: u16::try_from(draws.below(60_000)).expect("16 bits") + 1024,
                 seq: number(draws),
@@ -175,8 +178,8 @@ fn forged_segments_are_not_answered_and_not_remembered() {
 }
 
 #[test]
-fn garbage_harms_nobody() {
-    if skipped("garbage_harms_nobody", &["nginx"]) {
+fn malformed_segments_do_not_affect_clients() {
+    if skipped("malformed_segments_do_not_affect_clients", &["nginx"]) {
         return;
     }
     network(&[], |path, site, attached| {
@@ -201,7 +204,7 @@ fn garbage_harms_nobody() {
             }
             payload.truncate(draws.below(payload.len() * 2));
             Segment {
-                // Few ports and numbers, so that states collide.
+                // There are few ports and sequence numbers, so that states collide.
                 port: 7000 + u16::try_from(draws.below(4)).expect("small"),
                 seq: u32::try_from(draws.below(3)).expect("small"),
                 ack: number(draws),
@@ -215,8 +218,11 @@ fn garbage_harms_nobody() {
 }
 
 #[test]
-fn more_connections_than_places() {
-    if skipped("more_connections_than_places", &["nginx"]) {
+fn clients_are_served_with_more_connections_than_table_entries() {
+    if skipped(
+        "clients_are_served_with_more_connections_than_table_entries",
+        &["nginx"],
+    ) {
         return;
     }
     network(&["--connections", "64"], |path, site, attached| {
@@ -234,7 +240,7 @@ fn more_connections_than_places() {
                     right += 1;
                     continue;
                 }
-                // The connection was evicted, and its client gets a reset at once; the next try works.
+                // The connection was evicted, so its client gets a reset immediately. The next attempt succeeds.
                 assert!(client.received.is_empty());
                 reset += 1;
                 *client = connect();
@@ -245,7 +251,7 @@ fn more_connections_than_places() {
         let evicted = attached.count("tcp_evicted");
         eprintln!("{right} right, {reset} reset, {evicted} evicted");
         assert!(evicted > 500, "{:?}", attached.counts());
-        // Before the first response, a connection exists only as its cookie.
+        // Until the first response, the only state of a connection is its cookie.
         assert!(right >= 1000 && reset > 0, "{right} {reset}");
     });
 }

@@ -1,5 +1,5 @@
-//! A server with several addresses: a client at one address gets that address's responses, also a local client,
-//! independent of the responses learnt at other addresses.
+//! A server with several addresses: a request to one address, also from a local client, gets the response of that
+//! address, independent of the responses stored for other addresses.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6, TcpListener};
@@ -11,7 +11,7 @@ use lowroad_testkit::net::{
 };
 use lowroad_testkit::{TestClient, wait_until};
 
-use crate::attached::{Attached, get, one, server_v4};
+use crate::attached::{Attached, get, send_request, server_v4};
 use crate::skipped;
 
 /// Additional addresses of the server's device.
@@ -20,7 +20,7 @@ const SECOND_V6: Ipv6Addr = Ipv6Addr::new(0xfd77, 0, 0, 0, 0, 0, 0, 0x99);
 const NEAR: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x99);
 const NEAR_CLIENT: Ipv6Addr = Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 0x98);
 
-/// A cable to a server with all addresses.
+/// A link to a server that has all these addresses.
 fn path() -> TestPath {
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let add = |namespace: &NetNamespace, address: String| {
@@ -40,7 +40,7 @@ fn path() -> TestPath {
     path
 }
 
-/// A `server` block of nginx for one address; it is left open for more lines.
+/// The start of an nginx `server` block for one address; more lines may follow.
 fn block(address: &IpAddr) -> String {
     let listen = SocketAddr::new(*address, 80);
     format!(
@@ -49,7 +49,7 @@ fn block(address: &IpAddr) -> String {
     )
 }
 
-/// Blocks for all addresses without a zone, and one for the rest.
+/// Server blocks for each address without a zone, and one for all other addresses.
 fn blocks() -> String {
     let any = "location = /page { add_header Cache-Control max-age=60; return 200 'anywhere'; }\n";
     let addresses: [IpAddr; 4] = [
@@ -62,7 +62,7 @@ fn blocks() -> String {
     format!("{any}{special}")
 }
 
-/// The device's index.
+/// The interface index of the device.
 fn index(namespace: &NetNamespace) -> u32 {
     let link = namespace.run("ip", &["-o", "link", "show", DEVICE]);
     let link = link.expect("the device");
@@ -70,7 +70,7 @@ fn index(namespace: &NetNamespace) -> u32 {
     index.expect("a number")
 }
 
-/// All addresses, with their expected texts.
+/// All addresses with the texts that they must return.
 fn wanted(path: &TestPath) -> Vec<(SocketAddr, String)> {
     let near = SocketAddrV6::new(NEAR, 80, 0, index(&path.client));
     let plain = |address: IpAddr| (SocketAddr::new(address, 80), format!("at {address}"));
@@ -84,13 +84,13 @@ fn wanted(path: &TestPath) -> Vec<(SocketAddr, String)> {
 }
 
 /// Requests the page at all addresses and checks the texts.
-fn each_has_its_own(path: &TestPath, wanted: &[(SocketAddr, String)]) {
+fn assert_own_text_at_each_address(path: &TestPath, wanted: &[(SocketAddr, String)]) {
     let attached = Attached::start(&path.server, 80, &[]);
     for (address, text) in wanted {
         let response = attached.warm(&path.client, *address, &get("/page"));
         assert_eq!(response.text(), *text, "learnt at {address}");
     }
-    // Alternately on live connections: a response remembered for one connection must not answer another one.
+    // The connections alternate: a response remembered for one connection must not answer another one.
     let connect = |address: &SocketAddr| path.client.enter(|| TestClient::connect(*address));
     let mut clients: Vec<TestClient> = wanted.iter().map(|(address, _)| connect(address)).collect();
     let hits = attached.count("answer_hit");
@@ -107,20 +107,20 @@ fn each_has_its_own(path: &TestPath, wanted: &[(SocketAddr, String)]) {
 }
 
 #[test]
-fn addresses_that_share_a_socket_have_responses_of_their_own() {
-    let test = "addresses_that_share_a_socket_have_responses_of_their_own";
+fn responses_are_separate_for_addresses_of_one_socket() {
+    let test = "responses_are_separate_for_addresses_of_one_socket";
     if skipped(test, &["nginx"]) {
         return;
     }
     let path = path();
     let site = TestSite::new(801, &[100]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, &blocks()).expect("nginx");
-    each_has_its_own(&path, &wanted(&path));
+    assert_own_text_at_each_address(&path, &wanted(&path));
 }
 
 #[test]
-fn different_servers_at_different_addresses_have_responses_of_their_own() {
-    let test = "different_servers_at_different_addresses_have_responses_of_their_own";
+fn responses_are_separate_for_servers_at_different_addresses() {
+    let test = "responses_are_separate_for_servers_at_different_addresses";
     if skipped(test, &[]) {
         return;
     }
@@ -137,13 +137,13 @@ fn different_servers_at_different_addresses_have_responses_of_their_own() {
         let listener = path.server.enter(|| TcpListener::bind(own));
         says(listener.expect("a port"), text.clone());
     }
-    // An address that other machines can't reach.
+    // Other machines can't reach this address.
     let local = path.server.enter(|| TcpListener::bind("127.0.0.1:80"));
     says(local.expect("a port"), "only to this machine".into());
-    each_has_its_own(&path, &wanted);
+    assert_own_text_at_each_address(&path, &wanted);
 }
 
-/// A server with one text for all requests.
+/// Starts a server that answers all requests with this text.
 fn says(listener: TcpListener, text: String) {
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
@@ -165,8 +165,8 @@ fn says(listener: TcpListener, text: String) {
 }
 
 #[test]
-fn a_purge_is_for_all_addresses() {
-    if skipped("a_purge_is_for_all_addresses", &["nginx"]) {
+fn purge_applies_to_all_addresses() {
+    if skipped("purge_applies_to_all_addresses", &["nginx"]) {
         return;
     }
     let path = path();
@@ -198,8 +198,8 @@ fn a_purge_is_for_all_addresses() {
 }
 
 #[test]
-fn nothing_is_learnt_of_an_address_that_has_gone() {
-    if skipped("nothing_is_learnt_of_an_address_that_has_gone", &["nginx"]) {
+fn removed_address_is_not_fetched_from() {
+    if skipped("removed_address_is_not_fetched_from", &["nginx"]) {
         return;
     }
     let path = path();
@@ -210,7 +210,7 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
         path.client
             .enter(|| TestClient::connect((SECOND, 80).into()))
     };
-    // Two connections that the level has accepted, at an address that is then removed.
+    // The level has accepted these two connections at an address that is then removed.
     let mut clients = [client(), client()];
     path.client.enter(|| {
         wait_until("both", || {
@@ -225,7 +225,7 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
     }
     wait_until("the daemon's word", || {
         attached
-            .said()
+            .output()
             .contains("is no longer an address of this machine")
             .then_some(())
     });
@@ -235,8 +235,8 @@ fn nothing_is_learnt_of_an_address_that_has_gone() {
 }
 
 #[test]
-fn excluded_paths_are_never_answered_here() {
-    if skipped("excluded_paths_are_never_answered_here", &["nginx"]) {
+fn excluded_paths_are_left_to_the_server() {
+    if skipped("excluded_paths_are_left_to_the_server", &["nginx"]) {
         return;
     }
     let path = path();
@@ -259,14 +259,16 @@ fn excluded_paths_are_never_answered_here() {
     ];
     for _ in 0..10 {
         for spelling in spellings {
-            let response = path.client.enter(|| one(server_v4(80), &get(spelling)));
+            let response = path
+                .client
+                .enter(|| send_request(server_v4(80), &get(spelling)));
             assert_eq!(response.text(), "this is server-status");
         }
     }
     attached.warm(&path.client, server_v4(80), &get("/open"));
     let hits = attached.count("answer_hit");
     for spelling in spellings {
-        let ask = || one(server_v4(80), &get(spelling));
+        let ask = || send_request(server_v4(80), &get(spelling));
         assert_eq!(path.client.enter(ask).text(), "this is server-status");
     }
     assert_eq!(attached.count("answer_hit"), hits);

@@ -1,4 +1,4 @@
-//! Starts, observes and ends a level in front of a namespace's port.
+//! Starts, observes and stops a level in front of a port of a namespace.
 
 use std::collections::BTreeMap;
 use std::io::Read;
@@ -18,17 +18,17 @@ use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// The server over IPv4.
+/// The IPv4 address of the server.
 pub fn server_v4(port: u16) -> SocketAddr {
     SocketAddr::new(IpAddr::V4(SERVER.0), port)
 }
 
-/// The server over both families.
+/// The IPv4 and IPv6 addresses of the server.
 pub fn servers(port: u16) -> [SocketAddr; 2] {
     [server_v4(port), SocketAddr::new(IpAddr::V6(SERVER.1), port)]
 }
 
-/// A running `lowroad attach`; detached when dropped, also after a panic.
+/// A running `lowroad attach`. Dropping it detaches the level, also after a panic.
 pub struct Attached<'n> {
     namespace: &'n NetNamespace,
     port: u16,
@@ -39,7 +39,7 @@ pub struct Attached<'n> {
 }
 
 impl<'n> Attached<'n> {
-    /// Attaches to a port of the namespace at its outer device, and waits until the level serves.
+    /// Attaches a level to a port at the namespace's outer device, and waits until the level serves.
     pub fn start(namespace: &'n NetNamespace, port: u16, options: &[&str]) -> Attached<'n> {
         let begin_ns = now_ns();
         let mut command = Command::new(PROGRAM);
@@ -55,7 +55,7 @@ impl<'n> Attached<'n> {
         let level = wait_until("the level", || {
             let ended = program.child().try_wait().expect("a child of ours");
             assert_eq!(ended, None, "lowroad attach ended: {}", text(&said));
-            let level = SoftirqLevel::open(&place(namespace, port)).ok()?;
+            let level = SoftirqLevel::open(&pin_folder(namespace, port)).ok()?;
             let control = level.control();
             let serves = control.mode == layout::MODE_SERVE && control.heartbeat_ns > begin_ns;
             (serves && control.pid == pid).then_some(level)
@@ -74,12 +74,12 @@ impl<'n> Attached<'n> {
         self.program.child()
     }
 
-    /// The process's output.
-    pub fn said(&self) -> String {
+    /// The output of `lowroad attach` so far.
+    pub fn output(&self) -> String {
         text(&self.said)
     }
 
-    /// The counter of a reason.
+    /// The value of a counter.
     pub fn count(&self, reason: &str) -> u64 {
         let at = REASONS.iter().position(|(name, _)| *name == reason);
         self.level.counters().expect("counters")[at.expect("a reason's name")]
@@ -92,7 +92,7 @@ impl<'n> Attached<'n> {
         named.filter(|(_, count)| *count > 0).collect()
     }
 
-    /// Sends a request from `client` until the level answers it; returns the last response.
+    /// Repeats a request from `client` until the level answers it; returns the last response.
     pub fn warm(
         &self,
         client: &NetNamespace,
@@ -101,23 +101,23 @@ impl<'n> Attached<'n> {
     ) -> ClientResponse {
         let hits = self.count("answer_hit");
         wait_until(request, || {
-            let response = client.enter(|| one(address, request));
+            let response = client.enter(|| send_request(address, request));
             (self.count("answer_hit") > hits).then_some(response)
         })
     }
 
-    /// Kills the daemon. Its level is removed when the value is dropped.
+    /// Kills the daemon. Dropping the value still removes the level.
     pub fn kill(&mut self) {
         self.program.child().kill().expect("a child of ours");
         self.program.child().wait().expect("a child of ours");
     }
 
-    /// Runs `lowroad detach`, and waits for the end of both processes.
+    /// Runs `lowroad detach`, and waits until both processes have ended.
     pub fn detach(&mut self, options: &[&str]) {
         let (port, path) = (self.port.to_string(), self.namespace.path());
         let arguments = [&["detach", &port, "--netns", &path], options].concat();
         let said = self.namespace.run(PROGRAM, &arguments);
-        let said = said.unwrap_or_else(|error| panic!("{error}; {}", self.said()));
+        let said = said.unwrap_or_else(|error| panic!("{error}; {}", self.output()));
         assert!(said.contains("detached"), "{said}");
     }
 
@@ -130,7 +130,7 @@ impl<'n> Attached<'n> {
 impl Drop for Attached<'_> {
     fn drop(&mut self) {
         if thread::panicking() {
-            eprintln!("{}\n{:?}", self.said(), self.counts());
+            eprintln!("{}\n{:?}", self.output(), self.counts());
         }
         let _ = self.program.child().kill();
         let _ = self.program.child().wait();
@@ -138,15 +138,15 @@ impl Drop for Attached<'_> {
     }
 }
 
-/// The pin folder of the level of a namespace's port.
-pub fn place(namespace: &NetNamespace, port: u16) -> PathBuf {
+/// The pin folder of a port's level.
+pub fn pin_folder(namespace: &NetNamespace, port: u16) -> PathBuf {
     namespace
         .enter(|| folder::port_folder(port))
         .expect("a folder")
 }
 
 /// Sends one request on a new connection.
-pub fn one(address: SocketAddr, request: &str) -> ClientResponse {
+pub fn send_request(address: SocketAddr, request: &str) -> ClientResponse {
     let mut client = TestClient::connect(address);
     client.send(request);
     match request.starts_with("HEAD") {
@@ -155,7 +155,7 @@ pub fn one(address: SocketAddr, request: &str) -> ClientResponse {
     }
 }
 
-/// The GET of most tests.
+/// The GET request that most tests send.
 pub fn get(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: test\r\n\r\n")
 }

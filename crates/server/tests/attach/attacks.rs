@@ -1,6 +1,6 @@
-//! The attacks of docs/softirq.md, against the same server with and without the level: an attack that
-//! fails without it also fails with it, and the level sends no more bytes. Hash collisions are in the programs' own
-//! tests (`forged`), personal pages in `privacy`.
+//! The attacks of docs/softirq.md, each against the same server without and with the level. An attack must fail in both
+//! cases, and the level must not send more bytes than the server. Hash collisions are tested with the programs
+//! (`forged`), personal pages in `privacy`.
 
 use std::net::Ipv4Addr;
 use std::{fs, thread};
@@ -9,8 +9,8 @@ use lowroad_testkit::net::draws::RandomDraws;
 use lowroad_testkit::net::{CLIENT, LinkMangling, TestPage, TestPath, TestSite, WebServer};
 use lowroad_testkit::{ClientResponse, TestClient};
 
-use crate::attached::{Attached, get, one, server_v4};
-use crate::raw::{ACK, FIN, NOBODY, PSH, RST, SYN, Segment, Wire};
+use crate::attached::{Attached, get, send_request, server_v4};
+use crate::raw::{ACK, FIN, PSH, RST, SYN, Segment, UNASSIGNED_ADDRESS, Wire};
 use crate::skipped;
 
 /// A server, possibly with the level in front of it.
@@ -19,13 +19,13 @@ struct Target<'a> {
     site: &'a TestSite,
 }
 
-/// A page that echoes fields that only a proxy should send.
+/// A page that depends on fields which only a proxy should set.
 const SITE: &str = "location = /echo {
   add_header Cache-Control max-age=60;
   return 302 http://a/$http_x_forwarded_host$http_x_original_url$http_x_host$http_forwarded;
 }";
 
-/// Runs an attack without the level, then with it.
+/// Runs an attack first without the level, then with it.
 fn both<T: Send>(test: &str, attack: impl Fn(&Target) -> T + Sync) -> Option<[T; 2]> {
     if skipped(test, &["nginx"]) {
         return None;
@@ -53,18 +53,20 @@ fn both<T: Send>(test: &str, attack: impl Fn(&Target) -> T + Sync) -> Option<[T;
 }
 
 impl Target<'_> {
-    /// The number of a path's requests in the server's log.
+    /// The number of requests for a path in the server's log.
     fn seen(&self, path: &str) -> usize {
-        // The server has logged all requests before this one by then.
+        // The server has then logged all earlier requests.
         self.path
             .client
-            .enter(|| one(server_v4(80), "GET /end HTTP/1.0\r\n\r\n"));
+            .enter(|| send_request(server_v4(80), "GET /end HTTP/1.0\r\n\r\n"));
         let log = fs::read_to_string(self.site.folder().path().join("access.log"));
         log.expect("a log").matches(path).count()
     }
 
     fn ask(&self, request: &str) -> ClientResponse {
-        self.path.client.enter(|| one(server_v4(80), request))
+        self.path
+            .client
+            .enter(|| send_request(server_v4(80), request))
     }
 }
 
@@ -83,7 +85,7 @@ fn send(wire: &Wire, from: Ipv4Addr, segment: &Segment) {
 }
 
 #[test]
-fn a_forged_source_opens_nothing() {
+fn forged_source_opens_no_connection() {
     let forged = |seq, ack, port| Segment {
         port,
         seq,
@@ -91,12 +93,16 @@ fn a_forged_source_opens_nothing() {
         flags: ACK | PSH,
         payload: get("/forged").into_bytes(),
     };
-    let outcome = both("a_forged_source_opens_nothing", |target| {
+    let outcome = both("forged_source_opens_no_connection", |target| {
         let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(502, 0));
-        // First without a SYN, then after a SYN with a SYN-ACK that the attacker does not see.
+        // First without a SYN, then after a SYN whose SYN-ACK the attacker does not see.
         for _ in 0..20_000 {
             let (seq, ack) = (number(&mut draws), number(&mut draws));
-            send(&wire, NOBODY, &forged(seq, ack, port(&mut draws)));
+            send(
+                &wire,
+                UNASSIGNED_ADDRESS,
+                &forged(seq, ack, port(&mut draws)),
+            );
         }
         for _ in 0..20 {
             let (seq, port) = (number(&mut draws), port(&mut draws));
@@ -106,10 +112,14 @@ fn a_forged_source_opens_nothing() {
                 flags: SYN,
                 ..Segment::default()
             };
-            send(&wire, NOBODY, &syn);
+            send(&wire, UNASSIGNED_ADDRESS, &syn);
             for _ in 0..1000 {
                 let ack = number(&mut draws);
-                send(&wire, NOBODY, &forged(seq.wrapping_add(1), ack, port));
+                send(
+                    &wire,
+                    UNASSIGNED_ADDRESS,
+                    &forged(seq.wrapping_add(1), ack, port),
+                );
             }
         }
         target.seen("/forged")
@@ -118,8 +128,8 @@ fn a_forged_source_opens_nothing() {
 }
 
 #[test]
-fn a_connection_of_another_goes_on() {
-    let outcome = both("a_connection_of_another_goes_on", |target| {
+fn forged_segments_do_not_end_a_connection() {
+    let outcome = both("forged_segments_do_not_end_a_connection", |target| {
         let (wire, mut draws) = (Wire::new(target.path), RandomDraws::new(503, 0));
         let page = &target.site.pages[0];
         let mut client = target
@@ -153,8 +163,8 @@ fn a_connection_of_another_goes_on() {
 }
 
 #[test]
-fn nobody_is_sent_more() {
-    let outcome = both("nobody_is_sent_more", |target| {
+fn level_does_not_amplify_traffic() {
+    let outcome = both("level_does_not_amplify_traffic", |target| {
         let (mut wire, mut draws) = (Wire::new(target.path), RandomDraws::new(504, 0));
         let (mut sent, mut received) = (0, 0);
         let len = |segment: &Segment| {
@@ -173,16 +183,24 @@ fn nobody_is_sent_more() {
                     _ => get(&target.site.pages[0].path).into_bytes(),
                 },
             };
-            send(&wire, NOBODY, &segment);
+            send(&wire, UNASSIGNED_ADDRESS, &segment);
             sent += len(&segment);
             while let Some((to, answer)) = wire.next() {
-                received += if to == NOBODY { len(&answer) } else { 0 };
+                received += if to == UNASSIGNED_ADDRESS {
+                    len(&answer)
+                } else {
+                    0
+                };
             }
         }
-        // The response to this request follows all others.
+        // The response to this request is sent after all others.
         target.ask("GET /end HTTP/1.0\r\n\r\n");
         while let Some((to, answer)) = wire.next() {
-            received += if to == NOBODY { len(&answer) } else { 0 };
+            received += if to == UNASSIGNED_ADDRESS {
+                len(&answer)
+            } else {
+                0
+            };
         }
         eprintln!("{sent} bytes in, {received} bytes to another");
         (sent, received)
@@ -194,7 +212,7 @@ fn nobody_is_sent_more() {
 }
 
 #[test]
-fn a_stored_response_is_what_the_server_says() {
+fn cache_poisoning_fails_as_without_level() {
     const FIELDS: [&str; 6] = [
         "X-Forwarded-Host: evil",
         "X-Original-URL: /evil",
@@ -203,7 +221,7 @@ fn a_stored_response_is_what_the_server_says() {
         "X-HTTP-Method-Override: HEAD",
         "X-Forwarded-Proto: https",
     ];
-    let outcome = both("a_stored_response_is_what_the_server_says", |target| {
+    let outcome = both("cache_poisoning_fails_as_without_level", |target| {
         let mut places = Vec::new();
         for _ in 0..5 {
             for field in FIELDS {

@@ -1,18 +1,18 @@
-//! A client and a server connected by a cable or router. Frames have partial checksums, as kernels with offload send
-//! them.
+//! A client and a server that are connected by a link or a router. Frames have partial checksums, as kernels with
+//! checksum offload send them.
 
 use lowroad_testkit::net::{CLIENT, CableEnd, DEVICE, NetNamespace, SERVER, pair};
 
-/// Client and server on one cable.
+/// A client and a server on one link.
 pub struct Cable {
-    /// At [`CLIENT`].
+    /// The client, at [`CLIENT`].
     pub client: NetNamespace,
-    /// At [`SERVER`].
+    /// The server, at [`SERVER`].
     pub server: NetNamespace,
 }
 
 impl Cable {
-    /// Creates the cable.
+    /// Creates the namespaces and the link.
     pub fn new() -> Cable {
         let [client, server] = ["client", "server"].map(namespace);
         let end = |namespace, addresses| CableEnd {
@@ -25,18 +25,18 @@ impl Cable {
     }
 }
 
-/// Client and server with a router in between; the router's device at the client is `near`.
+/// A client and a server with a router in between. The router's device on the side of the client is `near`.
 pub struct Routed {
-    /// At 10.78.0.1 and fd78::1.
+    /// The client, at 10.78.0.1 and fd78::1.
     pub client: NetNamespace,
     /// The router.
     pub router: NetNamespace,
-    /// At [`SERVER`].
+    /// The server, at [`SERVER`].
     pub server: NetNamespace,
 }
 
 impl Routed {
-    /// Creates the network.
+    /// Creates the namespaces and links.
     pub fn new() -> Routed {
         let [client, router, server] = ["client", "router", "server"].map(namespace);
         let end = |namespace, device, addresses: (&str, &str)| CableEnd {

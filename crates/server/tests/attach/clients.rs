@@ -1,15 +1,15 @@
-//! Real clients in front of a real Apache: responses are right, and the level answers all that it can.
+//! Real clients in front of a real Apache: responses are right, and the level answers every request that it can.
 
 use lowroad_testkit::TempFolder;
 use lowroad_testkit::net::{
     LinkMangling, SERVER, TestPage, TestPath, TestSite, WebServer, is_installed,
 };
 
-use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::attached::{Attached, get, send_request, server_v4, servers};
 use crate::cables::Cable;
 use crate::skipped;
 
-/// A redirect, compression, and a lifetime for all pages but a private one.
+/// A redirect, compression, and a freshness lifetime for all pages except a private one.
 const DIRECTIVES: &str = "\
 LoadModule headers_module /usr/lib/apache2/modules/mod_headers.so
 LoadModule alias_module /usr/lib/apache2/modules/mod_alias.so
@@ -66,8 +66,8 @@ impl Net {
 }
 
 #[test]
-fn curl_gets_each_kind_of_response_from_this_level() {
-    let test = "curl_gets_each_kind_of_response_from_this_level";
+fn curl_gets_each_kind_of_response_from_the_level() {
+    let test = "curl_gets_each_kind_of_response_from_the_level";
     if skipped(test, &["apache2", "curl"]) {
         return;
     }
@@ -102,7 +102,7 @@ fn curl_gets_each_kind_of_response_from_this_level() {
             arguments,
         ]
         .concat();
-        // Apache's response, before the level has learnt it, at the latest at the second request.
+        // The first response comes from Apache. The level has stored it by the second request at the latest.
         let first = net.run("curl", &all);
         let mut last = String::new();
         lowroad_testkit::wait_until(name, || {
@@ -114,13 +114,13 @@ fn curl_gets_each_kind_of_response_from_this_level() {
             last.starts_with(&format!("HTTP/1.1 {status}")),
             "{name}: {last}"
         );
-        assert_eq!(told(&first), told(&last), "{name}");
+        assert_eq!(comparable(&first), comparable(&last), "{name}");
         assert!(last.contains("\r\nDate: "), "{name}: {last}");
     }
-    // Bodies from the level, byte by byte.
+    // Compares the bodies that the level sends byte by byte.
     let hits = attached.count("answer_hit");
     let body = net.path.client.enter(|| {
-        one(
+        send_request(
             server_v4(80),
             &format!(
                 "GET /0-300.bin HTTP/1.1\r\nHost: {}\r\nUser-Agent: x\r\n\r\n",
@@ -135,8 +135,9 @@ fn curl_gets_each_kind_of_response_from_this_level() {
     eprintln!("{:?}", attached.counts());
 }
 
-/// The head, sorted and without fields that differ between responses, and the body.
-fn told(response: &str) -> (Vec<&str>, &str) {
+/// The parts of a response that must be equal: the sorted head without fields that differ between responses, and the
+/// body.
+fn comparable(response: &str) -> (Vec<&str>, &str) {
     let (head, body) = response.split_once("\r\n\r\n").expect("a head");
     let differs = ["Date:", "Age:", "Keep-Alive:", "Connection:"];
     let same = |line: &&str| !differs.iter().any(|name| line.starts_with(name));
@@ -146,7 +147,7 @@ fn told(response: &str) -> (Vec<&str>, &str) {
 }
 
 #[test]
-fn load_generators_count_no_error() {
+fn load_generators_report_no_errors() {
     let mut net = None;
     for (program, arguments, fine) in [
         ("wrk", &["-t1", "-c16", "-d1s"][..], &["requests in"][..]),
@@ -159,14 +160,15 @@ fn load_generators_count_no_error() {
             ],
         ),
     ] {
-        let test = format!("load_generators_count_no_error ({program})");
+        let test = format!("load_generators_report_no_errors ({program})");
         if skipped(&test, &["apache2", program]) {
             continue;
         }
         let net = net.get_or_insert_with(network);
         let attached = Attached::start(&net.path.server, 80, &[]);
         let url = net.url("/0-300.bin");
-        // Connections opened before the responses were learnt stay with the server: the second run counts.
+        // Connections that were opened before the responses were stored stay with the server, so only the second run
+        // counts.
         for run in 0..2 {
             let before = (attached.count("answer_hit"), attached.count("up_miss"));
             let said = net.run(program, &[arguments, &[&url]].concat());
@@ -186,15 +188,15 @@ fn load_generators_count_no_error() {
 }
 
 #[test]
-fn a_browser_shows_what_this_level_answers() {
-    let test = "a_browser_shows_what_this_level_answers";
+fn browser_renders_responses_of_the_level() {
+    let test = "browser_renders_responses_of_the_level";
     let browsers = ["chromium", "chromium-browser", "google-chrome"];
     let found = browsers.into_iter().find(|name| is_installed(name));
     if skipped(test, &["apache2", found.unwrap_or("chromium")]) {
         return;
     }
     let net = network();
-    // A headless browser sends Cache-Control only at a reload.
+    // A headless browser sends Cache-Control only when it reloads a page.
     let attached = Attached::start(&net.path.server, 80, &["--ignore-cache-control"]);
     lowroad_testkit::wait_until("hits for the browser", || {
         let folder = TempFolder::new();
@@ -225,8 +227,8 @@ fn a_browser_shows_what_this_level_answers() {
 }
 
 #[test]
-fn both_families_and_local_clients_are_served() {
-    if skipped("both_families_and_local_clients_are_served", &["apache2"]) {
+fn ipv4_ipv6_and_local_clients_are_served() {
+    if skipped("ipv4_ipv6_and_local_clients_are_served", &["apache2"]) {
         return;
     }
     let net = network();
@@ -241,8 +243,8 @@ fn both_families_and_local_clients_are_served() {
 }
 
 #[test]
-fn a_client_that_closes_first_reuses_its_ports() {
-    let test = "a_client_that_closes_first_reuses_its_ports";
+fn client_reuses_its_ports_after_closing_first() {
+    let test = "client_reuses_its_ports_after_closing_first";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -253,7 +255,7 @@ fn a_client_that_closes_first_reuses_its_ports() {
     for address in servers(80) {
         attached.warm(&cable.client, address, &get(&site.pages[0].path));
     }
-    // Without timestamps a port in TIME_WAIT is not reused, and there are fewer ports than connections.
+    // Without timestamps, ports in TIME_WAIT are not reused, and there are fewer ports than connections.
     for (name, value) in [
         ("tcp_tw_reuse", "1"),
         ("tcp_tw_reuse_delay", "1"),
@@ -266,7 +268,9 @@ fn a_client_that_closes_first_reuses_its_ports() {
         let hits = attached.count("answer_hit");
         for _ in 0..50 {
             for page in &site.pages {
-                let response = cable.client.enter(|| one(address, &get(&page.path)));
+                let response = cable
+                    .client
+                    .enter(|| send_request(address, &get(&page.path)));
                 assert_eq!(TestPage::new(&page.path, &response.body), *page);
             }
         }

@@ -1,5 +1,5 @@
-//! Reclaim: migrated connections return to the level and migrate again, in any order. Each response is right, and the
-//! server's sockets are closed. In front of nginx and Apache.
+//! Reclaim: migrated connections return to the level and migrate again, in any order. Each response is right, and all
+//! sockets of the server are closed. Tested with nginx and Apache.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -17,7 +17,7 @@ use lowroad_testkit::{TestClient, wait_until};
 use crate::attached::{Attached, get, server_v4, servers};
 use crate::{setting, skipped};
 
-/// Two hot pages, and two too long for the level.
+/// Lengths of two hot pages, and of two pages that are too long for the level.
 const LENS: [usize; 4] = [200, 900, 30_000, 2_000_000];
 
 struct Net {
@@ -61,7 +61,7 @@ impl Net {
 }
 
 /// The states of the server's sockets for this client. The kernel's tables may list a socket twice while they change,
-/// so each pair of addresses counts once.
+/// so equal address pairs are counted once.
 pub fn sockets(namespace: &NetNamespace, client: &TestClient) -> Vec<u8> {
     let port = client.stream().local_addr().expect("an address").port();
     let port = format!(":{port:04X}");
@@ -89,8 +89,11 @@ fn since(attached: &Attached, begin: [u64; 4]) -> [u64; 4] {
 }
 
 #[test]
-fn it_comes_and_goes_on_one_connection() {
-    if skipped("it_comes_and_goes_on_one_connection", &["nginx"]) {
+fn connection_is_reclaimed_and_migrated_repeatedly() {
+    if skipped(
+        "connection_is_reclaimed_and_migrated_repeatedly",
+        &["nginx"],
+    ) {
         return;
     }
     let net = network("");
@@ -107,7 +110,7 @@ fn it_comes_and_goes_on_one_connection() {
                 net.ask(&mut client, page % 2);
             }
             hits += 6;
-            // The same socket each time.
+            // The connection migrates to the same socket each time.
             assert_eq!(since(&attached, begin), [hits, 1, round, round - 1]);
             assert_eq!(sockets(&net.path.server, &client).len(), 1);
         }
@@ -117,8 +120,8 @@ fn it_comes_and_goes_on_one_connection() {
     eprintln!("{:?}", attached.counts());
 }
 
-/// Requests hot pages, and returns whether the connection was reclaimed; then waits until the reclaim is over.
-fn comes_back(net: &Net, attached: &Attached, client: &mut TestClient) -> bool {
+/// Requests hot pages. Returns whether the connection was reclaimed, after the reclaim is complete.
+fn is_reclaimed(net: &Net, attached: &Attached, client: &mut TestClient) -> bool {
     let before = attached.count("tcp_taken_back");
     for page in 0..16 {
         net.ask(client, page % 2);
@@ -135,8 +138,11 @@ fn up(client: &mut TestClient, request: &str) -> u16 {
 }
 
 #[test]
-fn after_what_ends_plainly_it_comes_back() {
-    if skipped("after_what_ends_plainly_it_comes_back", &["nginx"]) {
+fn connection_is_reclaimed_after_delimited_responses() {
+    if skipped(
+        "connection_is_reclaimed_after_delimited_responses",
+        &["nginx"],
+    ) {
         return;
     }
     let net = network("location /empty { return 204; } location /moved { return 301 /x; }");
@@ -164,20 +170,20 @@ fn after_what_ends_plainly_it_comes_back() {
         (204, one("GET", "/empty?1", "Cookie: a=b\r\n")),
         (301, one("GET", "/moved?1", "Cookie: a=b\r\n")),
     ];
-    assert!(comes_back(&net, &attached, &mut client));
+    assert!(is_reclaimed(&net, &attached, &mut client));
     for (status, request) in &cases {
         assert_eq!(up(&mut client, request), *status, "{request}");
-        assert!(comes_back(&net, &attached, &mut client), "{request}");
+        assert!(is_reclaimed(&net, &attached, &mut client), "{request}");
     }
-    // One after another, without a hit in between.
+    // Sent one after another without a hit in between.
     for (status, request) in &cases {
         assert_eq!(up(&mut client, request), *status, "{request}");
     }
-    assert!(comes_back(&net, &attached, &mut client));
+    assert!(is_reclaimed(&net, &attached, &mut client));
     for page in [3, 2, 3] {
         net.ask(&mut client, page);
     }
-    assert!(comes_back(&net, &attached, &mut client));
+    assert!(is_reclaimed(&net, &attached, &mut client));
     for len in [0, 3, 1400, 3000, 60_000] {
         let body = content(8, 8, len);
         client.send(format!(
@@ -185,13 +191,16 @@ fn after_what_ends_plainly_it_comes_back() {
         ));
         client.send(&body);
         assert_eq!(client.response().text(), receipt(&body));
-        assert!(comes_back(&net, &attached, &mut client), "{len}");
+        assert!(is_reclaimed(&net, &attached, &mut client), "{len}");
     }
 }
 
 #[test]
-fn after_what_is_not_understood_it_stays_up() {
-    if skipped("after_what_is_not_understood_it_stays_up", &["nginx"]) {
+fn connection_is_not_reclaimed_after_unparsed_responses() {
+    if skipped(
+        "connection_is_not_reclaimed_after_unparsed_responses",
+        &["nginx"],
+    ) {
         return;
     }
     let net = network("");
@@ -237,18 +246,18 @@ fn after_what_is_not_understood_it_stays_up() {
             if request.starts_with("POST") {
                 assert_eq!(response.text(), receipt(body.as_bytes()));
             }
-            assert!(!comes_back(&net, &attached, &mut client), "{request}");
-            assert!(!comes_back(&net, &attached, &mut client), "{request}");
+            assert!(!is_reclaimed(&net, &attached, &mut client), "{request}");
+            assert!(!is_reclaimed(&net, &attached, &mut client), "{request}");
         }
     }
 }
 
 #[test]
-fn chunks_are_followed() {
-    if skipped("chunks_are_followed", &["nginx"]) {
+fn chunked_responses_are_tracked() {
+    if skipped("chunked_responses_are_tracked", &["nginx"]) {
         return;
     }
-    // A response with server-side includes has no length in advance.
+    // The length of a page with server-side includes is not known in advance, so the response is chunked.
     let net = network("location = /2-30000.bin { ssi on; ssi_types *; }");
     let attached = net.attach();
     let large = &net.site.pages[2];
@@ -273,13 +282,13 @@ fn chunks_are_followed() {
     for _ in 0..3 {
         ask(&mut client);
         ask(&mut client);
-        assert!(comes_back(&net, &attached, &mut client));
+        assert!(is_reclaimed(&net, &attached, &mut client));
     }
 }
 
 #[test]
-fn what_is_pipelined_is_answered_in_order() {
-    if skipped("what_is_pipelined_is_answered_in_order", &["nginx"]) {
+fn pipelined_requests_are_answered_in_order() {
+    if skipped("pipelined_requests_are_answered_in_order", &["nginx"]) {
         return;
     }
     let net = network("");
@@ -313,8 +322,8 @@ fn what_is_pipelined_is_answered_in_order() {
 }
 
 #[test]
-fn a_server_that_closes_is_heard() {
-    if skipped("a_server_that_closes_is_heard", &["nginx"]) {
+fn close_by_server_is_forwarded() {
+    if skipped("close_by_server_is_forwarded", &["nginx"]) {
         return;
     }
     let net = network("keepalive_timeout 1;");
@@ -323,10 +332,10 @@ fn a_server_that_closes_is_heard() {
     net.ask(&mut client, 0);
     net.ask(&mut client, 2);
     assert!(client.wait_for_close(), "a clean end");
-    // A reclaimed connection does not notice it.
+    // A reclaimed connection does not notice the close.
     let mut client = net.connect(server_v4(80));
     net.ask(&mut client, 2);
-    assert!(comes_back(&net, &attached, &mut client));
+    assert!(is_reclaimed(&net, &attached, &mut client));
     wait_until("its socket's end", || {
         sockets(&net.path.server, &client).is_empty().then_some(())
     });
@@ -336,8 +345,11 @@ fn a_server_that_closes_is_heard() {
 }
 
 #[test]
-fn where_time_wait_is_kept_they_stay_up() {
-    if skipped("where_time_wait_is_kept_they_stay_up", &["nginx"]) {
+fn connections_are_not_reclaimed_if_time_wait_is_kept() {
+    if skipped(
+        "connections_are_not_reclaimed_if_time_wait_is_kept",
+        &["nginx"],
+    ) {
         return;
     }
     let net = network("");
@@ -351,12 +363,12 @@ fn where_time_wait_is_kept_they_stay_up() {
     wait_until("the daemon", || {
         (attached.level.control().settings & SETTING_KEEP_TIME_WAIT != 0).then_some(())
     });
-    assert!(!comes_back(&net, &attached, &mut early));
+    assert!(!is_reclaimed(&net, &attached, &mut early));
     net.ask(&mut late, 2);
-    assert!(!comes_back(&net, &attached, &mut late));
+    assert!(!is_reclaimed(&net, &attached, &mut late));
 }
 
-/// Long connections over a link with mixed requests, verified byte by byte.
+/// Sends mixed requests on long connections over a link, and verifies each byte.
 fn mixtures(test: &str, program: &str, manglings: &LinkMangling) {
     if skipped(test, &[program]) {
         return;
@@ -387,25 +399,25 @@ fn mixtures(test: &str, program: &str, manglings: &LinkMangling) {
 }
 
 #[test]
-fn long_mixtures_before_nginx() {
+fn mixed_requests_with_nginx() {
     mixtures(
-        "long_mixtures_before_nginx",
+        "mixed_requests_with_nginx",
         "nginx",
         &LinkMangling::default(),
     );
 }
 
 #[test]
-fn long_mixtures_before_apache() {
+fn mixed_requests_with_apache() {
     mixtures(
-        "long_mixtures_before_apache",
+        "mixed_requests_with_apache",
         "apache2",
         &LinkMangling::default(),
     );
 }
 
 #[test]
-fn long_mixtures_over_a_bad_link() {
+fn mixed_requests_over_lossy_link() {
     let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 2.0,
@@ -413,7 +425,7 @@ fn long_mixtures_over_a_bad_link() {
         ..ManglingRule::default()
     };
     mixtures(
-        "long_mixtures_over_a_bad_link",
+        "mixed_requests_over_lossy_link",
         "nginx",
         &LinkMangling::both(304, mangling),
     );

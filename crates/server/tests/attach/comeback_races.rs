@@ -1,11 +1,11 @@
-//! Races of reclaimed connections: servers that close late, or at the same time, or send bytes without a request.
+//! Races with reclaimed connections: servers close late or at the same moment, or send bytes without a request.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpListener, TcpStream};
 use std::sync::Barrier;
 
 use lowroad_testkit::net::{LinkMangling, TestPath};
-use lowroad_testkit::{PATIENCE, TestClient, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TestClient, wait_until};
 
 use crate::attached::{Attached, get, server_v4};
 use crate::comeback::sockets;
@@ -30,9 +30,9 @@ fn text_of(body: &str, fields: &str) -> String {
     )
 }
 
-/// Serves the requests of the daemon and of warming clients; returns the connection that requests `/cold`, and that
-/// request.
-fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
+/// Answers the requests of the daemon and of warming clients. Returns the connection on which `/cold` is requested, and
+/// that request.
+fn accept_cold_request(listener: &TcpListener) -> (TcpStream, String) {
     let (send, receive) = std::sync::mpsc::channel();
     let listener = listener.try_clone().expect("a descriptor");
     std::thread::spawn(move || {
@@ -53,20 +53,20 @@ fn next_cold(listener: &TcpListener) -> (TcpStream, String) {
         }
     });
     receive
-        .recv_timeout(lowroad_testkit::PATIENCE)
+        .recv_timeout(lowroad_testkit::TEST_TIMEOUT)
         .expect("a connection")
 }
 
 #[test]
-fn a_server_that_closes_late_gets_a_new_socket() {
-    if skipped("a_server_that_closes_late_gets_a_new_socket", &[]) {
+fn late_close_by_server_does_not_affect_new_socket() {
+    if skipped("late_close_by_server_does_not_affect_new_socket", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
     let (send, receive) = std::sync::mpsc::channel();
-    // A thread answers each connection, and keeps it open.
+    // A thread answers the requests on each connection and keeps the connection open.
     std::thread::spawn(move || {
         for mut stream in own.incoming().flatten() {
             let send = send.clone();
@@ -96,10 +96,10 @@ fn a_server_that_closes_late_gets_a_new_socket() {
         assert_eq!(attached.count("tcp_taken_back"), round + 1);
     }
     assert_eq!(client.get("/cold?5", "").text(), "/cold?5");
-    // The old sockets are still open, but dead: the second migration ended the first one's.
+    // The old sockets are still open, but the second migration has ended their connection.
     eprintln!("{:?}", attached.counts());
-    // Their threads report the end.
-    let next = || receive.recv_timeout(PATIENCE).expect("an old end");
+    // The threads of the old sockets report the end.
+    let next = || receive.recv_timeout(TEST_TIMEOUT).expect("an old end");
     let ends: Vec<TcpStream> = (0..5).map(|_| next()).collect();
     assert_eq!(sockets(&path.server, &client), [1]);
     drop(ends);
@@ -107,8 +107,8 @@ fn a_server_that_closes_late_gets_a_new_socket() {
 }
 
 #[test]
-fn what_nobody_asked_for_is_passed_on() {
-    if skipped("what_nobody_asked_for_is_passed_on", &[]) {
+fn unrequested_bytes_of_server_are_forwarded() {
+    if skipped("unrequested_bytes_of_server_are_forwarded", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -122,11 +122,11 @@ fn what_nobody_asked_for_is_passed_on() {
     client.send(get("/cold"));
     let warm = || attached.warm(&path.client, server_v4(80), &get("/hot"));
     let (mut stream, _) = std::thread::scope(|scope| {
-        let cold = scope.spawn(|| next_cold(&listener));
+        let cold = scope.spawn(|| accept_cold_request(&listener));
         warm();
         cold.join().expect("no panic")
     });
-    // A response, and a second one that belongs to no request.
+    // Sends a response, and another one for which there is no request.
     stream
         .write_all(text_of("first", "").as_bytes())
         .expect("sent");
@@ -148,15 +148,16 @@ fn what_nobody_asked_for_is_passed_on() {
 }
 
 #[test]
-fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
-    let test = "a_server_that_closes_at_the_same_moment_is_heard_or_not";
+fn close_by_server_during_reclaim_is_forwarded_or_ignored() {
+    let test = "close_by_server_during_reclaim_is_forwarded_or_ignored";
     if skipped(test, &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = listener(&path.server, 100);
     let own = listener.try_clone().expect("a descriptor");
-    // Connections that requested `/last`, for the test to close; the daemon requests it, too.
+    // Collects connections on which `/last` was requested, so that the test can close them. The daemon also requests
+    // `/last`.
     let (send, receive) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         for mut stream in own.incoming().flatten() {
@@ -205,7 +206,7 @@ fn a_server_that_closes_at_the_same_moment_is_heard_or_not() {
             Some(response) => {
                 assert_eq!(response.text(), "text");
                 answered += 1;
-                // The level has the connection, so the server's socket does not matter any more.
+                // The level has the connection, so the state of the server's socket does not matter.
                 client.send(get("/hot"));
                 let response = client.whole_response();
                 assert_eq!(response.expect("an answer").text(), "text");

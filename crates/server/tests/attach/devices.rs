@@ -1,5 +1,5 @@
-//! Connections with translated sequence numbers, on machines with several links: stacked devices, and routers that
-//! report that a segment is too long.
+//! Connections with translated sequence numbers on machines with several links: stacked devices, and routers that
+//! report that a packet is too big.
 
 use lowroad_testkit::TestClient;
 use lowroad_testkit::net::{
@@ -10,11 +10,12 @@ use crate::attached::{Attached, get, servers};
 use crate::cables::{Routed, ip};
 use crate::skipped;
 
-/// The second is too long for the level.
+/// The second length is too long for the level.
 const LENS: [usize; 2] = [900, 30_000];
 
-/// Migrates the connection, gets `hits` and one more from the level, and then alternates.
-fn goes_down_and_up(client: &mut TestClient, site: &TestSite, hits: usize) {
+/// Migrates the connection, requests `hits` and one more response from the level, and then alternates between level and
+/// server.
+fn reclaim_and_migrate(client: &mut TestClient, site: &TestSite, hits: usize) {
     let mut ask = |page: &TestPage| {
         let response = client.get(&page.path, "");
         assert_eq!(TestPage::new(&page.path, &response.body), *page);
@@ -30,8 +31,8 @@ fn goes_down_and_up(client: &mut TestClient, site: &TestSite, hits: usize) {
 }
 
 #[test]
-fn on_a_bridge_and_its_port_it_is_translated_once() {
-    let test = "on_a_bridge_and_its_port_it_is_translated_once";
+fn connection_on_bridge_and_port_is_translated_once() {
+    let test = "connection_on_bridge_and_port_is_translated_once";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -57,7 +58,7 @@ fn on_a_bridge_and_its_port_it_is_translated_once() {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let resumed = attached.count("tcp_resumed");
         let stream = client.enter(|| std::net::TcpStream::connect(address));
-        goes_down_and_up(
+        reclaim_and_migrate(
             &mut TestClient::new(stream.expect("a connection")),
             &site,
             5,
@@ -67,8 +68,8 @@ fn on_a_bridge_and_its_port_it_is_translated_once() {
 }
 
 #[test]
-fn a_router_that_finds_a_segment_too_long_is_heard() {
-    let test = "a_router_that_finds_a_segment_too_long_is_heard";
+fn packet_too_big_from_router_reduces_segment_size() {
+    let test = "packet_too_big_from_router_reduces_segment_size";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -84,10 +85,10 @@ fn a_router_that_finds_a_segment_too_long_is_heard() {
         attached.warm(&client, address, &get(&site.pages[0].path));
         let stream = client.enter(|| std::net::TcpStream::connect(address));
         let mut client = TestClient::new(stream.expect("a connection"));
-        // So many hits that the client's sequence numbers differ from the socket's.
-        goes_down_and_up(&mut client, &site, 150);
+        // After this many hits, the client's sequence numbers differ from those of the socket.
+        reclaim_and_migrate(&mut client, &site, 150);
         ip(&router, "link set near mtu 1300");
-        goes_down_and_up(&mut client, &site, 0);
+        reclaim_and_migrate(&mut client, &site, 0);
         ip(&router, "link set near mtu 1500");
     }
 }

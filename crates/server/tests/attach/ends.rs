@@ -1,5 +1,5 @@
-//! Ends of a daemon under load: it dies, another takes over, the level is detached. Clients do not retry, and no
-//! request fails.
+//! The end of a daemon under load: it is killed, another one takes over, or the level is detached. Clients do not
+//! retry, and no request fails.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -19,7 +19,7 @@ use crate::skipped;
 
 const LENS: [usize; 4] = [200, 600, 900, 50_000];
 
-/// The verifying client, in rounds until it is stopped.
+/// Runs the verifying client in rounds until stopped.
 struct Load {
     stop: AtomicBool,
     rounds: Mutex<CheckReport>,
@@ -33,7 +33,7 @@ impl Load {
         }
     }
 
-    /// Runs it while `act` runs, and for some rounds more; returns the report of all rounds.
+    /// Runs the client while `act` runs and for some more rounds; returns the report of all rounds.
     fn during(
         &self,
         client: &NetNamespace,
@@ -42,7 +42,7 @@ impl Load {
     ) -> CheckReport {
         thread::scope(|scope| {
             scope.spawn(|| {
-                // The client also stops when the test fails.
+                // The client also stops if the test fails.
                 let mut check = check.clone();
                 while !self.stop.load(Relaxed) {
                     check.seed += 1;
@@ -75,7 +75,7 @@ impl Load {
         self.rounds.lock().expect("no holder panics").requests
     }
 
-    /// Waits for this many more requests.
+    /// Waits until this many more requests were sent.
     fn more(&self, requests: u64) {
         let due = self.requests() + requests;
         wait_until("more requests", || (self.requests() >= due).then_some(()));
@@ -90,10 +90,10 @@ impl Drop for StopAtEnd<'_> {
     }
 }
 
-/// nginx on a link, and requests mostly for hot pages.
+/// A link with nginx, and a client that requests mostly hot pages.
 fn network(seed: u64) -> (TestPath, TestSite, WebServer, WireCheck) {
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
-    // Ports are reused soon, and meet the state of their last connections.
+    // Ports are reused after a short time, while state of their last connections remains.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
         .expect("a parameter");
@@ -130,9 +130,9 @@ fn assert_clean(report: &CheckReport, attached: &Attached) {
 }
 
 #[test]
-fn hits_go_on_without_the_daemon_and_another_takes_over() {
+fn hits_continue_without_daemon_and_next_daemon_takes_over() {
     if skipped(
-        "hits_go_on_without_the_daemon_and_another_takes_over",
+        "hits_continue_without_daemon_and_next_daemon_takes_over",
         &["nginx"],
     ) {
         return;
@@ -149,21 +149,21 @@ fn hits_go_on_without_the_daemon_and_another_takes_over() {
         load.more(500);
         first.kill();
         more_hits(&first, "hits without the daemon");
-        // Twice: the second daemon takes over from one that died.
+        // Done twice: the second daemon takes over from a daemon that was killed.
         second = Some(Attached::start(&path.server, 80, &options));
-        // The new daemon learns first, so its hits begin later.
+        // The new daemon must first store responses, so its hits begin later.
         more_hits(&first, "hits with the next");
     });
     assert_clean(&report, &first);
     assert_eq!(complaints(), before);
-    // Both share one level, so the first has no level left to remove.
+    // Both daemons have the same level, so the first one has no level left to remove.
     drop(second);
     assert!(!first.is_pinned());
 }
 
 #[test]
-fn who_can_not_take_over_changes_nothing() {
-    if skipped("who_can_not_take_over_changes_nothing", &["nginx"]) {
+fn failed_takeover_changes_nothing() {
+    if skipped("failed_takeover_changes_nothing", &["nginx"]) {
         return;
     }
     let (path, site, _nginx, _) = network(320);
@@ -171,7 +171,7 @@ fn who_can_not_take_over_changes_nothing() {
     let page = get(&site.pages[0].path);
     attached.warm(&path.client, server_v4(80), &page);
     attached.kill();
-    // Its table has another size.
+    // This daemon needs a table of another size.
     let namespace = path.server.path();
     let arguments = ["attach", "80", "--netns", &namespace, "--interface", "eth0"];
     let other = [&["20", env!("CARGO_BIN_EXE_lowroad")], &arguments[..]].concat();
@@ -185,11 +185,8 @@ fn who_can_not_take_over_changes_nothing() {
 }
 
 #[test]
-fn taking_it_off_breaks_nothing_and_leaves_nothing() {
-    if skipped(
-        "taking_it_off_breaks_nothing_and_leaves_nothing",
-        &["nginx"],
-    ) {
+fn detach_loses_no_request_and_removes_everything() {
+    if skipped("detach_loses_no_request_and_removes_everything", &["nginx"]) {
         return;
     }
     let before = complaints();
@@ -216,7 +213,7 @@ fn taking_it_off_breaks_nothing_and_leaves_nothing() {
         assert_clean(&report, &attached);
         assert_eq!(attached.level.control().mode, MODE_OFF);
         assert!(!attached.is_pinned());
-        // The kernel frees unreferenced objects with a delay.
+        // The kernel frees unreferenced objects after a delay.
         wait_until("the end of the link and the program", || {
             let link_is_there = LinkInfoIter::default().any(|one| one.id == link);
             let program_is_there = ProgInfoIter::default().any(|one| one.id == program);
@@ -226,7 +223,7 @@ fn taking_it_off_breaks_nothing_and_leaves_nothing() {
     assert_eq!(complaints(), before);
 }
 
-/// The numbers of its link and of the link's program.
+/// The IDs of the level's link and of the link's program.
 fn ids(attached: &Attached) -> (libbpf_sys::__u32, libbpf_sys::__u32) {
     let path = attached.level.folder().join("tc-eth0");
     let link = libbpf_rs::Link::open(path).expect("a pinned link");

@@ -1,5 +1,5 @@
-//! Attaching while an earlier level ends: the new process reports that and waits, and clients of the old level lose no
-//! response.
+//! Attaching while an earlier level is ending: the new process reports that and waits, and clients of the old level
+//! lose no response.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
@@ -13,11 +13,11 @@ use lowroad_testkit::net::{
 use lowroad_testkit::{TestClient, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::attached::{Attached, get, place, server_v4};
+use crate::attached::{Attached, get, pin_folder, server_v4};
 use crate::skipped;
-use crate::worker::{ALONE, Line, PROGRAM, Workers};
+use crate::worker::{ALONE, PROGRAM, ServerLink, Workers};
 
-/// The message of a waiting process.
+/// The message of a process that waits.
 const WAITS: &str = "is detaching there; waiting for its end";
 
 fn interrupt(child: &Child) {
@@ -25,7 +25,7 @@ fn interrupt(child: &Child) {
     kill_process(pid, Signal::INT).expect("a child of ours");
 }
 
-/// Attaches, and returns once the process waits for the end of another.
+/// Attaches, and returns when the process waits for the end of another one.
 fn attach_and_wait(namespace: &NetNamespace, options: &[&str]) -> NamespaceProgram {
     let mut command = Command::new(PROGRAM);
     command.args(["attach", "80", "--netns", &namespace.path()]);
@@ -39,20 +39,20 @@ fn attach_and_wait(namespace: &NetNamespace, options: &[&str]) -> NamespaceProgr
         let len = said.read_line(&mut line).expect("a line");
         assert!(len > 0, "it ended, and did not wait");
     }
-    // The process continues to print.
+    // The process prints more later, and must not block.
     std::thread::spawn(move || std::io::copy(&mut said, &mut std::io::sink()));
     program
 }
 
 #[test]
-fn a_level_that_ends_is_waited_for() {
-    if skipped("a_level_that_ends_is_waited_for", &["nginx"]) {
+fn attach_waits_for_the_end_of_a_level() {
+    if skipped("attach_waits_for_the_end_of_a_level", &["nginx"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let site = TestSite::new(31, &[500]);
     let _nginx = WebServer::nginx(&path.server, &site, 80, "expires 10m;").expect("nginx");
-    // Long enough for a loaded machine; the process ends with the connection.
+    // The drain timeout is long enough for a loaded machine; the process ends when its connection does.
     let mut old = Attached::start(&path.server, 80, &["--drain", "300"]);
     let page = get(&site.pages[0].path);
     old.warm(&path.client, server_v4(80), &page);
@@ -69,7 +69,7 @@ fn a_level_that_ends_is_waited_for() {
     wait_until("the new level", || {
         let ended = new.child().try_wait().expect("a child of ours");
         assert_eq!(ended, None, "it ended");
-        let level = SoftirqLevel::open(&place(&path.server, 80)).ok()?;
+        let level = SoftirqLevel::open(&pin_folder(&path.server, 80)).ok()?;
         (level.control().pid == pid).then_some(())
     });
     let detach = ["detach", "80", "--netns", &path.server.path()];
@@ -77,11 +77,11 @@ fn a_level_that_ends_is_waited_for() {
 }
 
 #[test]
-fn workers_that_end_are_waited_for() {
-    if skipped("workers_that_end_are_waited_for", &["nginx"]) {
+fn attach_waits_for_the_end_of_workers() {
+    if skipped("attach_waits_for_the_end_of_workers", &["nginx"]) {
         return;
     }
-    let line = Line::nginx(&[2_000], "");
+    let line = ServerLink::nginx(&[2_000], "");
     let server = &line.path.server;
     let mut old = Workers::start(server, &[ALONE, &["--drain", "300"]].concat());
     let mut client = line
@@ -91,7 +91,7 @@ fn workers_that_end_are_waited_for() {
     client.send(format!(
         "POST {UPLOAD} HTTP/1.1\r\nHost: test\r\nContent-Length: 6\r\nExpect: 100-continue\r\n\r\n"
     ));
-    // The request is in progress there.
+    // The workers now have a request in progress.
     assert_eq!(client.response().status, 100);
     interrupt(old.program());
     wait_until("the port", || (!old.has_port()).then_some(()));

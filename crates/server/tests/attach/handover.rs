@@ -1,5 +1,5 @@
-//! Migration of connections from the level to the server: no byte is lost, doubled or mixed up, for any sequence of
-//! requests before and after.
+//! Migration of connections from the level to the server: no byte is lost, duplicated or reordered, for any sequence of
+//! requests before and after it.
 
 use std::io::{Read, Write};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ fn apache(namespace: &NetNamespace, site: &TestSite) -> WebServer {
     WebServer::apache(namespace, site, 80, "").expect("apache")
 }
 
-/// Requests the page twice, and expects that the level answers.
+/// Requests the page twice, and asserts that the level answers.
 fn two_hits(client: &mut TestClient, attached: &Attached, page: &TestPage) {
     let before = attached.count("answer_hit");
     for _ in 0..2 {
@@ -39,8 +39,8 @@ fn two_hits(client: &mut TestClient, attached: &Attached, page: &TestPage) {
     assert_eq!(attached.count("answer_hit"), before + 2);
 }
 
-/// In front of a server, over both families: two hits, then `then` on the same connection, which must be migrated
-/// exactly once.
+/// In front of a server, over IPv4 and IPv6: two hits, then `then` on the same connection, which must migrate exactly
+/// once.
 fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut TestClient, &TestSite)) {
     if skipped(test, &[program]) {
         return;
@@ -59,7 +59,7 @@ fn after_hits(test: &str, program: &str, start: Start, then: impl Fn(&mut TestCl
         assert_eq!(attached.count("tcp_handed"), handed);
         then(&mut client, &site);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
-        // A request that the level could answer is right, with either answering.
+        // Either the level or the server answers this request; the response must be right.
         let response = client.get(&page.path, "");
         assert_eq!(TestPage::new(&page.path, &response.body), *page);
         assert_eq!(attached.count("tcp_handed"), handed + 1);
@@ -76,7 +76,7 @@ fn downloads(client: &mut TestClient, site: &TestSite) {
 fn uploads(client: &mut TestClient, _: &TestSite) {
     let body = content(7, 7, 300_000);
     let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n");
-    // The head alone migrates the connection; the chunks already go to the server.
+    // The head alone causes the migration; the chunks are already sent to the server.
     client.send(format!("{head}Transfer-Encoding: chunked\r\n\r\n"));
     for chunk in body.chunks(7001) {
         let line = format!("{:x}\r\n", chunk.len());
@@ -90,14 +90,14 @@ fn uploads(client: &mut TestClient, _: &TestSite) {
 }
 
 #[test]
-fn downloads_after_hits_from_nginx() {
-    after_hits("downloads_after_hits_from_nginx", "nginx", nginx, downloads);
+fn downloads_after_hits_with_nginx() {
+    after_hits("downloads_after_hits_with_nginx", "nginx", nginx, downloads);
 }
 
 #[test]
-fn downloads_after_hits_from_apache() {
+fn downloads_after_hits_with_apache() {
     after_hits(
-        "downloads_after_hits_from_apache",
+        "downloads_after_hits_with_apache",
         "apache2",
         apache,
         downloads,
@@ -105,16 +105,16 @@ fn downloads_after_hits_from_apache() {
 }
 
 #[test]
-fn uploads_after_hits_to_nginx() {
-    after_hits("uploads_after_hits_to_nginx", "nginx", nginx, uploads);
+fn uploads_after_hits_with_nginx() {
+    after_hits("uploads_after_hits_with_nginx", "nginx", nginx, uploads);
 }
 
 #[test]
-fn uploads_after_hits_to_apache() {
-    after_hits("uploads_after_hits_to_apache", "apache2", apache, uploads);
+fn uploads_after_hits_with_apache() {
+    after_hits("uploads_after_hits_with_apache", "apache2", apache, uploads);
 }
 
-/// Many connections with mixed requests; ports are reused within seconds.
+/// Many connections with mixed requests, whose ports are reused within seconds.
 fn mixtures(test: &str, program: &str, start: Start) {
     if skipped(test, &[program]) {
         return;
@@ -123,7 +123,7 @@ fn mixtures(test: &str, program: &str, start: Start) {
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let parameters = [
         ("ipv4/tcp_max_tw_buckets", "100"),
-        // Few ports, so that they are reused.
+        // Few ports, so that they are reused soon.
         ("ipv4/ip_local_port_range", "40000 44000"),
     ];
     for (name, value) in parameters {
@@ -155,16 +155,20 @@ fn mixtures(test: &str, program: &str, start: Start) {
 }
 
 #[test]
-fn mixtures_before_nginx() {
-    mixtures("mixtures_before_nginx", "nginx", nginx);
+fn migrations_with_mixed_requests_and_nginx() {
+    mixtures("migrations_with_mixed_requests_and_nginx", "nginx", nginx);
 }
 
 #[test]
-fn mixtures_before_apache() {
-    mixtures("mixtures_before_apache", "apache2", apache);
+fn migrations_with_mixed_requests_and_apache() {
+    mixtures(
+        "migrations_with_mixed_requests_and_apache",
+        "apache2",
+        apache,
+    );
 }
 
-/// A listening socket; the test accepts its connections.
+/// A listening socket whose connections the test accepts.
 pub fn listener(namespace: &NetNamespace, backlog: i32) -> TcpListener {
     namespace.enter(|| {
         let socket = socket2::Socket::new(socket2::Domain::IPV4, socket2::Type::STREAM, None);
@@ -176,7 +180,8 @@ pub fn listener(namespace: &NetNamespace, backlog: i32) -> TcpListener {
     })
 }
 
-/// Serves a connection: a response to store for GET, a receipt for POST, an echo after an upgrade.
+/// Answers the requests of a connection: GET with a storable response, POST with a receipt, upgraded bytes with an
+/// echo.
 fn serve(mut stream: TcpStream) -> std::io::Result<()> {
     loop {
         let mut head = Vec::new();
@@ -212,8 +217,8 @@ fn serve(mut stream: TcpStream) -> std::io::Result<()> {
 }
 
 #[test]
-fn an_upgrade_after_hits() {
-    if skipped("an_upgrade_after_hits", &[]) {
+fn upgraded_connection_migrates_after_hits() {
+    if skipped("upgraded_connection_migrates_after_hits", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -232,7 +237,7 @@ fn an_upgrade_after_hits() {
     let fields = "Connection: Upgrade\r\nUpgrade: echo\r\n";
     let handed = attached.count("tcp_handed");
     assert_eq!(client.get("/socket", fields).status, 101);
-    // After an upgrade, bytes that look like a request belong to the other protocol, and are echoed.
+    // After an upgrade, bytes that look like a request are data of the other protocol and are echoed.
     for text in [
         "GET /hot HTTP/1.1\r\nHost: test\r\n\r\n",
         "\0\u{1}\u{2} bye",
@@ -248,8 +253,8 @@ fn an_upgrade_after_hits() {
 }
 
 #[test]
-fn a_full_accept_queue_loses_nothing() {
-    if skipped("a_full_accept_queue_loses_nothing", &[]) {
+fn full_accept_queue_loses_no_bytes() {
+    if skipped("full_accept_queue_loses_no_bytes", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -259,7 +264,7 @@ fn a_full_accept_queue_loses_nothing() {
         let stream = path.client.enter(|| TcpStream::connect(server_v4(80)));
         TestClient::new(stream.expect("a connection"))
     };
-    // Two connections fill the backlog; the others find it full repeatedly.
+    // Two connections fill the accept queue; the others find it full repeatedly.
     let body = "0123456789";
     let head = format!(
         "POST / HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n",
@@ -269,13 +274,13 @@ fn a_full_accept_queue_loses_nothing() {
     for number in 1..=10 {
         let mut client = connect();
         client.send(&head);
-        // One at a time, so that the order in the backlog is known.
+        // Sent one at a time, so that the order in the accept queue is known.
         wait_until("a handover", || {
             (attached.count("tcp_handed") >= number).then_some(())
         });
         clients.push(client);
     }
-    // With one place free again, the next bytes of a connection are not the start of a request.
+    // When the queue has room again, the next bytes of a connection must not be taken for the start of a request.
     let (first, _) = listener.accept().expect("a connection");
     for client in &mut clients {
         client.send(body);
@@ -294,8 +299,8 @@ fn a_full_accept_queue_loses_nothing() {
 }
 
 #[test]
-fn many_misses_at_once_before_a_short_queue() {
-    if skipped("many_misses_at_once_before_a_short_queue", &[]) {
+fn concurrent_misses_with_short_accept_queue() {
+    if skipped("concurrent_misses_with_short_accept_queue", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -309,7 +314,7 @@ fn many_misses_at_once_before_a_short_queue() {
     let begin = Instant::now();
     let connect = |number| {
         let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));
-        // A client that finds the backlog full retries after 0.2 s, 0.6 s, 1.4 s and so on.
+        // A client that finds the queue full retries after 0.2 s, 0.6 s, 1.4 s and so on.
         let patience = Some(Duration::from_secs(60));
         client
             .stream()

@@ -1,4 +1,4 @@
-//! Responses that the level learns, and those that it must never answer: private, changed and purged ones.
+//! Responses that the level stores, and those that it must never send: private, changed and purged ones.
 
 use std::io::{Read, Write};
 use std::net::TcpListener;
@@ -11,12 +11,12 @@ use lowroad_softirq::level::publisher;
 use lowroad_testkit::net::{LinkMangling, TestPath, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
-use crate::attached::{Attached, get, one, server_v4};
+use crate::attached::{Attached, get, send_request, server_v4};
 use crate::skipped;
 
 #[test]
-fn what_is_private_is_never_answered_here() {
-    if skipped("what_is_private_is_never_answered_here", &["nginx"]) {
+fn private_responses_are_left_to_the_server() {
+    if skipped("private_responses_are_left_to_the_server", &["nginx"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -45,14 +45,14 @@ fn what_is_private_is_never_answered_here() {
     let attached = Attached::start(&path.server, 80, &["--ttl", "60"]);
     let ask = |name: &str| {
         path.client
-            .enter(|| one(server_v4(80), &get(&format!("/{name}"))))
+            .enter(|| send_request(server_v4(80), &get(&format!("/{name}"))))
     };
     for _ in 0..20 {
         for (name, _) in &cases[..7] {
             assert_eq!(ask(name).text(), format!("this is {name}"));
         }
     }
-    // By then all storable responses were learnt: the daemon fetches one after another.
+    // By then all storable responses were stored, because the daemon fetches sequentially.
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let hits = attached.count("answer_hit");
     for (name, _) in &cases[..7] {
@@ -68,7 +68,7 @@ fn what_is_private_is_never_answered_here() {
     assert_eq!(names.len(), 1, "{names:?}");
 }
 
-/// A server that returns the time of their creation, in ms since `start`, and a count.
+/// A server whose responses contain the time of their creation, in ms since `start`, and a number.
 fn clockwork(listener: TcpListener, start: Instant, asked: Arc<AtomicU64>, lifetime: &'static str) {
     thread::spawn(move || {
         for mut stream in listener.incoming().flatten() {
@@ -94,8 +94,8 @@ fn clockwork(listener: TcpListener, start: Instant, asked: Arc<AtomicU64>, lifet
 }
 
 #[test]
-fn nothing_is_staler_than_its_lifetime() {
-    if skipped("nothing_is_staler_than_its_lifetime", &[]) {
+fn responses_are_not_older_than_their_lifetime() {
+    if skipped("responses_are_not_older_than_their_lifetime", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -111,9 +111,9 @@ fn nothing_is_staler_than_its_lifetime() {
     let end = Instant::now() + Duration::from_secs(6);
     while Instant::now() < end {
         let before_ms = start.elapsed().as_millis();
-        let response = path.client.enter(|| one(server_v4(80), &get("/")));
+        let response = path.client.enter(|| send_request(server_v4(80), &get("/")));
         let made_ms: u128 = response.text().parse().expect("a number");
-        // The level's clock has a resolution of a few milliseconds, ten at most.
+        // The resolution of the level's clock is a few milliseconds, at most ten.
         let age_ms = before_ms.saturating_sub(made_ms);
         assert!(age_ms <= 1010, "{age_ms} ms old");
         oldest_ms = oldest_ms.max(age_ms);
@@ -130,8 +130,8 @@ fn nothing_is_staler_than_its_lifetime() {
 }
 
 #[test]
-fn a_changed_file_is_seen_after_its_lifetime() {
-    if skipped("a_changed_file_is_seen_after_its_lifetime", &["nginx"]) {
+fn changed_file_is_sent_after_its_lifetime() {
+    if skipped("changed_file_is_sent_after_its_lifetime", &["nginx"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -146,7 +146,9 @@ fn a_changed_file_is_seen_after_its_lifetime() {
         let changed = Instant::now();
         wait_until("the new content", || {
             let asked = Instant::now();
-            let response = path.client.enter(|| one(server_v4(80), &get("/page")));
+            let response = path
+                .client
+                .enter(|| send_request(server_v4(80), &get("/page")));
             let is_new = response.text() == text;
             assert!(
                 is_new || asked - changed < Duration::from_millis(1010),
@@ -160,8 +162,8 @@ fn a_changed_file_is_seen_after_its_lifetime() {
 }
 
 #[test]
-fn what_is_purged_is_gone_at_once() {
-    if skipped("what_is_purged_is_gone_at_once", &[]) {
+fn purge_takes_effect_immediately() {
+    if skipped("purge_takes_effect_immediately", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -177,7 +179,7 @@ fn what_is_purged_is_gone_at_once() {
         attached.warm(&path.client, server_v4(80), &get("/"));
         publisher::purge(&attached.level, &publisher::published(&attached.level)).expect("a purge");
         let purged_ms = start.elapsed().as_millis();
-        let response = path.client.enter(|| one(server_v4(80), &get("/")));
+        let response = path.client.enter(|| send_request(server_v4(80), &get("/")));
         let made_ms: u128 = response.text().parse().expect("a number");
         assert!(made_ms >= purged_ms, "{made_ms} before {purged_ms}");
     }

@@ -1,6 +1,6 @@
-//! Several levels on one interface, each with a port, attached and detached in any order under load: each answers the
-//! clients of its port, and none touches the frames of another. At TC, the hook of veth; levels beside one in native
-//! XDP are tested in a guest (`lab/tests/levels.rs`).
+//! Several levels on one interface, each for its own port, which are attached and detached in any order under load.
+//! Each level answers the clients of its port, and none affects the frames of another one. These levels use TC, the
+//! hook of veth; levels next to one in native XDP are tested in a guest (`lab/tests/levels.rs`).
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -14,13 +14,13 @@ use crate::skipped;
 
 const PORTS: [u16; 3] = [80, 81, 82];
 
-/// Pages that fit into one segment, pages of several segments, and pages that no level answers.
+/// Lengths of pages that fit into one segment, need several segments, or are too long for a level.
 const LENS: [usize; 4] = [900, 200, 3900, 40_000];
 
-/// How often all levels are attached and detached.
+/// How often each level is attached and detached.
 const ROUNDS: usize = 2;
 
-/// Requests the pages at one port over both families until `is_over`, and expects right answers.
+/// Requests the pages at one port over IPv4 and IPv6 until `is_over`, and asserts that the responses are right.
 fn load(cable: &Cable, site: &TestSite, port: u16, is_over: &AtomicBool) {
     let mut seed = u64::from(port);
     while !is_over.load(Ordering::Relaxed) {
@@ -36,7 +36,7 @@ fn load(cable: &Cable, site: &TestSite, port: u16, is_over: &AtomicBool) {
     }
 }
 
-/// Sets a flag when it is dropped, so that the threads of a scope end after a panic, too.
+/// Sets a flag when dropped, so that the threads of a scope also end after a panic.
 struct StopOnDrop<'a>(&'a AtomicBool);
 
 impl Drop for StopOnDrop<'_> {
@@ -45,7 +45,7 @@ impl Drop for StopOnDrop<'_> {
     }
 }
 
-/// Expects that each level answers its clients.
+/// Asserts that each level answers its clients.
 fn all_answer(cable: &Cable, levels: &[(u16, Attached)], path: &str) {
     for (port, attached) in levels {
         for address in servers(*port) {
@@ -55,8 +55,8 @@ fn all_answer(cable: &Cable, levels: &[(u16, Attached)], path: &str) {
     }
 }
 
-/// Attaches and detaches three levels in a random order from `seed`.
-fn levels_come_and_go(test: &str, seed: u64) {
+/// Attaches and detaches three levels in an order derived from `seed`.
+fn attach_and_detach_levels(test: &str, seed: u64) {
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -93,11 +93,11 @@ fn levels_come_and_go(test: &str, seed: u64) {
 }
 
 #[test]
-fn three_levels_come_and_go() {
-    levels_come_and_go("three_levels_come_and_go", 701);
+fn three_levels_on_one_interface_in_first_order() {
+    attach_and_detach_levels("three_levels_on_one_interface_in_first_order", 701);
 }
 
 #[test]
-fn three_levels_come_and_go_in_other_orders() {
-    levels_come_and_go("three_levels_come_and_go_in_other_orders", 702);
+fn three_levels_on_one_interface_in_other_orders() {
+    attach_and_detach_levels("three_levels_on_one_interface_in_other_orders", 702);
 }

@@ -1,20 +1,21 @@
-//! The programs of both tiers pass this kernel's verifier, also of the tier that the tests' links do not use.
+//! This kernel's verifier accepts the programs of both tiers, including the tier that the links of these tests can't
+//! use.
 
 use lowroad_softirq::programs::folder;
 use lowroad_softirq::programs::loader::{ProgramTier, load};
 use lowroad_softirq::programs::sizes::MapSizes;
 use lowroad_testkit::net::NetNamespace;
 
-use crate::attached::place;
+use crate::attached::pin_folder;
 use crate::skipped;
 
 #[test]
-fn the_verifier_takes_the_programs_of_both_tiers() {
-    if skipped("the_verifier_takes_the_programs_of_both_tiers", &[]) {
+fn programs_of_both_tiers_pass_the_verifier() {
+    if skipped("programs_of_both_tiers_pass_the_verifier", &[]) {
         return;
     }
     let namespace = NetNamespace::new("loading").expect("a namespace");
-    let folder = place(&namespace, 1);
+    let folder = pin_folder(&namespace, 1);
     for tier in [ProgramTier::Xdp, ProgramTier::Tc] {
         folder::create(&folder).expect("a folder");
         let loaded = load(tier, MapSizes::default(), &folder);

@@ -1,4 +1,4 @@
-//! Measures response times on links that lose frames, with the level and with the kernel's own TCP. Run it alone:
+//! Measures response times on links that lose frames, with the level and with the kernel's own TCP. To be run alone:
 //! `cargo test --test attach -- --ignored --nocapture how_long_answers_take`
 
 use std::io::{Read, Write};
@@ -15,7 +15,7 @@ const LENS: [usize; 3] = [4000, 10_000, 100];
 const CLIENTS: usize = 16;
 const DELAY_MS: u64 = 5;
 
-/// Sends a request, and returns the time until its response is complete. `stream`: the connection of the previous one.
+/// Sends a request on `stream`, the connection of the previous one. Returns the time until the response is complete.
 fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
     let close = if closes { "Connection: close\r\n" } else { "" };
     let at = LENS.iter().position(|known| *known == len)?;
@@ -43,7 +43,7 @@ fn ask(stream: &mut TcpStream, len: usize, closes: bool) -> Option<Duration> {
     Some(begin.elapsed())
 }
 
-/// The times of this many responses.
+/// The response times of this many requests.
 fn times(
     path: &TestPath,
     address: SocketAddr,
@@ -81,7 +81,7 @@ fn times(
     all.into_inner().expect("no holder panics")
 }
 
-fn told(mut times: Vec<Duration>) -> String {
+fn summarize(mut times: Vec<Duration>) -> String {
     times.sort();
     let at = |share: f64| times[((times.len() - 1) as f64 * share) as usize].as_millis();
     format!(
@@ -113,7 +113,7 @@ fn how_long_answers_take() {
         let _nginx = WebServer::nginx(&path.server, &site, 80, conf).expect("nginx");
         for (len, closes) in [(4000, false), (10_000, true)] {
             let by_kernel = times(&path, server_v4(80), len, closes, count);
-            eprintln!("  kernel: {}", told(by_kernel));
+            eprintln!("  kernel: {}", summarize(by_kernel));
             let attached = Attached::start(&path.server, 80, &["--ttl", "600", "--tier", "tc"]);
             times(&path, server_v4(80), len, closes, 320);
             eprintln!("{:?}", attached.counts());
@@ -124,7 +124,7 @@ fn how_long_answers_take() {
                 "{loss_percent} % lost, {len} bytes, closes: {closes}, {count} answers ({hits} here, {} again)",
                 attached.count("answer_again")
             );
-            eprintln!("  level:  {}", told(by_level));
+            eprintln!("  level:  {}", summarize(by_level));
         }
     }
 }

@@ -1,4 +1,4 @@
-//! `lowroad attach` in front of real servers on virtual links: with any clients, links and attackers each response is
+//! `lowroad attach` in front of real servers on virtual links. With any clients, links and attackers each response is
 //! right, and detaching removes the level completely.
 //!
 //! Each test uses separate namespaces. `LOWROAD_WIRE_REQUESTS` and `LOWROAD_WIRE_CONNECTIONS` select long runs.
@@ -35,13 +35,13 @@ mod worker_policy;
 mod worker_transparent;
 mod wrapped;
 
-/// A number from the environment, for longer runs.
+/// A number from the environment, to configure longer runs.
 fn setting(name: &str, default: usize) -> usize {
     let text = std::env::var(name).ok();
     text.map_or(default, |text| text.parse().expect("a number"))
 }
 
-/// Whether the test can't run on this machine; prints the reason.
+/// Whether the test is skipped because this system can't run it; prints the reason.
 fn skipped(test: &str, programs: &[&str]) -> bool {
     let missing = programs
         .iter()

@@ -1,11 +1,11 @@
-//! Requests that servers read differently, requests that proxies change, and bytes that are no requests: input for
-//! comparing the results of a server. Most come from the suites `bad_input`, `bad_requests`, `bad_framing`,
-//! `bad_bodies` and `bad_targets`. Each is for `/0-2000.bin` or `/upload`, where possible.
+//! Requests that servers parse differently, requests that proxies change, and bytes that are not requests. They are the
+//! input for comparing a server with and without workers. Most are from the suites `bad_input`, `bad_requests`,
+//! `bad_framing`, `bad_bodies` and `bad_targets`, changed to `/0-2000.bin` or `/upload` where possible.
 
 use lowroad_testkit::net::servers::UPLOAD;
 use lowroad_testkit::net::site::content;
 
-/// Length of an upload beyond the default limit of a Lowroad server.
+/// Length of an upload that exceeds the default limit of a Lowroad server.
 pub const LONG_LEN: usize = 2_000_000;
 
 /// A name, and the bytes to send.
@@ -25,7 +25,7 @@ fn get(fields: &str) -> String {
     format!("GET /0-2000.bin HTTP/1.1\r\n{fields}\r\n")
 }
 
-/// A request line, with a Host.
+/// A request with this request line and a Host.
 fn line(line: &str) -> OddRequest {
     odd(line, format!("{line}\r\nHost: test\r\n\r\n"))
 }
@@ -130,7 +130,7 @@ fn fields() -> Vec<OddRequest> {
     .collect()
 }
 
-/// An upload.
+/// An upload with these field lines and this body.
 fn post(fields: &str, body: &[u8]) -> Vec<u8> {
     let head = format!("POST {UPLOAD} HTTP/1.1\r\nHost: test\r\n{fields}\r\n\r\n");
     [head.as_bytes(), body].concat()

@@ -1,4 +1,5 @@
-//! `lowroad serve --softirq` and `lowroad run`: the server's own level, its log, and kills of its processes.
+//! `lowroad serve --softirq` and `lowroad run`: the level in front of the server itself, its log, and kills of its
+//! processes.
 
 use std::fs;
 use std::os::unix::fs::{PermissionsExt, symlink};
@@ -11,14 +12,14 @@ use lowroad_testkit::net::{DEVICE, LinkMangling, NamespaceProgram, TestPath};
 use lowroad_testkit::{ClientResponse, TempFolder, wait_until};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::attached::{get, one, place, server_v4};
+use crate::attached::{get, pin_folder, send_request, server_v4};
 use crate::skipped;
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// A Lowroad server with its level, files and logs.
+/// A Lowroad server with a level in front of it, its files and its logs.
 struct Own {
-    // Dropped before its namespaces.
+    // Dropped first, before the namespaces of `path`.
     server: NamespaceProgram,
     level: SoftirqLevel,
     path: TestPath,
@@ -31,7 +32,7 @@ impl Own {
         Own::with(TempFolder::new(), format, "")
     }
 
-    /// A server with these additional tables.
+    /// Starts a server with these additional tables.
     fn with(folder: TempFolder, format: &str, tables: &str) -> Own {
         let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
         // The server's user may create a new log here.
@@ -46,11 +47,11 @@ impl Own {
         let config = folder.file("lowroad.toml", config);
         let mut command = Command::new(PROGRAM);
         command.args(["run", "-c"]).arg(config);
-        // Keeps the server's own certificate authority inside the test's folder.
+        // The server's own certificate authority is created inside the test's folder.
         command.env("XDG_DATA_HOME", folder.path().join("data"));
         command.stdout(Stdio::null());
         let mut server = path.server.spawn(command).expect("lowroad starts");
-        let place = place(&path.server, 80);
+        let place = pin_folder(&path.server, 80);
         let level = wait_until("the level", || {
             let ended = server.child().try_wait().expect("a child of ours");
             assert_eq!(ended, None, "the server ended");
@@ -73,7 +74,7 @@ impl Own {
 
     fn ask_for(&self, path: &str) -> ClientResponse {
         let client = &self.path.client;
-        client.enter(|| one(server_v4(80), &get(path)))
+        client.enter(|| send_request(server_v4(80), &get(path)))
     }
 
     fn hits(&self) -> u64 {
@@ -81,7 +82,7 @@ impl Own {
         self.level.counters().expect("counters")[at.expect("a reason's name")]
     }
 
-    /// Repeats a request until the level answers; returns the response and the number of requests.
+    /// Repeats a request until the level answers it. Returns the response and the number of requests.
     fn hit(&self) -> (ClientResponse, usize) {
         let (before, mut asked) = (self.hits(), 0);
         let response = wait_until("a hit", || {
@@ -130,7 +131,7 @@ impl Drop for Own {
         if std::thread::panicking() {
             eprintln!("{}", self.log("error"));
         }
-        // Otherwise the pins would remain: the kernel does not remove them with the namespace.
+        // The pins must be removed, because the kernel does not remove them with the namespace.
         let _ = lowroad_softirq::programs::folder::remove(&self.place);
     }
 }
@@ -149,8 +150,8 @@ fn status_of(process: Pid, name: &str) -> String {
 }
 
 #[test]
-fn our_own_server_answers_below_itself() {
-    if skipped("our_own_server_answers_below_itself", &[]) {
+fn own_level_answers_stored_responses() {
+    if skipped("own_level_answers_stored_responses", &[]) {
         return;
     }
     let mut own = Own::start("combined");
@@ -172,8 +173,8 @@ fn our_own_server_answers_below_itself() {
 }
 
 #[test]
-fn what_it_answers_is_published_without_a_request() {
-    if skipped("what_it_answers_is_published_without_a_request", &[]) {
+fn stored_responses_are_published_without_a_connection() {
+    if skipped("stored_responses_are_published_without_a_connection", &[]) {
         return;
     }
     let mut own = Own::start("json");
@@ -206,7 +207,7 @@ fn what_it_answers_is_published_without_a_request() {
             assert_eq!(hit.field(field), above.field(field), "{field}");
         }
     }
-    // A redirect and an error are answered, too.
+    // The level also answers a redirect and an error.
     own.folder.file("root/folder/file.txt", "");
     for (path, status) in [("/folder", 301), ("/nothing", 404)] {
         let before = own.hits();
@@ -221,7 +222,7 @@ fn what_it_answers_is_published_without_a_request() {
         assert_eq!(hit.field("location"), above.field("location"));
         assert_eq!(hit.text(), above.text());
     }
-    // A slow response of the server may cause one extra fetch of four published responses.
+    // If the server responds slowly, one of the four published responses may be fetched once more.
     let by_daemon = requests(&own) - (asked - own.hits());
     assert!(by_daemon <= 1, "{by_daemon}");
     own.end();
@@ -231,8 +232,8 @@ fn what_it_answers_is_published_without_a_request() {
 }
 
 #[test]
-fn redirects_are_answered_below() {
-    if skipped("redirects_are_answered_below", &[]) {
+fn redirects_are_answered_by_the_level() {
+    if skipped("redirects_are_answered_by_the_level", &[]) {
         return;
     }
     let rule = "[[site.redirect]]\nfrom = \"/home\"\nto = \"/page.txt\"\n";
@@ -257,7 +258,7 @@ fn redirects_are_answered_below() {
     }
 }
 
-/// Two versions of an alias's folder; a link selects the first.
+/// Two versions of an aliased folder; a link refers to the first one.
 fn two_versions() -> TempFolder {
     let folder = TempFolder::new();
     folder.file("v1/a.txt", "old");
@@ -267,12 +268,12 @@ fn two_versions() -> TempFolder {
 }
 
 #[test]
-fn an_alias_is_answered_below_and_with_its_own_file() {
-    if skipped("an_alias_is_answered_below_and_with_its_own_file", &[]) {
+fn alias_is_answered_by_the_level_with_its_own_file() {
+    if skipped("alias_is_answered_by_the_level_with_its_own_file", &[]) {
         return;
     }
     let folder = two_versions();
-    // A file with the same name in the root must not answer instead.
+    // The file with the same name in the document root must not be sent.
     folder.file("root/static/a.txt", "the root's");
     let app = folder.path().join("app");
     let alias = format!(
@@ -300,8 +301,8 @@ fn an_alias_is_answered_below_and_with_its_own_file() {
 }
 
 #[test]
-fn what_has_rules_is_not_answered_below() {
-    if skipped("what_has_rules_is_not_answered_below", &[]) {
+fn paths_with_rules_are_left_to_the_server() {
+    if skipped("paths_with_rules_are_left_to_the_server", &[]) {
         return;
     }
     let folder = TempFolder::new();
@@ -320,7 +321,7 @@ fn what_has_rules_is_not_answered_below() {
         assert_eq!(ask_all(&own), [200; 4]);
         own.folder.file("root/page.txt", text);
         wait_until(text, || (own.ask().text() == text).then_some(()));
-        // All responses learnt before have been published by now.
+        // By now all storable responses have been published.
         own.hit();
         let before = own.hits();
         assert_eq!(ask_all(&own), [200; 4]);
@@ -329,17 +330,14 @@ fn what_has_rules_is_not_answered_below() {
     own.end();
 }
 
-/// A program that returns the time of its run, and the fields of the query.
+/// A CGI program whose response contains the time, and the fields that the query specifies.
 const CLOCK: &str = "#!/bin/sh
 printf 'Content-Type: text/plain\\nContent-Length: 19\\n%s\\n\\n%s' \"$QUERY_STRING\" $(date +%s%N)
 ";
 
 #[test]
-fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
-    if skipped(
-        "what_programs_make_stays_above_unless_they_say_for_how_long_it_holds",
-        &[],
-    ) {
+fn cgi_responses_are_published_only_with_a_lifetime() {
+    if skipped("cgi_responses_are_published_only_with_a_lifetime", &[]) {
         return;
     }
     let folder = TempFolder::new();
@@ -359,15 +357,18 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
         text.parse::<u64>().unwrap_or_else(|_| panic!("{text:?}"))
     };
     let mut last = 0;
-    // Far more often than it takes to publish a page.
+    // Many more requests than are needed until a response is published.
     for _ in 0..100 {
         let now = run("X-Nothing:said");
         assert!(now > last, "{now} after {last}");
         last = now;
     }
-    // A client with the daemon's User-Agent is not treated as the daemon.
+    // A client with the daemon's User-Agent is treated like any other client.
     let request = "GET /cgi/clock HTTP/1.1\r\nHost: test\r\nUser-Agent: lowroad\r\n\r\n";
-    let answer = own.path.client.enter(|| one(server_v4(80), request));
+    let answer = own
+        .path
+        .client
+        .enter(|| send_request(server_v4(80), request));
     assert_eq!((answer.status, answer.field("cache-control")), (200, None));
     let before = own.hits();
     wait_until("a page that holds for a while", || {
@@ -377,8 +378,8 @@ fn what_programs_make_stays_above_unless_they_say_for_how_long_it_holds() {
 }
 
 #[test]
-fn what_a_request_changes_is_forgotten_below() {
-    if skipped("what_a_request_changes_is_forgotten_below", &[]) {
+fn unsafe_requests_remove_published_responses() {
+    if skipped("unsafe_requests_remove_published_responses", &[]) {
         return;
     }
     let folder = TempFolder::new();
@@ -389,7 +390,7 @@ fn what_a_request_changes_is_forgotten_below() {
         "[[site.route]]\npattern = \"/cgi/*\"\ncgi = \"{}\"\n",
         cgi.display()
     );
-    // `purge_from` is a key of the site, so it precedes its tables.
+    // `purge_from` is a key of the site, so it must precede the site's tables.
     let tables = format!("purge_from = \"0.0.0.0/0\"\n{tables}");
     let own = Own::with(folder, "json", &tables);
     const URL: &str = "/cgi/clock?Cache-Control:max-age=60";
@@ -403,26 +404,29 @@ fn what_a_request_changes_is_forgotten_below() {
     for method in ["POST", "PURGE"] {
         let before = hit();
         let request = format!("{method} {URL} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
-        let done = own.path.client.enter(|| one(server_v4(80), &request));
+        let done = own
+            .path
+            .client
+            .enter(|| send_request(server_v4(80), &request));
         assert_eq!(done.status, 200, "{method}");
         wait_until("another", || {
             (own.ask_for(URL).body != before).then_some(())
         });
     }
-    // The response of another URL stays published.
+    // The response for another URL remains published.
     let (page, _) = own.hit();
     assert_eq!(page.body, b"old");
 }
 
 #[test]
-fn its_hits_are_in_the_servers_log_wherever_that_is() {
-    if skipped("its_hits_are_in_the_servers_log_wherever_that_is", &[]) {
+fn hits_of_the_level_are_in_the_servers_log() {
+    if skipped("hits_of_the_level_are_in_the_servers_log", &[]) {
         return;
     }
     let mut own = Own::start("json");
     let (_, asked) = own.hit();
     let is_hit = |line: &&str| line.contains("\"level\":\"softirq\"");
-    // The daemon also sends requests, from this machine.
+    // Excludes the requests of the daemon, which have this machine's address.
     let is_ours = |line: &&str| line.contains("\"peer\":\"10.77.0.1\"");
     wait_until("all lines", || {
         let log = own.log("access");
@@ -440,14 +444,14 @@ fn its_hits_are_in_the_servers_log_wherever_that_is() {
     }
 
     let access = own.folder.path().join("access");
-    // As logrotate does: rename, then signal.
+    // As logrotate does: rename the file, then send the signal.
     fs::rename(&access, own.folder.path().join("access.1")).expect("rotated");
     own.signal(Signal::USR1);
     wait_until("a new log", || access.exists().then_some(()));
     let begin = own.hits();
     let asked: usize = (0..20).map(|_| own.hit().1).sum();
     let hits = own.hits() - begin;
-    // Lines in progress at the server's end are written, too.
+    // Lines that are in progress at the server's end must be written.
     own.end();
     assert_eq!(own.log("access.1"), old);
     let new = own.log("access");
@@ -457,8 +461,8 @@ fn its_hits_are_in_the_servers_log_wherever_that_is() {
 }
 
 #[test]
-fn a_killed_daemon_is_started_again() {
-    if skipped("a_killed_daemon_is_started_again", &[]) {
+fn killed_daemon_is_restarted() {
+    if skipped("killed_daemon_is_restarted", &[]) {
         return;
     }
     let mut own = Own::start("combined");
@@ -475,11 +479,11 @@ fn a_killed_daemon_is_started_again() {
         own.status()
             .contains("softirq                attached, restarts: 1\n")
     );
-    // Changes are noticed as before.
+    // The new daemon also gets the server's changes.
     own.folder.file("root/page.txt", "new");
     wait_until("the change", || (own.ask().text() == "new").then_some(()));
     assert_eq!(own.hit().0.text(), "new");
-    // Signals to reopen logs do not end the daemon; at the server's end it is already dead.
+    // Signals to reopen logs must not end the daemon. It is then killed, so that the server ends without a daemon.
     let second = own.daemon();
     for signal in [Signal::HUP, Signal::USR1] {
         kill_process(second, signal).expect("it lives");
@@ -492,15 +496,15 @@ fn a_killed_daemon_is_started_again() {
 }
 
 #[test]
-fn without_the_one_that_keeps_it_the_daemon_works_on() {
-    if skipped("without_the_one_that_keeps_it_the_daemon_works_on", &[]) {
+fn daemon_continues_without_its_supervisor() {
+    if skipped("daemon_continues_without_its_supervisor", &[]) {
         return;
     }
     let mut own = Own::start("combined");
     let daemon = own.daemon();
     let keeper = pid(status_of(daemon, "PPid:").parse().expect("a number"));
     kill_process(keeper, Signal::KILL).expect("it lives");
-    // A child of a dead process gets a new parent.
+    // An orphan gets a new parent.
     wait_until("its end", || {
         (status_of(daemon, "PPid:") != keeper.as_raw_nonzero().to_string()).then_some(())
     });
@@ -516,8 +520,8 @@ fn without_the_one_that_keeps_it_the_daemon_works_on() {
 }
 
 #[test]
-fn its_processes_have_what_they_need_and_no_more() {
-    if skipped("its_processes_have_what_they_need_and_no_more", &[]) {
+fn processes_of_the_level_have_minimal_capabilities() {
+    if skipped("processes_of_the_level_have_minimal_capabilities", &[]) {
         return;
     }
     let own = Own::start("combined");
@@ -532,7 +536,7 @@ fn its_processes_have_what_they_need_and_no_more() {
         assert_eq!(status_of(process, "CapInh:"), "0".repeat(16));
         assert_eq!(status_of(process, "NoNewPrivs:"), "1");
     }
-    // Only root can read the pins, let alone change them.
+    // Only root may read the pins.
     let mode = |path: &std::path::Path| {
         let permissions = fs::metadata(path).expect("it is there").permissions();
         permissions.mode() & 0o777

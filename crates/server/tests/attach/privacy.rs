@@ -1,5 +1,5 @@
-//! A client gets the same with the level as without: restricted pages stay restricted, and clients that the machine's
-//! packet filter rejects stay rejected.
+//! With the level, a client gets the same responses as without it. Restricted pages stay restricted, and clients that
+//! the packet filter of the machine rejects are not answered.
 
 use std::io::ErrorKind;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream};
@@ -14,7 +14,7 @@ use lowroad_testkit::net::{
 use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
-use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::attached::{Attached, get, send_request, server_v4, servers};
 use crate::skipped;
 
 const MODULES: &str = "/usr/lib/apache2/modules";
@@ -59,13 +59,17 @@ fn until_hit(path: &TestPath, attached: &Attached, from: Ipv4Addr, page: &str) -
     })
 }
 
-fn says(attached: &Attached, text: &str) {
-    wait_until(text, || attached.said().contains(text).then_some(()));
+fn assert_says(attached: &Attached, text: &str) {
+    wait_until(text, || attached.output().contains(text).then_some(()));
 }
 
-/// Requests each page often enough for the level to learn it; `open` shows by its hits when.
+/// Requests each page often enough to be stored; hits of the page `open` show when.
 fn all_get(path: &TestPath, attached: &Attached, wanted: &[(&str, u16)], open: &str) {
-    let ask = |page: &str| path.client.enter(|| one(server_v4(80), &get(page))).status;
+    let ask = |page: &str| {
+        path.client
+            .enter(|| send_request(server_v4(80), &get(page)))
+            .status
+    };
     for _ in 0..10 {
         for (page, status) in wanted {
             assert_eq!(ask(page), *status, "{page}");
@@ -83,8 +87,8 @@ fn all_get(path: &TestPath, attached: &Attached, wanted: &[(&str, u16)], open: &
 }
 
 #[test]
-fn pages_of_few_stay_theirs_behind_apache() {
-    if skipped("pages_of_few_stay_theirs_behind_apache", &["apache2"]) {
+fn restricted_pages_stay_restricted_with_apache() {
+    if skipped("restricted_pages_stay_restricted_with_apache", &["apache2"]) {
         return;
     }
     let path = path();
@@ -114,8 +118,8 @@ LoadModule status_module {MODULES}/mod_status.so
     ];
     all_get(&path, &attached, &wanted, "/0-100.bin");
     let status = format!("http://{}/server-status has status 200", server_v4(80));
-    says(&attached, &status);
-    says(&attached, "http://test/1-200.bin is left to the server");
+    assert_says(&attached, &status);
+    assert_says(&attached, "http://test/1-200.bin is left to the server");
     let explained = path.server.run(
         env!("CARGO_BIN_EXE_lowroad"),
         &[
@@ -133,8 +137,8 @@ LoadModule status_module {MODULES}/mod_status.so
 }
 
 #[test]
-fn pages_of_few_stay_theirs_behind_nginx() {
-    if skipped("pages_of_few_stay_theirs_behind_nginx", &["nginx"]) {
+fn restricted_pages_stay_restricted_with_nginx() {
+    if skipped("restricted_pages_stay_restricted_with_nginx", &["nginx"]) {
         return;
     }
     let path = path();
@@ -158,15 +162,12 @@ location = /metrics {{ {fresh} return 200 'numbers'; }}
         ("/metrics", 200),
     ];
     all_get(&path, &attached, &wanted, "/0-100.bin");
-    says(&attached, "http://test/1-200.bin is left to the server");
+    assert_says(&attached, "http://test/1-200.bin is left to the server");
 }
 
 #[test]
-fn whom_the_filter_keeps_out_is_not_answered() {
-    if skipped(
-        "whom_the_filter_keeps_out_is_not_answered",
-        &["nginx", "nft"],
-    ) {
+fn filtered_clients_are_not_answered() {
+    if skipped("filtered_clients_are_not_answered", &["nginx", "nft"]) {
         return;
     }
     let path = path();
@@ -182,17 +183,17 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     path.server.run("nft", &[chain]).expect("a chain");
     drop(CLIENT.0.into());
     let attached = Attached::start(&path.server, 80, &[]);
-    says(&attached, "this machine filters its input");
+    assert_says(&attached, "this machine filters its input");
     assert!(connect(&path, CLIENT.0).is_err());
     assert!(publisher::published(&attached.level).is_empty());
     let response = until_hit(&path, &attached, OTHER, page);
     assert_eq!(response.body.len(), 100);
     assert!(attached.count("tcp_admitted") > 0);
-    // Learnt responses do not admit a client that the filter rejects.
+    // Stored responses must not admit a client that the filter rejects.
     let hits = attached.count("answer_hit");
     assert!(connect(&path, CLIENT.0).is_err());
     assert_eq!(attached.count("answer_hit"), hits);
-    // A client that the filter rejects from now on is not answered on its existing connection either.
+    // If the filter begins to reject a client, its open connection is not answered either.
     let mut live = wait_until("a connection of the level", || {
         let hits = attached.count("answer_hit");
         let mut client = connect(&path, OTHER).expect("a connection");
@@ -211,7 +212,7 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     });
     assert!(connect(&path, OTHER).is_err());
     assert_eq!(attached.count("answer_hit"), hits);
-    // Without rules all clients are answered at once.
+    // Without filter rules, all clients are answered immediately.
     path.server
         .run("nft", &["delete table inet f"])
         .expect("a table");
@@ -222,10 +223,10 @@ fn whom_the_filter_keeps_out_is_not_answered() {
     until_hit(&path, &attached, CLIENT.0, page);
 }
 
-/// A client that a rule rejects at one address or port is not admitted there because of another one.
+/// A client is admitted separately at each address and port: rules may reject it only at some of them.
 #[test]
-fn who_is_let_in_elsewhere_is_not_let_in_here() {
-    let test = "who_is_let_in_elsewhere_is_not_let_in_here";
+fn admission_is_separate_for_addresses_and_ports() {
+    let test = "admission_is_separate_for_addresses_and_ports";
     if skipped(test, &["nginx", "nft"]) {
         return;
     }
@@ -246,7 +247,7 @@ fn who_is_let_in_elsewhere_is_not_let_in_here() {
     );
     path.server.run("nft", &[&rules]).expect("rules");
     let attached = Attached::start(&path.server, 80, &["81"]);
-    says(&attached, "this machine filters its input");
+    assert_says(&attached, "this machine filters its input");
     let kept_from = [(second, 80), (server, 81)].map(SocketAddr::from);
     let hit = |from: Ipv4Addr, to: SocketAddr| {
         wait_until("a hit", || {
@@ -267,8 +268,8 @@ fn who_is_let_in_elsewhere_is_not_let_in_here() {
 }
 
 #[test]
-fn only_allowed_clients_are_answered() {
-    if skipped("only_allowed_clients_are_answered", &["nginx"]) {
+fn only_clients_of_allow_prefixes_are_answered() {
+    if skipped("only_clients_of_allow_prefixes_are_answered", &["nginx"]) {
         return;
     }
     let path = path();
@@ -308,8 +309,8 @@ fn only_allowed_clients_are_answered() {
 }
 
 #[test]
-fn an_edit_of_an_old_file_shows_soon() {
-    if skipped("an_edit_of_an_old_file_shows_soon", &["nginx"]) {
+fn changed_old_file_is_sent_soon() {
+    if skipped("changed_old_file_is_sent_soon", &["nginx"]) {
         return;
     }
     let path = path();
@@ -328,14 +329,16 @@ fn an_edit_of_an_old_file_shows_soon() {
         .file_modified_at("root/page", "new", days_ago(10));
     wait_until("the edit", || {
         let hits = attached.count("answer_hit");
-        let response = path.client.enter(|| one(server_v4(80), &get("/page")));
+        let response = path
+            .client
+            .enter(|| send_request(server_v4(80), &get("/page")));
         (response.text() == "new" && attached.count("answer_hit") > hits).then_some(())
     });
 }
 
 #[test]
-fn what_is_too_long_is_said_at_the_start() {
-    if skipped("what_is_too_long_is_said_at_the_start", &["nginx"]) {
+fn too_long_first_page_is_reported_at_start() {
+    if skipped("too_long_first_page_is_reported_at_start", &["nginx"]) {
         return;
     }
     let path = path();
@@ -344,23 +347,23 @@ fn what_is_too_long_is_said_at_the_start() {
     let directives = "add_header Cache-Control max-age=60;";
     let _nginx = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
     let attached = Attached::start(&path.server, 80, &[]);
-    says(
+    assert_says(
         &attached,
         &format!(
             "http://{}/ is not answered on the fast path while its response stays the same: the response has 10",
             server_v4(80)
         ),
     );
-    // Restricted pages that are requested later are reported at their first request.
+    // A page that is restricted and requested later is reported at its first request.
     wait_until("the daemon's word", || {
         path.client
-            .enter(|| one(server_v4(80), &get("/1-5000.bin")));
+            .enter(|| send_request(server_v4(80), &get("/1-5000.bin")));
         let text = "http://test/1-5000.bin is left to the server: the response has 5";
-        attached.said().contains(text).then_some(())
+        attached.output().contains(text).then_some(())
     });
-    let said = attached.said().matches("1-5000.bin").count();
+    let said = attached.output().matches("1-5000.bin").count();
     assert_eq!(said, 1);
-    // No route to the probe address remains at the end.
+    // After detaching, no route to the probe address remains.
     let routes = |namespace: &NetNamespace| {
         let show = ["route", "show", "table", "local"];
         namespace.run("ip", &show).expect("routes")

@@ -1,10 +1,10 @@
-//! Handwritten TCP: segments that no kernel would send, from an address that no kernel has. Independent of HTTP.
+//! Handwritten TCP segments that no kernel would send, from an address that no kernel has. Does not depend on HTTP.
 
 use std::net::Ipv4Addr;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use lowroad_testkit::PATIENCE;
+use lowroad_testkit::TEST_TIMEOUT;
 use lowroad_testkit::net::packet_socket::PacketSocket;
 use lowroad_testkit::net::{DEVICE, NetNamespace, SERVER, TestPath};
 
@@ -14,17 +14,17 @@ pub const RST: u8 = 0x04;
 pub const PSH: u8 = 0x08;
 pub const ACK: u8 = 0x10;
 
-/// The sender's address: in the client's network, but not assigned.
-pub const NOBODY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
+/// The source address: in the client's network, but not assigned to an interface.
+pub const UNASSIGNED_ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 77);
 const NOBODY_MAC: [u8; 6] = [2, 0, 0, 0, 0, 77];
 
-/// The time without a segment that counts as silence.
+/// Time without a segment after which a port is regarded as silent.
 const SILENCE: Duration = Duration::from_millis(150);
 
-/// The MSS 1460, SACK permitted, a window scale of 7.
+/// TCP options: MSS 1460, SACK permitted, window scale 7.
 pub const OPTIONS: [u8; 12] = [2, 4, 5, 180, 1, 1, 4, 2, 1, 3, 3, 7];
 
-/// A segment from a client to port 80 of the server, or back.
+/// A segment between a client and port 80 of the server, in either direction.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Segment {
     /// The client's port.
@@ -35,25 +35,26 @@ pub struct Segment {
     pub payload: Vec<u8>,
 }
 
-/// A packet socket to the server, at the client's end of a link.
+/// A packet socket at the client's end of a link to the server.
 pub struct Wire {
     socket: PacketSocket,
     to_mac: [u8; 6],
 }
 
 impl Wire {
-    /// Opens it at the client's end of a link.
+    /// Opens the socket at the client's end of a link.
     pub fn new(path: &TestPath) -> Wire {
         Wire::between(&path.client, &path.server)
     }
 
-    /// Opens it, and gives the server's kernel the sender's MAC address, since no kernel would answer ARP.
+    /// Opens the socket. Configures the sender's MAC address in the server's kernel, since no kernel would answer ARP
+    /// requests for it.
     pub fn between(client: &NetNamespace, server: &NetNamespace) -> Wire {
         let mac: Vec<String> = NOBODY_MAC.iter().map(|b| format!("{b:02x}")).collect();
         let neighbour = [
             "neigh",
             "replace",
-            &NOBODY.to_string(),
+            &UNASSIGNED_ADDRESS.to_string(),
             "lladdr",
             &mac.join(":"),
             "dev",
@@ -67,31 +68,31 @@ impl Wire {
         }
     }
 
-    /// Sends a segment from [`NOBODY`].
+    /// Sends a segment from [`UNASSIGNED_ADDRESS`].
     pub fn send(&self, segment: &Segment) {
-        let frame = self.frame(NOBODY, segment);
-        // The device's queue has room for the single segments of tests.
+        let frame = self.frame(UNASSIGNED_ADDRESS, segment);
+        // Tests send single segments, for which the device's queue has room.
         assert!(self.socket.send(&frame), "room for a frame");
     }
 
-    /// Sends a segment from [`NOBODY`] with a modified frame.
+    /// Sends a segment from [`UNASSIGNED_ADDRESS`] whose frame is modified by `change`.
     pub fn send_changed(&self, segment: &Segment, change: impl FnOnce(&mut Vec<u8>)) {
-        let mut frame = self.frame(NOBODY, segment);
+        let mut frame = self.frame(UNASSIGNED_ADDRESS, segment);
         change(&mut frame);
         assert!(self.socket.send(&frame), "room for a frame");
     }
 
-    /// Sends a segment from any address; false if the queue is full.
+    /// Sends a segment from any address. Returns false if the queue is full.
     pub fn flood(&self, from: Ipv4Addr, segment: &Segment) -> bool {
         self.socket.send(&self.frame(from, segment))
     }
 
-    /// Receives the next segment to this port of [`NOBODY`].
+    /// Receives the next segment to this port of [`UNASSIGNED_ADDRESS`].
     pub fn receive(&mut self, port: u16) -> Segment {
-        self.receive_until(port, PATIENCE).expect("a segment")
+        self.receive_until(port, TEST_TIMEOUT).expect("a segment")
     }
 
-    /// Whether no segment to this port arrives for a while.
+    /// Whether no segment to this port arrives during [`SILENCE`].
     pub fn is_silent(&mut self, port: u16) -> bool {
         self.receive_until(port, SILENCE).is_none()
     }
@@ -100,7 +101,7 @@ impl Wire {
         let end = Instant::now() + patience;
         while Instant::now() < end {
             match self.next() {
-                Some((to, segment)) if to == NOBODY && segment.port == port => {
+                Some((to, segment)) if to == UNASSIGNED_ADDRESS && segment.port == port => {
                     return Some(segment);
                 }
                 Some(_) => {}
@@ -110,7 +111,7 @@ impl Wire {
         None
     }
 
-    /// The server's next segment to any address, if one has arrived.
+    /// The next segment from the server to any address, if one has arrived.
     pub fn next(&mut self) -> Option<(Ipv4Addr, Segment)> {
         loop {
             let frame = self.socket.receive().expect("the device is up")?;
@@ -134,7 +135,7 @@ impl Wire {
         tcp.extend(segment.ack.to_be_bytes());
         tcp.push(u8::try_from(5 + options.len() / 4).expect("small") << 4);
         tcp.push(segment.flags);
-        // Window, then checksum and urgent pointer.
+        // The window, then the checksum and the urgent pointer.
         tcp.extend([0xff, 0xff, 0, 0, 0, 0]);
         tcp.extend(options);
         tcp.extend(&segment.payload);
@@ -153,14 +154,14 @@ impl Wire {
     }
 }
 
-/// A connection of [`NOBODY`] with explicit sequence numbers.
+/// A TCP connection of [`UNASSIGNED_ADDRESS`] whose sequence numbers the test controls.
 pub struct Peer {
-    /// The next segment to send; acknowledges all received ones.
+    /// The next segment to send. It acknowledges all received segments.
     pub next: Segment,
 }
 
 impl Peer {
-    /// Sends SYN and receives SYN-ACK; the caller sends the ACK.
+    /// Sends a SYN and receives the SYN-ACK. The caller sends the ACK.
     pub fn open(wire: &mut Wire, port: u16, seq: u32) -> Peer {
         let syn = Segment {
             port,
@@ -238,7 +239,7 @@ fn read(frame: &[u8]) -> Option<(Ipv4Addr, Segment)> {
     Some((to, segment))
 }
 
-/// RFC 1071. All parts but the last are of an even length.
+/// The Internet checksum (RFC 1071). All parts except the last must have an even length.
 fn checksum(parts: &[&[u8]]) -> u16 {
     let words = parts.iter().flat_map(|part| part.chunks(2));
     let mut sum: u32 = words

@@ -1,5 +1,5 @@
-//! A level without gain: fetches without later hits pause, and a level without hits bypasses, sleeps and wakes up. The
-//! daemon runs in this process with short times.
+//! A level that brings no gain: fetches without later hits pause, and a level without hits is bypassed, falls asleep
+//! and wakes up. The daemon runs in the test's process with short times.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -22,10 +22,10 @@ use lowroad_softirq::{layout, now_ns};
 use lowroad_testkit::net::{DEVICE, LinkMangling, NetNamespace, TestPath};
 use lowroad_testkit::{TestClient, wait_until};
 
-use crate::attached::{get, one, place, server_v4};
+use crate::attached::{get, pin_folder, send_request, server_v4};
 use crate::skipped;
 
-/// A server that returns the path, fresh for a minute, and counts requests.
+/// A server that answers with the request's path, fresh for a minute, and counts its requests.
 fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
     let answer = |mut stream: TcpStream, asked: Arc<AtomicU64>| -> std::io::Result<()> {
         let mut byte = [0];
@@ -53,7 +53,7 @@ fn names(listener: TcpListener, asked: Arc<AtomicU64>) {
     });
 }
 
-/// The programs at a namespace's outer device, and their daemon.
+/// The level's programs at a namespace's outer device, and a daemon that runs in this process.
 struct Resting {
     level: Arc<SoftirqLevel>,
     stop: Arc<AtomicBool>,
@@ -63,7 +63,7 @@ struct Resting {
 
 impl Resting {
     fn start(namespace: &NetNamespace, learning: LearnSettings, rest: LevelBypassRules) -> Resting {
-        let place = place(namespace, 80);
+        let place = pin_folder(namespace, 80);
         folder::create(&place).expect("a folder");
         let loaded = load(ProgramTier::Tc, MapSizes::default(), &place).expect("programs");
         namespace.enter(|| {
@@ -95,8 +95,8 @@ impl Resting {
                     admission: AdmissionPolicy::All,
                     on_answer: Box::new(|_| {}),
                     notify: Box::new(|text| eprintln!("{text}")),
-                    brief: &AtomicBool::new(false),
-                    changes: &AtomicU32::new(0),
+                    short_lifetimes: &AtomicBool::new(false),
+                    server_purges: &AtomicU32::new(0),
                     stop: &stops,
                 };
                 daemon.run().expect("it works until it is stopped");
@@ -133,7 +133,7 @@ impl Drop for Resting {
     }
 }
 
-/// A server behind a level with these times, and its count of requests.
+/// A link to a server, and the server's count of requests.
 fn path_to_server() -> (TestPath, Arc<AtomicU64>) {
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
     let listener = path
@@ -146,8 +146,8 @@ fn path_to_server() -> (TestPath, Arc<AtomicU64>) {
 }
 
 #[test]
-fn fetches_that_bring_nothing_pause() {
-    if skipped("fetches_that_bring_nothing_pause", &[]) {
+fn fetches_without_hits_pause() {
+    if skipped("fetches_without_hits_pause", &[]) {
         return;
     }
     let (path, asked) = path_to_server();
@@ -155,7 +155,7 @@ fn fetches_that_bring_nothing_pause() {
         budget_rules: Trust {
             initial_fetches: 8,
             after_pause_fetches: 2,
-            // An hour: the pause must not end by itself during the test.
+            // The pause is an hour, so that it does not end during the test.
             pause_ns_min: 3_600_000_000_000,
             pause_ns_max: 3_600_000_000_000,
             ..Trust::default()
@@ -164,10 +164,12 @@ fn fetches_that_bring_nothing_pause() {
     };
     let level = Resting::start(&path.server, learning, LevelBypassRules::default());
     let ask = |page: &str| {
-        let response = path.client.enter(|| one(server_v4(80), &get(page)));
+        let response = path
+            .client
+            .enter(|| send_request(server_v4(80), &get(page)));
         assert_eq!(response.text(), page);
     };
-    // Each page twice and never again: after the first fetches, no more are made.
+    // Each page is requested twice and then never again, so fetches pause after the first ones.
     let mut scanned = 0;
     let is_paused = || level.level.control().pause_until_ns > 0;
     wait_until("a pause", || {
@@ -185,7 +187,7 @@ fn fetches_that_bring_nothing_pause() {
         (0..2).for_each(|_| ask(&format!("/more/{page}")));
     }
     assert_eq!(asked.load(SeqCst) - before, 100, "only clients asked");
-    // Each of the eight is fetched from the probe address and from this machine's.
+    // Each of the eight pages was fetched from the probe address and from this machine's address.
     let fetched = before - 2 * scanned;
     assert_eq!(fetched, 16, "of {scanned} pages");
     // Stored responses are still answered. A purge by the operator ends the pause.
@@ -202,8 +204,8 @@ fn fetches_that_bring_nothing_pause() {
 }
 
 #[test]
-fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
-    if skipped("what_is_asked_for_once_makes_it_rest_sleep_and_wake", &[]) {
+fn level_without_hits_is_bypassed_sleeps_and_wakes() {
+    if skipped("level_without_hits_is_bypassed_sleeps_and_wakes", &[]) {
         return;
     }
     let (path, _) = path_to_server();
@@ -218,7 +220,9 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     };
     let level = Resting::start(&path.server, LearnSettings::default(), rules);
     let ask = |page: &str| {
-        let response = path.client.enter(|| one(server_v4(80), &get(page)));
+        let response = path
+            .client
+            .enter(|| send_request(server_v4(80), &get(page)));
         assert_eq!(response.text(), page);
     };
     let mut count = 0;
@@ -227,7 +231,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         ask(&format!("/{count}"));
     };
     let resting = || level.level.control().resting;
-    // An open connection without a request, which the level has accepted: it continues.
+    // The level has accepted this connection, which has no request yet. It must stay usable.
     let mut open = path.client.enter(|| TestClient::connect(server_v4(80)));
     wait_until("a rest", || {
         ask_once();
@@ -237,10 +241,10 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     assert!(control.rest_until_ns > now_ns());
     assert_eq!(control.rest_answers, 0);
     assert!(control.rest_requests >= 20);
-    // During the bypass the daemon learns no responses.
+    // During the bypass, the daemon stores no responses.
     assert_eq!(control.settings & layout::SETTING_LEARN, 0);
     let handed_up = level.level.requests().expect("counters").1;
-    // New connections belong to the kernel, so no counter of the level changes.
+    // New connections go to the kernel, so the level's counters do not change.
     (0..20).for_each(|_| ask_once());
     let counts = level.level.requests().expect("counters");
     assert_eq!(counts, (0, handed_up), "the kernel has them from their SYN");
@@ -254,7 +258,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
     ask_once();
 
     level.wait("it wakes up", |control| control.resting == layout::AWAKE);
-    // The kernel keeps the connections of the bypass; the same client's next connection is the level's.
+    // Connections opened during the bypass stay with the kernel; the next connection of the client goes to the level.
     open.send(get("/open"));
     assert_eq!(open.response().text(), "/open");
     wait_until("a hit", || {
@@ -262,7 +266,7 @@ fn what_is_asked_for_once_makes_it_rest_sleep_and_wake() {
         (level.answers() > 0).then_some(())
     });
 
-    // Its earlier hits are too old by then. The next bypass is longer, until a purge.
+    // The earlier hits are too old by then. The next bypass period is longer, but a purge ends it.
     wait_until("another rest", || {
         ask_once();
         (resting() != layout::AWAKE).then_some(())

@@ -1,5 +1,5 @@
-//! Segments in rare orders, sent one by one: duplicates, reordering, reused ports. Each case once lost or mixed up a
-//! request.
+//! Rare sequences of segments, sent one by one: duplicates, reordering, reused ports. Each sequence has once caused a
+//! lost or mixed-up request.
 
 use lowroad_softirq::layout::MODE_DRAIN;
 use lowroad_testkit::net::{LinkMangling, TestPage, TestPath, TestSite, WebServer};
@@ -42,14 +42,14 @@ fn is_answer(segment: &Segment, site: &TestSite, page: usize) -> bool {
 }
 
 #[test]
-fn what_overtakes_the_handshake_opens_nothing() {
-    if skipped("what_overtakes_the_handshake_opens_nothing", &["nginx"]) {
+fn data_before_handshake_ack_is_not_answered() {
+    if skipped("data_before_handshake_ack_is_not_answered", &["nginx"]) {
         return;
     }
     by_hand(|_, site, attached, wire| {
         let request = get(&site.pages[0].path);
         let (start, rest) = request.split_at(20);
-        // The second half, or the FIN, or a late acknowledgement, arrives first.
+        // The second half of the request, the FIN, or a late acknowledgement arrives first.
         for (port, early) in [(5001, rest), (5002, "")] {
             for flags in [ACK, ACK | FIN] {
                 let mut peer = Peer::open(wire, port + u16::from(flags), 1_000_000);
@@ -82,8 +82,11 @@ fn what_overtakes_the_handshake_opens_nothing() {
 }
 
 #[test]
-fn what_clients_put_together_is_taken_apart() {
-    if skipped("what_clients_put_together_is_taken_apart", &["nginx"]) {
+fn retransmission_with_two_requests_gets_both_responses() {
+    if skipped(
+        "retransmission_with_two_requests_gets_both_responses",
+        &["nginx"],
+    ) {
         return;
     }
     by_hand(|_, site, _, wire| {
@@ -93,7 +96,7 @@ fn what_clients_put_together_is_taken_apart() {
         wire.send(&peer.data(0, &requests[0]));
         let lost = wire.receive(5101);
         assert!(is_answer(&lost, site, 0), "{lost:?}");
-        // It never arrived; kernels retransmit all unacknowledged data in one segment.
+        // The response was lost. Kernels retransmit all unacknowledged data in one segment.
         wire.send(&peer.data(0, &requests.concat()));
         let again = wire.receive(5101);
         assert_eq!((again.seq, again.ack), (lost.seq, lost.ack));
@@ -107,8 +110,8 @@ fn what_clients_put_together_is_taken_apart() {
 }
 
 #[test]
-fn what_is_no_repeat_gets_no_answer() {
-    if skipped("what_is_no_repeat_gets_no_answer", &["nginx"]) {
+fn invalid_retransmission_gets_only_an_ack() {
+    if skipped("invalid_retransmission_gets_only_an_ack", &["nginx"]) {
         return;
     }
     by_hand(|_, site, attached, wire| {
@@ -118,13 +121,14 @@ fn what_is_no_repeat_gets_no_answer() {
         wire.send(&peer.data(0, &request));
         let answer = wire.receive(5111);
         assert!(is_answer(&answer, site, 1), "{answer:?}");
-        // One byte of it, and all of it with sequence numbers of a client that has not received the response.
+        // Sends one byte of the request, and then the whole request with the acknowledgement number of a client that
+        // has not received the response.
         for round in 0..200u32 {
             wire.send(&peer.data(0, &request[..1]));
             let mut blind = peer.data(0, &request);
             blind.ack = blind.ack.wrapping_add(100_000).wrapping_mul(round | 1);
             wire.send(&blind);
-            // Each gets a bare acknowledgement: a response would amplify forged segments.
+            // Each gets only an acknowledgement, because a response would amplify forged segments.
             for _ in 0..2 {
                 let back = wire.receive(5111);
                 assert!(back.payload.is_empty(), "{back:?}");
@@ -144,8 +148,11 @@ fn what_is_no_repeat_gets_no_answer() {
 }
 
 #[test]
-fn the_rest_of_an_answer_comes() {
-    if skipped("the_rest_of_an_answer_comes", &["nginx"]) {
+fn partially_acknowledged_response_is_retransmitted() {
+    if skipped(
+        "partially_acknowledged_response_is_retransmitted",
+        &["nginx"],
+    ) {
         return;
     }
     by_hand(|_, site, _, wire| {
@@ -155,7 +162,7 @@ fn the_rest_of_an_answer_comes() {
         wire.send(&peer.data(0, &request));
         let answer = wire.receive(5121);
         peer.sent(request.len());
-        // A device on the path has split it, and only the first hundred bytes arrived.
+        // A device on the path has split the response, and only its first hundred bytes have arrived.
         let part = Segment {
             ack: answer.seq.wrapping_add(100),
             ..peer.ack()
@@ -171,8 +178,8 @@ fn the_rest_of_an_answer_comes() {
 }
 
 #[test]
-fn who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on() {
-    let test = "who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on";
+fn request_continues_after_lost_ack_of_long_response() {
+    let test = "request_continues_after_lost_ack_of_long_response";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -180,7 +187,7 @@ fn who_has_all_of_a_long_answer_and_says_so_in_vain_goes_on() {
         let long = get(&site.pages[2].path);
         let short = get(&site.pages[0].path);
         let last = &long[long.len() - 1..];
-        // A retransmission by timer: the unacknowledged data alone, or with the next request.
+        // The retransmission timer sends the unacknowledged byte alone, or together with the next request.
         for (port, repeated) in [(5131, last.to_owned()), (5132, last.to_owned() + &short)] {
             let mut peer = Peer::open(wire, port, 77);
             wire.send(&peer.ack());
@@ -217,9 +224,9 @@ fn site_page(site: &TestSite, page: usize) -> Vec<u8> {
 }
 
 #[test]
-fn what_comes_before_the_acknowledgement_needs_no_timer() {
+fn request_before_ack_is_answered_without_retransmission_timer() {
     if skipped(
-        "what_comes_before_the_acknowledgement_needs_no_timer",
+        "request_before_ack_is_answered_without_retransmission_timer",
         &["nginx"],
     ) {
         return;
@@ -242,11 +249,11 @@ fn what_comes_before_the_acknowledgement_needs_no_timer() {
             });
             peer.sent(hit.len() + second.len());
             peer.received(&first);
-            // It is sent once only.
+            // The client sends the request only once.
             wire.send(&peer.ack());
             let mut answer = wire.receive(port);
             if answer.payload.is_empty() {
-                // The kernel's own acknowledgement, sent before the server has read.
+                // The kernel's acknowledgement, sent before the server has read the request.
                 answer = wire.receive(port);
             }
             let is_miss = second == &miss;
@@ -259,7 +266,7 @@ fn what_comes_before_the_acknowledgement_needs_no_timer() {
             );
             assert_eq!(attached.count("tcp_handed"), handed + u64::from(is_miss));
         }
-        // The FIN, too: the last acknowledgement causes its retransmission.
+        // The same with a FIN: it is retransmitted if the last acknowledgement is missing.
         let mut peer = Peer::open(wire, 5133, 77);
         wire.send(&peer.ack());
         wire.send(&peer.data(0, &hit));
@@ -278,8 +285,8 @@ fn what_comes_before_the_acknowledgement_needs_no_timer() {
 }
 
 #[test]
-fn a_late_copy_of_the_start_changes_nothing() {
-    if skipped("a_late_copy_of_the_start_changes_nothing", &["nginx"]) {
+fn late_duplicates_of_handshake_change_nothing() {
+    if skipped("late_duplicates_of_handshake_change_nothing", &["nginx"]) {
         return;
     }
     by_hand(|_, site, _, wire| {
@@ -294,7 +301,7 @@ fn a_late_copy_of_the_start_changes_nothing() {
             peer.sent(request.len());
             peer.received(&answer);
         }
-        // Late duplicates of the SYN and of the first request: both are acknowledged.
+        // Sends late duplicates of the SYN and of the first request. Each is acknowledged.
         wire.send(&syn(5201, 77));
         let answer = wire.receive(5201);
         assert_eq!((answer.flags, answer.payload.len()), (ACK, 0), "{answer:?}");
@@ -312,13 +319,13 @@ fn a_late_copy_of_the_start_changes_nothing() {
 }
 
 #[test]
-fn a_port_comes_back_while_the_level_is_taken_off() {
-    if skipped("a_port_comes_back_while_the_level_is_taken_off", &["nginx"]) {
+fn port_is_reused_while_level_drains() {
+    if skipped("port_is_reused_while_level_drains", &["nginx"]) {
         return;
     }
     by_hand(|_, site, attached, wire| {
         let request = get(&site.pages[0].path);
-        // One client has closed, but its last acknowledgement is lost; the other is silent.
+        // One client has closed its connection, but the last acknowledgement was lost; the other client is silent.
         for (port, closes) in [(5301, true), (5302, false)] {
             let mut peer = Peer::open(wire, port, 77);
             wire.send(&peer.ack());
@@ -360,10 +367,11 @@ fn a_port_comes_back_while_the_level_is_taken_off() {
     });
 }
 
-/// As Linux: challenge ACKs (RFC 5961 §4), and a listener resets segments without a connection.
+/// As in Linux: a SYN on an open connection gets a challenge ACK (RFC 5961 §4), and segments without a connection get a
+/// reset.
 #[test]
-fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
-    let test = "a_live_connection_is_challenged_and_a_dead_one_stays_dead";
+fn syn_on_open_connection_gets_challenge_ack() {
+    let test = "syn_on_open_connection_gets_challenge_ack";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -372,13 +380,13 @@ fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
         let mut peer = Peer::open(wire, 5401, 77);
         let first = peer.data(0, &request);
         wire.send(&peer.ack());
-        // A SYN for the live connection.
+        // Sends a SYN on the open connection.
         wire.send(&syn(5401, 999_999));
         let challenge = wire.receive(5401);
         assert_eq!(challenge.flags, ACK);
         let seen = (challenge.seq, challenge.ack);
         assert_eq!(seen, (peer.next.ack, peer.next.seq));
-        // The client has not restarted.
+        // The client has not restarted, so the connection continues.
         wire.send(&first);
         let answer = wire.receive(5401);
         assert!(is_answer(&answer, site, 0), "{answer:?}");
@@ -390,7 +398,7 @@ fn a_live_connection_is_challenged_and_a_dead_one_stays_dead() {
             flags: RST,
             ..peer.ack()
         });
-        // Neither its handshake nor its cookie opens it again.
+        // Neither the old handshake nor its cookie opens the connection again.
         wire.send(&first);
         let answer = wire.receive(5401);
         assert_eq!((answer.flags, answer.seq), (RST, first.ack), "{answer:?}");

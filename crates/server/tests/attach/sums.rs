@@ -1,17 +1,20 @@
-//! Checksums: those that local peers leave to devices, and unverified ones; and frames that are not for the receiving
+//! Checksums that local peers leave to the device, wrong checksums, and frames that are not addressed to the receiving
 //! device.
 
 use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, TestSite, WebServer};
 use lowroad_testkit::wait_until;
 
-use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::attached::{Attached, get, send_request, server_v4, servers};
 use crate::cables::{Cable, Routed, ip};
 use crate::raw::{ACK, Peer, RST, SYN, Segment, Wire};
 use crate::skipped;
 
 #[test]
-fn a_device_without_offload_sends_whole_sums() {
-    if skipped("a_device_without_offload_sends_whole_sums", &["nginx"]) {
+fn device_without_offload_sends_complete_checksums() {
+    if skipped(
+        "device_without_offload_sends_complete_checksums",
+        &["nginx"],
+    ) {
         return;
     }
     for offload in ["off", "on"] {
@@ -32,8 +35,8 @@ fn a_device_without_offload_sends_whole_sums() {
 }
 
 #[test]
-fn a_path_with_a_smaller_mtu_gets_whole_sums() {
-    if skipped("a_path_with_a_smaller_mtu_gets_whole_sums", &["nginx"]) {
+fn fragmented_responses_have_complete_checksums() {
+    if skipped("fragmented_responses_have_complete_checksums", &["nginx"]) {
         return;
     }
     let Routed {
@@ -41,7 +44,7 @@ fn a_path_with_a_smaller_mtu_gets_whole_sums() {
         router,
         server,
     } = Routed::new();
-    // The client does not know the MTU, so responses are segmented as before and fragmented there.
+    // The client does not know the new MTU, so responses are segmented as before and fragmented by the router.
     ip(&router, "link set near mtu 600");
     let site = TestSite::new(502, &[1000]);
     let _nginx = WebServer::nginx(&server, &site, 80, "").expect("nginx");
@@ -52,8 +55,8 @@ fn a_path_with_a_smaller_mtu_gets_whole_sums() {
 }
 
 #[test]
-fn a_wrong_sum_changes_nothing() {
-    if skipped("a_wrong_sum_changes_nothing", &["nginx"]) {
+fn segment_with_wrong_checksum_changes_nothing() {
+    if skipped("segment_with_wrong_checksum_changes_nothing", &["nginx"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -79,7 +82,7 @@ fn a_wrong_sum_changes_nothing() {
     });
     let segment = peer.data(0, &request);
     changes_nothing(&mut wire, &attached, &segment, bend);
-    // A checksum of the pseudo-header alone is valid only from a local peer.
+    // A checksum that covers only the pseudo-header is valid only from a local peer.
     changes_nothing(&mut wire, &attached, &segment, |frame| {
         let len = u32::try_from(frame.len() - 34).expect("short");
         let half = |at: usize| u32::from(u16::from_be_bytes([frame[at], frame[at + 1]]));
@@ -99,7 +102,7 @@ fn a_wrong_sum_changes_nothing() {
     changes_nothing(&mut wire, &attached, &reset, bend);
 }
 
-/// Sends a segment with a damaged frame.
+/// Sends a segment whose frame was damaged, and asserts that nothing changes.
 fn changes_nothing(
     wire: &mut Wire,
     attached: &Attached,
@@ -120,8 +123,8 @@ fn changes_nothing(
 }
 
 #[test]
-fn frames_of_a_vlan_are_not_for_us() {
-    if skipped("frames_of_a_vlan_are_not_for_us", &["nginx"]) {
+fn vlan_frames_are_left_to_the_kernel() {
+    if skipped("vlan_frames_are_left_to_the_kernel", &["nginx"]) {
         return;
     }
     let cable = Cable::new();
@@ -152,6 +155,6 @@ fn frames_of_a_vlan_are_not_for_us() {
     let answer = wire.receive(5501);
     assert_eq!(answer.flags & ACK, ACK);
     assert!(answer.payload.starts_with(b"HTTP/1.1 200"), "{answer:?}");
-    let plain = cable.client.enter(|| one(server_v4(80), &request));
+    let plain = cable.client.enter(|| send_request(server_v4(80), &request));
     assert_eq!(plain.body.len(), 200);
 }

@@ -1,5 +1,5 @@
-//! Reused ports after the server has closed their last connections: a socket in TIME_WAIT must not keep the client
-//! from the level, nor admit old segments.
+//! Reused ports whose last connection was closed by the server: its socket in TIME_WAIT must not keep the client from
+//! the level, nor make the level accept old segments.
 
 use std::fs;
 use std::net::{IpAddr, SocketAddr, TcpStream};
@@ -11,22 +11,22 @@ use lowroad_testkit::net::site::content;
 use lowroad_testkit::net::{
     CLIENT, LinkMangling, NetNamespace, TestPage, TestPath, TestSite, WebServer,
 };
-use lowroad_testkit::{PATIENCE, TestClient, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
 use crate::attached::{Attached, servers};
 use crate::raw::{ACK, FIN, PSH, Peer, SYN, Segment, Wire};
 use crate::skipped;
 
-/// Below the kernel's ephemeral ports.
+/// Ports below the kernel's ephemeral ports.
 const PORTS: Range<u16> = 30_000..30_040;
 
-/// A request after which the server closes.
+/// A request after which the server closes the connection.
 fn last(path: &str) -> String {
     format!("GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
 }
 
-/// A connection from this port.
+/// Connects from this port.
 fn connect(namespace: &NetNamespace, server: SocketAddr, port: u16) -> TestClient {
     let own: IpAddr = match server {
         SocketAddr::V4(_) => CLIENT.0.into(),
@@ -35,17 +35,17 @@ fn connect(namespace: &NetNamespace, server: SocketAddr, port: u16) -> TestClien
     let connected = || {
         let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
         let socket = socket.expect("a socket");
-        // Without SO_REUSEADDR, bind(2) refuses a port with its last connection in TIME_WAIT.
+        // Without SO_REUSEADDR, bind(2) fails while the port's last connection is in TIME_WAIT.
         socket.set_reuse_address(true).expect("a mode");
         socket.bind(&SocketAddr::new(own, port).into()).ok()?;
-        socket.connect_timeout(&server.into(), PATIENCE).ok()?;
+        socket.connect_timeout(&server.into(), TEST_TIMEOUT).ok()?;
         Some(TcpStream::from(socket))
     };
-    // The last connection's acknowledgement of the FIN may still be in flight.
+    // Repeated, because the acknowledgement of the last connection's FIN may still be in flight.
     TestClient::new(namespace.enter(|| wait_until("a connection", connected)))
 }
 
-/// The number of these clients' connections in TIME_WAIT at the server.
+/// Number of connections from these ports in TIME_WAIT at the server.
 fn time_waits(namespace: &NetNamespace) -> usize {
     let tables = ["tcp", "tcp6"].map(|family| format!("/proc/thread-self/net/{family}"));
     let read = || tables.map(|table| fs::read_to_string(table).unwrap_or_default());
@@ -61,7 +61,7 @@ fn time_waits(namespace: &NetNamespace) -> usize {
     lines.filter(is_one).count()
 }
 
-/// Opens a connection from each port to each server; expects the connections that the kernel closed in TIME_WAIT.
+/// Opens a connection from each port to each server. Asserts which of them are in TIME_WAIT afterwards.
 fn round(path: &TestPath, closed_by_kernel: bool, exchange: impl Fn(&mut TestClient, usize)) {
     for (at, port) in PORTS.enumerate() {
         for server in servers(80) {
@@ -85,8 +85,8 @@ fn ask(client: &mut TestClient, page: &TestPage, query: &str) {
 }
 
 #[test]
-fn ports_in_time_wait_are_used_again_at_once() {
-    if skipped("ports_in_time_wait_are_used_again_at_once", &["nginx"]) {
+fn ports_in_time_wait_are_reused_immediately() {
+    if skipped("ports_in_time_wait_are_reused_immediately", &["nginx"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
@@ -111,10 +111,10 @@ fn ports_in_time_wait_are_used_again_at_once() {
             .for_each(|(now, begin)| *now -= begin);
         now
     };
-    // The level answers and closes, so the kernel has no socket that could be in TIME_WAIT.
+    // The level answers and closes the connection, so the kernel has no socket for TIME_WAIT.
     round(&path, false, |client, _| ask(client, small, ""));
     assert_eq!(since(), [all, all, 0, 0]);
-    // Each is a different page for the level.
+    // Each query string is a different page for the level.
     round(&path, true, |client, at| {
         ask(client, large, &format!("?{at}"))
     });
@@ -131,7 +131,7 @@ fn ports_in_time_wait_are_used_again_at_once() {
         assert_eq!(client.response().text(), receipt(&body));
     });
     assert_eq!(since(), [3 * all, all, 3 * all, 0]);
-    // An RST does not end TIME_WAIT any more: a SYN does.
+    // With this setting, a RST does not end TIME_WAIT, but a SYN does.
     path.server.set("ipv4/tcp_rfc1337", "1").expect("a setting");
     wait_until("the daemon", || {
         (attached.level.control().settings & SETTING_KEEP_TIME_WAIT != 0).then_some(())
@@ -142,13 +142,13 @@ fn ports_in_time_wait_are_used_again_at_once() {
 }
 
 #[test]
-fn behind_a_firewall_that_tracks_the_kernel_reuses_them() {
-    let test = "behind_a_firewall_that_tracks_the_kernel_reuses_them";
+fn ports_in_time_wait_are_reused_behind_connection_tracking() {
+    let test = "ports_in_time_wait_are_reused_behind_connection_tracking";
     if skipped(test, &["nginx", "nft"]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
-    // Connection tracking takes a segment without a tracked SYN for part of the previous connection.
+    // Connection tracking regards a segment without a tracked SYN as part of the previous connection.
     let rules = "add table inet t; \
         add chain inet t in { type filter hook input priority 0; policy accept; }; \
         add rule inet t in ct state invalid drop";
@@ -167,8 +167,11 @@ fn behind_a_firewall_that_tracks_the_kernel_reuses_them() {
 }
 
 #[test]
-fn an_old_syn_is_left_to_the_kernel() {
-    if skipped("an_old_syn_is_left_to_the_kernel", &["nginx"]) {
+fn duplicate_syn_of_old_connection_is_left_to_the_kernel() {
+    if skipped(
+        "duplicate_syn_of_old_connection_is_left_to_the_kernel",
+        &["nginx"],
+    ) {
         return;
     }
     const PORT: u16 = 5901;
@@ -186,7 +189,8 @@ fn an_old_syn_is_left_to_the_kernel() {
         page,
     );
     assert_eq!(attached.count("tcp_handed"), 1);
-    // A duplicate of its first segment: the kernel answers with its current sequence number, as without the level.
+    // A duplicate of the client's first segment: the kernel answers with its current sequence number, as it would
+    // without the level.
     let syn = Segment {
         port: PORT,
         seq: 1_000_000,
@@ -198,7 +202,7 @@ fn an_old_syn_is_left_to_the_kernel() {
     assert_eq!((answer.flags, answer.ack), (ACK, mark));
     assert_eq!(attached.count("pass_syn_socket"), 1);
     assert_eq!(attached.count("tcp_reused"), 0);
-    // A new connection, then a late duplicate of a segment of the old one, which belongs to no connection any more.
+    // After a new connection, a late duplicate of a segment from the old one arrives, which belongs to no connection.
     let mut second = Peer::open(&mut wire, PORT, 2_000_000);
     assert_eq!(attached.count("tcp_reused"), 1);
     wire.send(&second.ack());
@@ -219,7 +223,7 @@ fn an_old_syn_is_left_to_the_kernel() {
     assert_eq!(attached.count("tcp_handed"), 2);
 }
 
-/// Requests the page, and closes after the server; returns the client's next sequence number.
+/// Requests the page, and closes the connection after the server. Returns the client's next sequence number.
 fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &TestPage) -> u32 {
     let port = peer.next.port;
     wire.send(&peer.ack());
@@ -228,7 +232,7 @@ fn to_the_end(wire: &mut Wire, peer: &mut Peer, request: &str, page: &TestPage) 
     let mut response = Vec::new();
     loop {
         let segment = wire.receive(port);
-        // Segments that were acknowledged late arrive twice.
+        // A segment whose acknowledgement was late arrives twice.
         if segment.seq != peer.next.ack || segment.payload.is_empty() && segment.flags & FIN == 0 {
             continue;
         }

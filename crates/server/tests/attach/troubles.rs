@@ -1,4 +1,5 @@
-//! Disturbances of a working level: the kernel stops accepting migrated connections, or no server listens for a while.
+//! Disturbances while a level runs: the kernel stops taking over migrated connections, or no server listens for some
+//! time.
 
 use std::net::{IpAddr, SocketAddr, TcpListener, TcpStream};
 use std::thread;
@@ -8,7 +9,7 @@ use lowroad_testkit::net::{DEVICE, LinkMangling, TestPath, TestSite, WebServer};
 use lowroad_testkit::{TestClient, wait_until};
 use socket2::{Domain, Socket, Type};
 
-use crate::attached::{Attached, get, one, server_v4, servers};
+use crate::attached::{Attached, get, send_request, server_v4, servers};
 use crate::skipped;
 
 fn path() -> TestPath {
@@ -30,8 +31,8 @@ fn status(path: &TestPath) -> String {
 }
 
 #[test]
-fn cookies_that_are_switched_off_later_leave_all_to_the_kernel() {
-    let test = "cookies_that_are_switched_off_later_leave_all_to_the_kernel";
+fn disabled_syn_cookies_leave_connections_to_the_kernel() {
+    let test = "disabled_syn_cookies_leave_connections_to_the_kernel";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -45,12 +46,12 @@ fn cookies_that_are_switched_off_later_leave_all_to_the_kernel() {
     wait_for(&attached, layout::HANDOVER_NO_COOKIES);
     let handed = attached.count("tcp_handed");
     for request in [&hot, &large] {
-        let response = path.client.enter(|| one(server_v4(80), request));
+        let response = path.client.enter(|| send_request(server_v4(80), request));
         assert_eq!(response.status, 200);
     }
     assert_eq!(attached.count("tcp_handed"), handed);
     let advice = "sysctl -w net.ipv4.tcp_syncookies=1";
-    for said in [attached.said(), status(&path)] {
+    for said in [attached.output(), status(&path)] {
         assert!(said.contains(advice), "{said}");
     }
     path.server.set("ipv4/tcp_syncookies", "1").expect("root");
@@ -60,8 +61,8 @@ fn cookies_that_are_switched_off_later_leave_all_to_the_kernel() {
 }
 
 #[test]
-fn options_that_are_switched_off_later_are_not_agreed_to() {
-    let test = "options_that_are_switched_off_later_are_not_agreed_to";
+fn disabled_tcp_options_are_not_negotiated() {
+    let test = "disabled_tcp_options_are_not_negotiated";
     if skipped(test, &["nginx"]) {
         return;
     }
@@ -76,7 +77,7 @@ fn options_that_are_switched_off_later_are_not_agreed_to() {
     });
     for address in servers(80) {
         let large = get(&site.pages[0].path);
-        let response = path.client.enter(|| one(address, &large));
+        let response = path.client.enter(|| send_request(address, &large));
         assert_eq!(response.status, 200);
     }
     assert_eq!(attached.count("tcp_not_handed"), 0);
@@ -84,9 +85,9 @@ fn options_that_are_switched_off_later_are_not_agreed_to() {
 }
 
 #[test]
-fn handovers_that_a_firewall_drops_are_noticed() {
+fn migrations_dropped_by_firewall_are_noticed() {
     if skipped(
-        "handovers_that_a_firewall_drops_are_noticed",
+        "migrations_dropped_by_firewall_are_noticed",
         &["nginx", "nft"],
     ) {
         return;
@@ -109,28 +110,28 @@ fn handovers_that_a_firewall_drops_are_noticed() {
     let clients: Vec<TestClient> = (0..8).map(|_| connect()).collect();
     wait_for(&attached, layout::HANDOVER_NOT_TAKEN);
     drop(clients);
-    // The firewall knows connections from their SYN on.
-    let response = path.client.enter(|| one(server_v4(80), &large));
+    // The firewall has tracked this connection from its SYN.
+    let response = path.client.enter(|| send_request(server_v4(80), &large));
     assert_eq!(response.status, 200);
-    for said in [attached.said(), status(&path)] {
+    for said in [attached.output(), status(&path)] {
         assert!(said.contains("nf_conntrack_tcp_loose=1"), "{said}");
     }
     path.server
         .run("nft", &["delete", "table", "inet", "t"])
         .expect("it is there");
-    // After a change of a setting, operators want to see at once whether it helps.
+    // After an operator changes a setting, the level must try again immediately.
     let loose = "netfilter/nf_conntrack_tcp_loose";
     path.server.set(loose, "0").expect("root");
     wait_for(&attached, layout::HANDOVER_WORKS);
     attached.warm(&path.client, server_v4(80), &hot);
-    let response = path.client.enter(|| one(server_v4(80), &large));
+    let response = path.client.enter(|| send_request(server_v4(80), &large));
     assert_eq!(response.status, 200);
 }
 
 #[test]
-fn handovers_that_a_firewall_resets_are_noticed() {
+fn migrations_reset_by_firewall_are_noticed() {
     if skipped(
-        "handovers_that_a_firewall_resets_are_noticed",
+        "migrations_reset_by_firewall_are_noticed",
         &["nginx", "nft"],
     ) {
         return;
@@ -145,7 +146,7 @@ fn handovers_that_a_firewall_resets_are_noticed() {
         add chain inet t in { type filter hook input priority 0; policy accept; }; \
         add rule inet t in tcp dport 80 ct state new tcp flags & syn == 0 reject with tcp reset";
     path.server.run("nft", &[rules]).expect("a firewall");
-    // Eight clients, with one try each.
+    // Eight clients that try once each.
     for host in 11..19 {
         let address = format!("10.77.0.{host}");
         let add = ["address", "add", &format!("{address}/24"), "dev", DEVICE];
@@ -161,12 +162,12 @@ fn handovers_that_a_firewall_resets_are_noticed() {
         });
     }
     wait_for(&attached, layout::HANDOVER_NOT_TAKEN);
-    let response = path.client.enter(|| one(server_v4(80), &large));
+    let response = path.client.enter(|| send_request(server_v4(80), &large));
     assert_eq!(response.status, 200);
 }
 
-/// A server that gives one response to each request, until the listener is dropped.
-fn says(path: &TestPath, text: &'static str) -> TcpListener {
+/// Starts a server that answers each request with this text until the listener is shut down.
+fn start_server(path: &TestPath, text: &'static str) -> TcpListener {
     let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
     let listener = listener.expect("a port");
     let other = listener.try_clone().expect("a descriptor");
@@ -197,7 +198,7 @@ fn answer_all(stream: TcpStream, text: &str) {
     }
 }
 
-/// Ends the listener.
+/// Shuts the listener down, and waits until the kernel no longer lists it.
 fn stop(attached: &Attached, path: &TestPath, listener: TcpListener) {
     rustix::net::shutdown(&listener, rustix::net::Shutdown::Both).expect("it listens");
     drop(listener);
@@ -211,12 +212,12 @@ fn stop(attached: &Attached, path: &TestPath, listener: TcpListener) {
 }
 
 #[test]
-fn misses_wait_for_a_server_that_is_restarted() {
-    if skipped("misses_wait_for_a_server_that_is_restarted", &[]) {
+fn misses_are_answered_after_server_restart() {
+    if skipped("misses_are_answered_after_server_restart", &[]) {
         return;
     }
     let path = path();
-    let listener = says(&path, "the first");
+    let listener = start_server(&path, "the first");
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let connect = || path.client.enter(|| TestClient::connect(server_v4(80)));
@@ -235,22 +236,22 @@ fn misses_wait_for_a_server_that_is_restarted() {
     // Stored responses are still answered.
     clients[0].send(get("/hot"));
     assert_eq!(clients[0].response().text(), "the first");
-    let _listener = says(&path, "the second");
+    let _listener = start_server(&path, "the second");
     for client in &mut clients[1..] {
         assert_eq!(client.response().text(), "the second");
     }
     let broken = attached.level.control().handover_broken;
-    assert_eq!(broken, layout::HANDOVER_WORKS, "{}", attached.said());
+    assert_eq!(broken, layout::HANDOVER_WORKS, "{}", attached.output());
     assert_eq!(attached.count("tcp_no_listener"), 0);
 }
 
 #[test]
-fn misses_of_a_server_that_has_gone_are_reset() {
-    if skipped("misses_of_a_server_that_has_gone_are_reset", &[]) {
+fn misses_without_server_are_reset() {
+    if skipped("misses_without_server_are_reset", &[]) {
         return;
     }
     let path = path();
-    let listener = says(&path, "here");
+    let listener = start_server(&path, "here");
     let attached = Attached::start(&path.server, 80, &[]);
     attached.warm(&path.client, server_v4(80), &get("/hot"));
     let mut client = path.client.enter(|| TestClient::connect(server_v4(80)));

@@ -1,5 +1,5 @@
-//! Bad links between client and server: all responses are right, from the level and from the server. All bodies are
-//! verified.
+//! Links with errors between client and server: all responses are right, whether the level or the server sends them.
+//! All bodies are verified.
 
 use std::time::{Duration, Instant};
 
@@ -12,35 +12,34 @@ use lowroad_testkit::wait_until;
 use crate::attached::{Attached, servers};
 use crate::{setting, skipped};
 
-/// The first, requested most, fits into the smallest segments; the others fill a segment exactly, or need several, or
-/// are too long for the level.
+/// The first length, which is requested most, fits into the smallest segments. The others fill a segment exactly, need
+/// several segments, or are too long for the level.
 const LENS: [usize; 13] = [
     200, 0, 1, 536, 900, 1100, 1200, 1300, 2500, 3900, 9000, 14_000, 40_000,
 ];
 
-/// Requests of a connection: from 1 to twice this.
+/// Mean number of requests on a connection: 1 to twice this number.
 const TURNS_MEAN: usize = 4;
 
-/// Requests of one test in usual runs; in long runs all tests share the configured number.
+/// Requests of each test in usual runs. In long runs, all tests share the configured number.
 const REQUESTS: usize = 1500;
 const TESTS: usize = 9;
 
-/// Runs the verifying client over one kind of link, for both families. `hits_v6`: whether the level can answer IPv6 at
-/// all.
+/// Runs the verifying client over one kind of link, with IPv4 and IPv6. `hits_v6`: whether the level can answer IPv6.
 fn check(test: &str, manglings: &LinkMangling, mtu: u16, hits_v6: bool) {
-    // The rest is new, irregular or too long, or follows such a request on its connection.
+    // The other requests are for new, uncacheable or too long pages, or follow such a request on the same connection.
     let due_percent = [25, if hits_v6 { 25 } else { 0 }];
     check_with(test, manglings, mtu, "60", due_percent);
 }
 
-/// The same with another lifetime, and a minimum share of hits for each family.
+/// As [`check`], with another lifetime, and with the least percentage of hits for each address family.
 fn check_with(test: &str, manglings: &LinkMangling, mtu: u16, ttl: &str, due_percent: [u64; 2]) {
     if skipped(test, &["nginx"]) {
         return;
     }
     let requests = setting("LOWROAD_WIRE_REQUESTS", REQUESTS * TESTS) / TESTS;
     let path = TestPath::new(manglings, mtu).expect("a path");
-    // Ports are reused sooner, and in long runs there are enough of them.
+    // Ports are reused sooner, and there are enough of them for long runs.
     path.client
         .set("ipv4/tcp_max_tw_buckets", "100")
         .expect("a parameter");
@@ -107,58 +106,69 @@ fn both(seed: u64, mangling: ManglingRule) -> LinkMangling {
 }
 
 #[test]
-fn a_good_link() {
-    check("a_good_link", &LinkMangling::default(), 1500, true);
+fn perfect_link_gets_right_responses() {
+    check(
+        "perfect_link_gets_right_responses",
+        &LinkMangling::default(),
+        1500,
+        true,
+    );
 }
 
 #[test]
-fn a_link_that_loses_doubles_and_swaps() {
+fn link_with_loss_duplication_and_reordering() {
     let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
         ..ManglingRule::default()
     };
-    let test = "a_link_that_loses_doubles_and_swaps";
+    let test = "link_with_loss_duplication_and_reordering";
     check(test, &both(101, mangling), 1500, true);
 }
 
 #[test]
-fn short_lives() {
+fn short_freshness_lifetimes() {
     let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
         ..ManglingRule::default()
     };
-    // Responses delayed by losses are mostly stale when they are requested again.
-    check_with("short_lives", &both(108, mangling), 1500, "1", [0, 0]);
+    // Because of the losses, most responses are stale when they are requested again.
+    check_with(
+        "short_freshness_lifetimes",
+        &both(108, mangling),
+        1500,
+        "1",
+        [0, 0],
+    );
 }
 
 #[test]
-fn a_link_that_swaps_and_doubles_most() {
+fn link_with_mostly_reordering_and_duplication() {
     let mangling = ManglingRule {
         reorder_percent: 20.0,
         duplication_percent: 20.0,
         ..ManglingRule::default()
     };
-    let test = "a_link_that_swaps_and_doubles_most";
+    let test = "link_with_mostly_reordering_and_duplication";
     check(test, &both(102, mangling), 1500, true);
 }
 
 #[test]
-fn a_slow_link() {
+fn link_with_delay() {
     let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 5,
         loss_percent: 0.5,
         ..ManglingRule::default()
     };
-    check("a_slow_link", &both(103, mangling), 1500, true);
+    check("link_with_delay", &both(103, mangling), 1500, true);
 }
 
 #[test]
-fn segments_of_536() {
+fn segments_of_536_bytes() {
     let syn = SynEdits {
         mss_max: Some(536),
         ..SynEdits::default()
@@ -168,12 +178,12 @@ fn segments_of_536() {
         loss_percent: 0.5,
         ..ManglingRule::default()
     };
-    // IPv6 has no such small segments; the kernel answers such a SYN.
-    check("segments_of_536", &both(104, mangling), 1500, false);
+    // IPv6 does not permit such small segments, so the kernel answers these SYNs.
+    check("segments_of_536_bytes", &both(104, mangling), 1500, false);
 }
 
 #[test]
-fn segments_of_1360() {
+fn segments_of_1360_bytes() {
     let syn = SynEdits {
         mss_max: Some(1360),
         ..SynEdits::default()
@@ -183,7 +193,7 @@ fn segments_of_1360() {
         loss_percent: 0.5,
         ..ManglingRule::default()
     };
-    check("segments_of_1360", &both(105, mangling), 1500, true);
+    check("segments_of_1360_bytes", &both(105, mangling), 1500, true);
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! `lowroad attach --worker`: the connections that workers intercept, those that stay with the server, and the effect
-//! of their death on clients.
+//! `lowroad attach --worker`: which connections the workers intercept, which stay with the server, and how the death of
+//! workers affects clients.
 
 use std::fs::File;
 use std::io::{ErrorKind, Read, Write};
@@ -22,38 +22,38 @@ use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Pid, PidfdFlags, Signal, pidfd_open, pidfd_send_signal};
 
-use crate::attached::{get, one, place, server_v4, servers};
+use crate::attached::{get, pin_folder, send_request, server_v4, servers};
 use crate::skipped;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 const MODULES: &str = "/usr/lib/apache2/modules";
-/// The field that the workers add.
+/// The field that the workers add to requests.
 const FORWARDED: &str = "X-Forwarded-For";
 const SEED: u64 = 23;
 /// The options for workers with a level, and for workers alone.
 pub const WITH_LEVEL: &[&str] = &["--interface", DEVICE];
 pub const ALONE: &[&str] = &["--tier", "none"];
 
-/// A server and its clients.
-pub struct Line {
-    /// The cable between them.
+/// A server and a client.
+pub struct ServerLink {
+    /// The link between them.
     pub path: TestPath,
-    /// The site's files.
+    /// The files of the server.
     pub site: TestSite,
     _server: WebServer,
 }
 
-impl Line {
+impl ServerLink {
     /// Apache in front of files of these lengths.
-    pub fn apache(lens: &[usize]) -> Line {
-        Line::apache_with(lens, "")
+    pub fn apache(lens: &[usize]) -> ServerLink {
+        ServerLink::apache_with(lens, "")
     }
 
-    /// The same with additional directives.
-    pub fn apache_with(lens: &[usize], more: &str) -> Line {
+    /// The same with additional Apache directives.
+    pub fn apache_with(lens: &[usize], more: &str) -> ServerLink {
         let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
         let site = TestSite::new(SEED, lens);
-        // The addresses of the client and of the forwarded client.
+        // Apache returns the peer's address and the forwarded client in a field.
         let directives = format!(
             "LoadModule headers_module {MODULES}/mod_headers.so\n\
              LoadModule authz_host_module {MODULES}/mod_authz_host.so\n\
@@ -62,7 +62,7 @@ impl Line {
              <Location /few>\nRequire local\n</Location>\n{more}"
         );
         let server = WebServer::apache(&path.server, &site, 80, &directives).expect("Apache");
-        Line {
+        ServerLink {
             path,
             site,
             _server: server,
@@ -70,11 +70,11 @@ impl Line {
     }
 
     /// nginx in front of files of these lengths.
-    pub fn nginx(lens: &[usize], directives: &str) -> Line {
+    pub fn nginx(lens: &[usize], directives: &str) -> ServerLink {
         let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
         let site = TestSite::new(SEED, lens);
         let server = WebServer::nginx(&path.server, &site, 80, directives).expect("nginx");
-        Line {
+        ServerLink {
             path,
             site,
             _server: server,
@@ -82,10 +82,10 @@ impl Line {
     }
 
     fn ask(&self, address: SocketAddr, page: &str) -> ClientResponse {
-        self.path.client.enter(|| one(address, &get(page)))
+        self.path.client.enter(|| send_request(address, &get(page)))
     }
 
-    /// The path of its nth file.
+    /// The path of the file with this number.
     pub fn page(&self, n: usize) -> &str {
         &self.site.pages[n].path
     }
@@ -98,7 +98,7 @@ pub struct Workers<'n> {
 }
 
 impl<'n> Workers<'n> {
-    /// Starts the command, and waits until the workers have the port.
+    /// Starts the command, and waits until the workers intercept the port.
     pub fn start(namespace: &'n NetNamespace, options: &[&str]) -> Workers<'n> {
         Workers::start_to(namespace, options, Stdio::null())
     }
@@ -112,7 +112,7 @@ impl<'n> Workers<'n> {
         let mut workers = Workers { namespace, program };
         workers.wait_for_another(None);
         if !options.contains(&"none") {
-            let place = place(namespace, 80);
+            let place = pin_folder(namespace, 80);
             wait_until("the level", || {
                 workers.must_run();
                 let level = SoftirqLevel::open(&place).ok()?;
@@ -122,7 +122,7 @@ impl<'n> Workers<'n> {
         workers
     }
 
-    /// Waits until a serving process has the port, other than the old one. Returns its number.
+    /// Waits until another process than `old` serves the port; returns its process number.
     fn wait_for_another(&mut self, old: Option<i32>) -> i32 {
         wait_until("workers", || {
             self.must_run();
@@ -145,12 +145,12 @@ impl<'n> Workers<'n> {
         i32::try_from(pid).ok()
     }
 
-    /// The supervisor's process.
+    /// The process of the supervisor.
     pub fn program(&mut self) -> &Child {
         self.program.child()
     }
 
-    /// Whether a socket lookup program is attached.
+    /// Whether a socket lookup program is attached to the namespace.
     pub fn has_port(&self) -> bool {
         self.namespace.enter(lookup_programs) > 0
     }
@@ -160,11 +160,11 @@ impl Drop for Workers<'_> {
     fn drop(&mut self) {
         let _ = self.program.child().kill();
         let _ = self.program.child().wait();
-        let _ = folder::remove(&place(self.namespace, 80));
+        let _ = folder::remove(&pin_folder(self.namespace, 80));
     }
 }
 
-/// Kills a process, and waits until its resources are released.
+/// Kills a process, and waits until its resources are freed.
 fn kill(pid: i32) {
     let pid = Pid::from_raw(pid).expect("not 0");
     let process = pidfd_open(pid, PidfdFlags::empty()).expect("it lives");
@@ -180,7 +180,7 @@ fn lookup_programs() -> u32 {
 }
 
 /// The route to the probe address.
-fn way_back(namespace: &NetNamespace) -> Option<String> {
+fn route_to_probe_address(namespace: &NetNamespace) -> Option<String> {
     let routes = ["route", "show", "table", "local"];
     let routes = namespace.run("ip", &routes).expect("routes");
     let mut lines = routes.lines();
@@ -189,7 +189,7 @@ fn way_back(namespace: &NetNamespace) -> Option<String> {
         .map(str::to_owned)
 }
 
-/// The client's addresses that Apache saw.
+/// The peer's address and the forwarded client that Apache has returned.
 pub fn seen(response: &ClientResponse) -> (IpAddr, String) {
     let seen = response.field("seen").expect("Apache says it");
     let (from, client) = seen.split_once(' ').unwrap_or((seen, ""));
@@ -197,11 +197,14 @@ pub fn seen(response: &ClientResponse) -> (IpAddr, String) {
 }
 
 #[test]
-fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
-    if skipped("what_may_be_stored_is_answered_by_workers", &["apache2"]) {
+fn workers_answer_stored_responses_and_forward_the_rest() {
+    if skipped(
+        "workers_answer_stored_responses_and_forward_the_rest",
+        &["apache2"],
+    ) {
         return;
     }
-    let line = Line::apache(&[3_000]);
+    let line = ServerLink::apache(&[3_000]);
     let own = line.ask(server_v4(80), line.page(0));
     assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
     let workers = Workers::start(&line.path.server, ALONE);
@@ -232,9 +235,12 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
         });
         assert_eq!(posted.text(), receipt(&upload));
     }
-    // Pages for its own machine only stay so, and that machine still gets them.
+    // Pages that Apache shows only to its own machine are still denied to others and sent to that machine.
     assert_eq!(line.ask(server_v4(80), "/few").status, 403);
-    let here = line.path.server.enter(|| one(server_v4(80), &get("/few")));
+    let here = line
+        .path
+        .server
+        .enter(|| send_request(server_v4(80), &get("/few")));
     assert_eq!(here.status, 404, "{}", here.head);
 
     let netns = line.path.server.path();
@@ -245,11 +251,11 @@ fn what_may_be_stored_is_answered_by_workers_and_the_rest_by_apache() {
     assert_eq!(workers.pid(), None);
     let own = line.ask(server_v4(80), line.page(0));
     assert_eq!(seen(&own), (CLIENT.0.into(), String::new()));
-    assert_eq!(way_back(&line.path.server), None);
+    assert_eq!(route_to_probe_address(&line.path.server), None);
 }
 
-/// Which of both addresses the workers intercept; the other stays with the server.
-fn taken(line: &Line) -> [bool; 2] {
+/// Whether the workers intercept the IPv4 and the IPv6 address.
+fn are_intercepted(line: &ServerLink) -> [bool; 2] {
     servers(80).map(|server| {
         line.ask(server, line.page(0));
         let again = line.ask(server, line.page(0));
@@ -258,22 +264,22 @@ fn taken(line: &Line) -> [bool; 2] {
 }
 
 #[test]
-fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
+fn addresses_that_reject_the_probe_address_are_not_intercepted() {
     if skipped(
-        "addresses_at_which_a_stranger_is_not_let_in",
+        "addresses_that_reject_the_probe_address_are_not_intercepted",
         &["nginx", "nft"],
     ) {
         return;
     }
-    let line = Line::nginx(&[3_000], "expires 10m;");
+    let line = ServerLink::nginx(&[3_000], "expires 10m;");
     let server = &line.path.server;
-    // The filter rejects the probe address over IPv4 only.
+    // The packet filter rejects the probe address only over IPv4.
     let rules = "add table inet t; add chain inet t in { type filter hook input priority 0; }; \
                  add rule inet t in ip saddr 203.0.113.254 reject with tcp reset";
     server.run("nft", &[rules]).expect("rules");
     let _workers = Workers::start(server, ALONE);
-    assert_eq!(taken(&line), [false, true]);
-    // Local clients of the server are unaffected.
+    assert_eq!(are_intercepted(&line), [false, true]);
+    // Clients on the server's own machine are not affected.
     let direct = line.ask(server_v4(80), line.page(0));
     assert_eq!(
         TestPage::new(line.page(0), &direct.body),
@@ -282,8 +288,8 @@ fn addresses_at_which_a_stranger_is_not_let_in_stay_the_servers() {
 }
 
 #[test]
-fn what_can_not_be_intercepted_is_said() {
-    if skipped("what_can_not_be_intercepted_is_said", &[]) {
+fn obstacles_to_interception_are_reported() {
+    if skipped("obstacles_to_interception_are_reported", &[]) {
         return;
     }
     let namespace = NetNamespace::new("server").expect("a namespace");
@@ -302,18 +308,18 @@ fn what_can_not_be_intercepted_is_said() {
     let _listener = namespace
         .enter(|| TcpListener::bind("127.0.0.1:80"))
         .expect("a port");
-    // Local connections stay with the server, and there is no other address.
+    // Local connections can't be intercepted, and the server has no other address.
     refused(&["80", "--worker"], "there is nothing to intercept");
     assert_eq!(namespace.enter(lookup_programs), 0);
-    assert_eq!(way_back(&namespace), None);
+    assert_eq!(route_to_probe_address(&namespace), None);
 }
 
 #[test]
-fn large_files_come_whole() {
-    if skipped("large_files_come_whole", &["nginx"]) {
+fn large_files_are_sent_completely() {
+    if skipped("large_files_are_sent_completely", &["nginx"]) {
         return;
     }
-    let line = Line::nginx(&[10_000_000, 300_000], "expires 10m;");
+    let line = ServerLink::nginx(&[10_000_000, 300_000], "expires 10m;");
     let _workers = Workers::start(&line.path.server, ALONE);
     for server in servers(80) {
         for page in &line.site.pages {
@@ -329,20 +335,20 @@ fn large_files_come_whole() {
 }
 
 #[test]
-fn the_level_and_the_workers_stand_one_above_the_other() {
-    if skipped("the_level_and_the_workers", &["apache2"]) {
+fn punted_requests_reach_the_workers() {
+    if skipped("punted_requests_reach_the_workers", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[1_000, 300_000]);
+    let line = ServerLink::apache(&[1_000, 300_000]);
     let _workers = Workers::start(&line.path.server, WITH_LEVEL);
-    let level = SoftirqLevel::open(&place(&line.path.server, 80)).expect("a level");
+    let level = SoftirqLevel::open(&pin_folder(&line.path.server, 80)).expect("a level");
     let count = |name: &str| {
         let reasons = lowroad_softirq::layout::REASONS.iter();
         let at = reasons.clone().position(|(reason, _)| *reason == name);
         level.counters().expect("counters")[at.expect("a reason's name")]
     };
     for server in servers(80) {
-        // Punted requests reach the workers.
+        // The level punts the request, and the workers answer it.
         let first = line.ask(server, line.page(1));
         assert_eq!(TestPage::new(line.page(1), &first.body), line.site.pages[1]);
         assert!(!seen(&first).1.is_empty(), "{}", first.head);
@@ -354,22 +360,22 @@ fn the_level_and_the_workers_stand_one_above_the_other() {
             (count("answer_hit") > hits).then_some(response)
         });
         assert_eq!(TestPage::new(line.page(0), &hit.body), line.site.pages[0]);
-        // The level has fetched from Apache directly.
+        // The level has fetched the response directly from Apache.
         assert_eq!(seen(&hit).1, "", "{}", hit.head);
     }
     assert!(count("tcp_handed") > 0);
     assert_eq!(count("tcp_no_listener"), 0);
 }
 
-/// The results of clients that send requests all the time.
+/// The results of clients that send requests continuously.
 #[derive(Default)]
 struct Met {
     over: AtomicBool,
-    /// Odd while a process is dying.
+    /// Odd while a process is being killed.
     era: AtomicUsize,
     good: AtomicUsize,
     refused: AtomicUsize,
-    /// Other failed connections while no process was dying.
+    /// Other failed connections, at times when no process was being killed.
     bad: AtomicUsize,
 }
 
@@ -380,11 +386,11 @@ impl Met {
             let era = self.era.load(Ordering::SeqCst);
             match exchange(page) {
                 Ok(()) => _ = self.good.fetch_add(1, Ordering::Relaxed),
-                // Never allowed, also while a process dies: the kernel then uses the server's listener.
+                // Not allowed even while a process is killed: the kernel then uses the server's listener.
                 Err(error) if error.kind() == ErrorKind::ConnectionRefused => {
                     self.refused.fetch_add(1, Ordering::Relaxed);
                 }
-                // Connections of a killed process are lost; others must not be.
+                // The connections of a killed process are lost, but no others.
                 Err(_) if era.is_multiple_of(2) && self.era.load(Ordering::SeqCst) == era => {
                     self.bad.fetch_add(1, Ordering::Relaxed);
                 }
@@ -420,9 +426,13 @@ fn exchange(page: &str) -> std::io::Result<()> {
         .ok_or_else(|| ErrorKind::InvalidData.into())
 }
 
-/// Repeats an event while clients request a page that is too long for the level.
-fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Workers<'_>, &Met)) {
-    let line = Line::apache(&[30_000]);
+/// Repeats an event while clients request a page that is too long for the level. Asserts that no connection is refused.
+fn assert_no_refused_connections(
+    options: &[&str],
+    times: usize,
+    happens: impl Fn(&mut Workers<'_>, &Met),
+) {
+    let line = ServerLink::apache(&[30_000]);
     let mut workers = Workers::start(&line.path.server, options);
     let met = Met::default();
     thread::scope(|scope| {
@@ -432,7 +442,7 @@ fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Worke
         for _ in 0..times {
             met.more();
             happens(&mut workers, &met);
-            // Apache answers at once.
+            // Apache answers immediately.
             met.more();
         }
         met.over.store(true, Ordering::Relaxed);
@@ -442,33 +452,36 @@ fn nobody_is_refused(options: &[&str], times: usize, happens: impl Fn(&mut Worke
 }
 
 #[test]
-fn when_the_workers_are_killed_the_server_has_its_port() {
-    if skipped("when_the_workers_are_killed", &["apache2"]) {
+fn killed_workers_leave_the_port_to_the_server() {
+    if skipped("killed_workers_leave_the_port_to_the_server", &["apache2"]) {
         return;
     }
-    // The killed workers have been restarted.
-    nobody_is_refused(ALONE, 3, |workers, met| {
+    // The supervisor restarts killed workers.
+    assert_no_refused_connections(ALONE, 3, |workers, met| {
         met.killed(workers.wait_for_another(None))
     });
 }
 
 #[test]
-fn with_the_level_below_nobody_is_refused_either() {
-    if skipped("with_the_level_below_nobody_is_refused", &["apache2"]) {
+fn killed_workers_with_level_refuse_no_connection() {
+    if skipped(
+        "killed_workers_with_level_refuse_no_connection",
+        &["apache2"],
+    ) {
         return;
     }
-    nobody_is_refused(WITH_LEVEL, 2, |workers, met| {
+    assert_no_refused_connections(WITH_LEVEL, 2, |workers, met| {
         met.killed(workers.wait_for_another(None))
     });
 }
 
 #[test]
-fn a_port_is_given_back_without_a_lost_request() {
-    if skipped("a_port_is_given_back", &["apache2"]) {
+fn detach_of_workers_loses_no_request() {
+    if skipped("detach_of_workers_loses_no_request", &["apache2"]) {
         return;
     }
     for options in [ALONE, WITH_LEVEL] {
-        nobody_is_refused(options, 1, |workers, _| {
+        assert_no_refused_connections(options, 1, |workers, _| {
             let netns = workers.namespace.path();
             let detach = ["detach", "80", "--netns", &netns];
             let said = workers.namespace.run(PROGRAM, &detach).expect("detached");
@@ -476,20 +489,20 @@ fn a_port_is_given_back_without_a_lost_request() {
             assert!(!workers.has_port());
             let ended = workers.program.child().wait().expect("a child of ours");
             assert!(ended.success(), "{ended}");
-            assert_eq!(way_back(workers.namespace), None);
+            assert_eq!(route_to_probe_address(workers.namespace), None);
         });
     }
 }
 
 #[test]
-fn when_whoever_started_them_is_killed_all_end() {
-    if skipped("when_whoever_started_them_is_killed", &["apache2"]) {
+fn processes_end_with_their_supervisor() {
+    if skipped("processes_end_with_their_supervisor", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[2_000]);
+    let line = ServerLink::apache(&[2_000]);
     let mut workers = Workers::start(&line.path.server, WITH_LEVEL);
-    let place = place(&line.path.server, 80);
-    // The supervisor is killed; its children notice the end by their sockets and the parent-death signal.
+    let place = pin_folder(&line.path.server, 80);
+    // The supervisor is killed. Its children notice that by their sockets and by the parent-death signal.
     workers.program.child().kill().expect("a child of ours");
     wait_until("the end", || {
         (!workers.has_port() && workers.pid().is_none() && !place.exists()).then_some(())

@@ -1,5 +1,5 @@
-//! Workers in front of another web server change nothing that it accepts: each odd request has the same outcome as
-//! without them, and a client that half-closes its connection is answered.
+//! Workers in front of another web server change nothing that the server accepts. Each odd request has the same outcome
+//! as without workers, and a client that half-closes its connection is answered.
 
 use std::io::{ErrorKind, Read};
 use std::net::{IpAddr, SocketAddr};
@@ -8,19 +8,19 @@ use lowroad_testkit::TestClient;
 use lowroad_testkit::net::servers::receipt;
 use lowroad_testkit::net::site::content;
 
-use crate::attached::{get, one, server_v4, servers};
+use crate::attached::{get, send_request, server_v4, servers};
 use crate::odd_requests::{self, LONG_LEN, OddRequest};
 use crate::skipped;
-use crate::worker::{ALONE, Line, WITH_LEVEL, Workers, seen};
+use crate::worker::{ALONE, ServerLink, WITH_LEVEL, Workers, seen};
 
-/// Sent after each odd request: its response shows whether the connection stayed open.
+/// Sent after each odd request, because its response shows whether the connection is still open.
 const BEHIND: &str = "GET /0-2000.bin HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n";
 
-/// The bytes that a client receives: the status and body of each response, and the remaining bytes.
+/// What a client receives: the status and body of each response, and the remaining bytes.
 type RequestOutcomes = Vec<(String, Vec<u8>)>;
 
-/// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload: proxies, such
-/// as nginx for uploads, may treat that as a client that has gone.
+/// Sends bytes, and receives until the server closes. Half-closes the connection, except after an upload, because
+/// proxies may then regard the client as gone (nginx does so for uploads).
 fn outcome(address: SocketAddr, bytes: &[u8]) -> RequestOutcomes {
     let mut client = TestClient::connect(address);
     client.send(bytes);
@@ -45,7 +45,7 @@ fn responses(mut received: &[u8], is_head: bool) -> RequestOutcomes {
         let (head, rest) = received.split_at(end + 4);
         let head = String::from_utf8_lossy(head).to_ascii_lowercase();
         let status = head.lines().next().unwrap_or_default().get(9..12);
-        // The reason phrase has no meaning.
+        // The reason phrase is not compared.
         let status = status.unwrap_or_default().to_owned();
         let value = |name: &str| {
             let mut lines = head.lines().filter_map(|line| line.split_once(": "));
@@ -53,7 +53,7 @@ fn responses(mut received: &[u8], is_head: bool) -> RequestOutcomes {
                 .find(|(known, _)| *known == name)
                 .map(|(_, value)| value.to_owned())
         };
-        // Only the first response is one to HEAD.
+        // Only the first response can be one to HEAD.
         let is_bodiless = is_head && all.is_empty() || status.starts_with("100");
         let (body, rest) = match value("content-length") {
             _ if is_bodiless => (Vec::new(), rest),
@@ -73,7 +73,7 @@ fn responses(mut received: &[u8], is_head: bool) -> RequestOutcomes {
     all
 }
 
-/// The content of chunks, and the bytes after them.
+/// Decodes a chunked body. Also returns the bytes after it.
 fn dechunked(mut rest: &[u8]) -> (Vec<u8>, &[u8]) {
     let mut body = Vec::new();
     while let Some(at) = rest.windows(2).position(|two| two == b"\r\n") {
@@ -94,8 +94,8 @@ fn dechunked(mut rest: &[u8]) -> (Vec<u8>, &[u8]) {
     (body, rest)
 }
 
-/// The outcomes of all odd requests, each followed directly by a good one.
-fn outcomes(line: &Line, all: &[OddRequest]) -> Vec<RequestOutcomes> {
+/// The outcomes of all odd requests. Each is followed by a valid request.
+fn outcomes(line: &ServerLink, all: &[OddRequest]) -> Vec<RequestOutcomes> {
     let one = |(_, bytes): &OddRequest| {
         let bytes = [bytes, BEHIND.as_bytes()].concat();
         line.path.client.enter(|| outcome(server_v4(80), &bytes))
@@ -103,7 +103,7 @@ fn outcomes(line: &Line, all: &[OddRequest]) -> Vec<RequestOutcomes> {
     all.iter().map(one).collect()
 }
 
-fn readable(outcome: &RequestOutcomes) -> String {
+fn outcome_text(outcome: &RequestOutcomes) -> String {
     let one = |(status, body): &(String, Vec<u8>)| {
         let start = &body[..body.len().min(60)];
         format!("{status}, {} bytes: {}", body.len(), start.escape_ascii())
@@ -112,18 +112,18 @@ fn readable(outcome: &RequestOutcomes) -> String {
     all.join("\n      ")
 }
 
-/// Compares a server with and without workers.
-fn are_equal(line: &Line, options: &[&str]) {
+/// Compares the outcomes with and without workers in front of a server.
+fn assert_equal_outcomes(line: &ServerLink, options: &[&str]) {
     let all = odd_requests::all();
     let without = outcomes(line, &all);
     let _workers = Workers::start(&line.path.server, options);
     let mut differing = Vec::new();
-    // In the second round many responses may be stored.
+    // In the second round, many responses are stored.
     for round in 0..2 {
         let with = outcomes(line, &all);
         for (((name, _), without), with) in all.iter().zip(&without).zip(&with) {
             if without != with {
-                let (without, with) = (readable(without), readable(with));
+                let (without, with) = (outcome_text(without), outcome_text(with));
                 let name = &name[..name.len().min(40)];
                 differing.push(format!(
                     "{name} ({round})\n  without {without}\n  with    {with}"
@@ -141,55 +141,64 @@ fn are_equal(line: &Line, options: &[&str]) {
 }
 
 #[test]
-fn apache_gets_the_same_requests_as_without_workers() {
-    if skipped("apache_gets_the_same_requests", &["apache2"]) {
+fn odd_requests_to_apache_have_same_outcome_with_workers() {
+    if skipped(
+        "odd_requests_to_apache_have_same_outcome_with_workers",
+        &["apache2"],
+    ) {
         return;
     }
-    are_equal(&Line::apache(&[2_000]), ALONE);
+    assert_equal_outcomes(&ServerLink::apache(&[2_000]), ALONE);
 }
 
 #[test]
-fn nginx_gets_the_same_requests_as_without_workers() {
-    if skipped("nginx_gets_the_same_requests", &["nginx"]) {
+fn odd_requests_to_nginx_have_same_outcome_with_workers() {
+    if skipped(
+        "odd_requests_to_nginx_have_same_outcome_with_workers",
+        &["nginx"],
+    ) {
         return;
     }
-    are_equal(&Line::nginx(&[2_000], "expires 10m;"), ALONE);
+    assert_equal_outcomes(&ServerLink::nginx(&[2_000], "expires 10m;"), ALONE);
 }
 
 #[test]
-fn with_the_level_below_it_is_the_same() {
-    if skipped("with_the_level_below_it_is_the_same", &["apache2"]) {
+fn odd_requests_have_same_outcome_with_workers_and_level() {
+    if skipped(
+        "odd_requests_have_same_outcome_with_workers_and_level",
+        &["apache2"],
+    ) {
         return;
     }
-    are_equal(&Line::apache(&[2_000]), WITH_LEVEL);
+    assert_equal_outcomes(&ServerLink::apache(&[2_000]), WITH_LEVEL);
 }
 
 #[test]
-fn clients_that_half_close_are_answered() {
-    if skipped("clients_that_half_close_are_answered", &["apache2"]) {
+fn half_closed_connections_are_answered() {
+    if skipped("half_closed_connections_are_answered", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[300_000]);
+    let line = ServerLink::apache(&[300_000]);
     let _workers = Workers::start(&line.path.server, ALONE);
     for server in servers(80) {
-        // The first response is not stored, the later ones are.
+        // The first response is not stored yet, the second one is.
         for _ in 0..2 {
             let got = line
                 .path
                 .client
                 .enter(|| outcome(server, get(line.page(0)).as_bytes()));
-            assert_eq!(got.len(), 1, "{}", readable(&got));
+            assert_eq!(got.len(), 1, "{}", outcome_text(&got));
             assert_eq!((&*got[0].0, got[0].1.len()), ("200", 300_000));
         }
     }
 }
 
 #[test]
-fn a_long_upload_is_taken_as_the_server_takes_it() {
-    if skipped("a_long_upload_is_taken", &["nginx"]) {
+fn long_upload_has_same_outcome_with_workers() {
+    if skipped("long_upload_has_same_outcome_with_workers", &["nginx"]) {
         return;
     }
-    let line = Line::nginx(&[2_000], "");
+    let line = ServerLink::nginx(&[2_000], "");
     let _workers = Workers::start(&line.path.server, ALONE);
     let mut all = odd_requests::all();
     all.push(odd_requests::expected());
@@ -213,8 +222,11 @@ fn a_long_upload_is_taken_as_the_server_takes_it() {
 
 /// Connections that are passed through come from an address that the server does not trust.
 #[test]
-fn a_client_can_not_say_who_it_is_by_an_odd_request() {
-    if skipped("a_client_can_not_say_who_it_is", &["apache2"]) {
+fn forwarded_fields_of_odd_requests_are_not_trusted() {
+    if skipped(
+        "forwarded_fields_of_odd_requests_are_not_trusted",
+        &["apache2"],
+    ) {
         return;
     }
     let modules = "/usr/lib/apache2/modules";
@@ -224,7 +236,7 @@ fn a_client_can_not_say_who_it_is_by_an_odd_request() {
          RemoteIPInternalProxy 203.0.113.254 2001:db8::cb00:71fe\n\
          <Location /mine>\nRequire ip 192.0.2.7\n</Location>\n"
     );
-    let line = Line::apache_with(&[2_000], &trusting);
+    let line = ServerLink::apache_with(&[2_000], &trusting);
     line.site.folder().file("root/mine", "mine");
     let _workers = Workers::start(&line.path.server, ALONE);
     let says = "X-Forwarded-For: 192.0.2.7\r\n";
@@ -245,11 +257,14 @@ fn a_client_can_not_say_who_it_is_by_an_odd_request() {
             .path
             .client
             .enter(|| outcome(server_v4(80), request.as_bytes()));
-        assert!(got[0].0 == "403", "{target} {more}: {}", readable(&got));
+        assert!(got[0].0 == "403", "{target} {more}: {}", outcome_text(&got));
     }
     let page = line.page(0);
     let request = format!("GET /x/..{page} HTTP/1.1\r\nHost: test\r\n{says}\r\n");
-    let passed = line.path.client.enter(|| one(server_v4(80), &request));
+    let passed = line
+        .path
+        .client
+        .enter(|| send_request(server_v4(80), &request));
     let wanted = (IpAddr::from([203, 0, 113, 255]), "192.0.2.7".to_owned());
     assert_eq!(seen(&passed), wanted, "{}", passed.head);
 }

@@ -1,5 +1,5 @@
 //! One policy per command: the options of `attach --worker` for cookies, paths, lifetimes and clients apply to the
-//! workers as they do to the level below them; and so does a purge.
+//! workers as well as to the level below them. A purge also reaches both.
 
 use std::net::IpAddr;
 use std::process::Command;
@@ -7,25 +7,27 @@ use std::process::Command;
 use lowroad_testkit::ClientResponse;
 use lowroad_testkit::net::{CLIENT, NetNamespace};
 
-use crate::attached::{one, server_v4};
+use crate::attached::{send_request, server_v4};
 use crate::skipped;
-use crate::worker::{ALONE, Line, PROGRAM, WITH_LEVEL, Workers, seen};
+use crate::worker::{ALONE, PROGRAM, ServerLink, WITH_LEVEL, Workers, seen};
 
-/// Makes Apache return the cookie of the request.
+/// Makes Apache copy the cookie of the request into the response.
 const WHO: &str = "Header set Who \"expr=%{req:Cookie}\"\n";
 
-fn ask(line: &Line, page: &str, fields: &str) -> ClientResponse {
+fn ask(line: &ServerLink, page: &str, fields: &str) -> ClientResponse {
     let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
-    line.path.client.enter(|| one(server_v4(80), &request))
+    line.path
+        .client
+        .enter(|| send_request(server_v4(80), &request))
 }
 
 /// Whether the workers answer a repeated request from the cache.
-fn is_stored(line: &Line, page: &str, fields: &str) -> bool {
+fn is_stored(line: &ServerLink, page: &str, fields: &str) -> bool {
     ask(line, page, fields);
     ask(line, page, fields).field("age").is_some()
 }
 
-/// The lifetime of a stored response in seconds, as the workers report it.
+/// The remaining freshness lifetime of a stored response in seconds, from its Cache-Status.
 fn ttl_s(response: &ClientResponse) -> i64 {
     let status = response.field("cache-status").expect("a Cache-Status");
     let ttl = status
@@ -36,12 +38,15 @@ fn ttl_s(response: &ClientResponse) -> i64 {
 }
 
 #[test]
-fn a_page_of_one_cookie_is_not_given_to_another() {
-    if skipped("a_page_of_one_cookie_is_not_given", &["apache2"]) {
+fn response_for_one_cookie_is_not_sent_to_another() {
+    if skipped(
+        "response_for_one_cookie_is_not_sent_to_another",
+        &["apache2"],
+    ) {
         return;
     }
     for options in [ALONE, WITH_LEVEL] {
-        let line = Line::apache_with(&[2_000, 30_000], WHO);
+        let line = ServerLink::apache_with(&[2_000, 30_000], WHO);
         let _workers = Workers::start(&line.path.server, options);
         for page in [line.page(0), line.page(1)] {
             for cookie in ["id=a", "id=b", "id=a"] {
@@ -57,11 +62,11 @@ fn a_page_of_one_cookie_is_not_given_to_another() {
 }
 
 #[test]
-fn what_pages_do_not_depend_on_is_passed_over_where_the_command_says_so() {
-    if skipped("what_pages_do_not_depend_on", &["apache2"]) {
+fn ignore_cookies_option_applies_to_workers() {
+    if skipped("ignore_cookies_option_applies_to_workers", &["apache2"]) {
         return;
     }
-    let line = Line::apache_with(&[30_000], WHO);
+    let line = ServerLink::apache_with(&[30_000], WHO);
     let options = [ALONE, &["--ignore-cookies", "--ignore-cache-control"]].concat();
     let _workers = Workers::start(&line.path.server, &options);
     assert!(is_stored(&line, line.page(0), ""));
@@ -72,11 +77,14 @@ fn what_pages_do_not_depend_on_is_passed_over_where_the_command_says_so() {
 }
 
 #[test]
-fn requests_and_paths_that_the_level_leaves_to_the_server_the_workers_leave_too() {
-    if skipped("requests_and_paths_that_the_level_leaves", &["apache2"]) {
+fn workers_bypass_the_same_requests_as_the_level() {
+    if skipped(
+        "workers_bypass_the_same_requests_as_the_level",
+        &["apache2"],
+    ) {
         return;
     }
-    let line = Line::apache(&[30_000]);
+    let line = ServerLink::apache(&[30_000]);
     for path in ["private/a", "intern/a", "open/a"] {
         line.site
             .folder()
@@ -100,13 +108,13 @@ fn requests_and_paths_that_the_level_leaves_to_the_server_the_workers_leave_too(
 }
 
 #[test]
-fn lifetimes_are_those_of_the_level() {
-    if skipped("lifetimes_are_those_of_the_level", &["nginx", "touch"]) {
+fn workers_use_lifetimes_of_the_level() {
+    if skipped("workers_use_lifetimes_of_the_level", &["nginx", "touch"]) {
         return;
     }
     for (options, most_s) in [(&[][..], 5), (&["--ttl", "7"][..], 7)] {
-        // The response has no freshness information, and was last changed long ago.
-        let line = Line::nginx(
+        // The response has no freshness information, and its Last-Modified is long ago.
+        let line = ServerLink::nginx(
             &[30_000],
             "location /refused { add_header Cache-Control max-age=600 always; deny all; }",
         );
@@ -122,17 +130,17 @@ fn lifetimes_are_those_of_the_level() {
         assert!(again.field("age").is_some(), "{}", again.head);
         let ttl_s = ttl_s(&again);
         assert!((0..=most_s).contains(&ttl_s), "{ttl_s}");
-        // Another client may be admitted.
+        // Another client might be permitted to see this page, so the refusal is not stored.
         assert!(!is_stored(&line, "/refused", ""));
     }
 }
 
 #[test]
-fn clients_that_are_denied_are_the_servers_alone() {
-    if skipped("clients_that_are_denied_are_the_servers", &["apache2"]) {
+fn denied_clients_are_left_to_the_server() {
+    if skipped("denied_clients_are_left_to_the_server", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[30_000]);
+    let line = ServerLink::apache(&[30_000]);
     let client: IpAddr = CLIENT.0.into();
     for options in [ALONE, WITH_LEVEL] {
         for how in ["--deny", "--allow"] {
@@ -150,11 +158,11 @@ fn clients_that_are_denied_are_the_servers_alone() {
 }
 
 #[test]
-fn a_purge_of_a_namespace_reaches_its_workers() {
-    if skipped("a_purge_of_a_namespace_reaches_its_workers", &["apache2"]) {
+fn purge_of_namespace_reaches_its_workers() {
+    if skipped("purge_of_namespace_reaches_its_workers", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[1_000, 30_000]);
+    let line = ServerLink::apache(&[1_000, 30_000]);
     let _workers = Workers::start(&line.path.server, WITH_LEVEL);
     let netns = line.path.server.path();
     let purge = |what: &str| {
@@ -166,7 +174,7 @@ fn a_purge_of_a_namespace_reaches_its_workers() {
     assert!(said.starts_with("purged at once"), "{said}");
     let fresh = ask(&line, line.page(1), "");
     assert_eq!(fresh.field("age"), None, "{}", fresh.head);
-    // Servers of other namespaces receive no request.
+    // Servers of other namespaces must not get the purge.
     let other = NetNamespace::new("empty").expect("a namespace");
     let arguments = ["purge", "all", "--netns", &other.path()];
     assert!(other.run(PROGRAM, &arguments).is_err());
@@ -174,11 +182,11 @@ fn a_purge_of_a_namespace_reaches_its_workers() {
 }
 
 #[test]
-fn an_explanation_names_the_status() {
-    if skipped("an_explanation_names_the_status", &["apache2"]) {
+fn explain_shows_the_status() {
+    if skipped("explain_shows_the_status", &["apache2"]) {
         return;
     }
-    let line = Line::apache(&[1_000]);
+    let line = ServerLink::apache(&[1_000]);
     let _workers = Workers::start(&line.path.server, WITH_LEVEL);
     let netns = line.path.server.path();
     for (page, status) in [("/missing", "404 Not Found"), (line.page(0), "200 OK")] {

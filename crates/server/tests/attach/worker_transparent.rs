@@ -1,5 +1,6 @@
-//! Workers in front of another web server change nothing visible to clients except stored responses: responses are
-//! compressed as without them, an early response keeps the connection, and each request has a log line.
+//! Workers in front of another web server change nothing that clients can see, except that responses are stored:
+//! responses are compressed as without workers, an early response keeps the connection open, and the access log has
+//! each request.
 
 use std::fs::{self, File};
 use std::io::Read;
@@ -11,12 +12,12 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, wait_until};
 
 use crate::attached::{get, server_v4};
 use crate::skipped;
-use crate::worker::{ALONE, Line, Workers};
+use crate::worker::{ALONE, ServerLink, Workers};
 
-/// Returns the request's Via, and compresses without announcing it in Vary.
+/// nginx returns the Via of the request, and compresses without listing Accept-Encoding in Vary.
 const NGINX: &str = "gzip on; gzip_types *; gzip_min_length 1; gzip_vary off; expires 10m; add_header Seen-Via $http_via;";
 
-fn ask(line: &Line, page: &str, fields: &str) -> ClientResponse {
+fn ask(line: &ServerLink, page: &str, fields: &str) -> ClientResponse {
     let request = format!("GET {page} HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
     line.path.client.enter(|| {
         let mut client = TestClient::connect(server_v4(80));
@@ -26,18 +27,18 @@ fn ask(line: &Line, page: &str, fields: &str) -> ClientResponse {
 }
 
 #[test]
-fn responses_are_compressed_as_without_a_proxy() {
-    if skipped("responses_are_compressed_as_without", &["nginx"]) {
+fn responses_are_compressed_as_without_workers() {
+    if skipped("responses_are_compressed_as_without_workers", &["nginx"]) {
         return;
     }
-    let line = Line::nginx(&[30_000], NGINX);
+    let line = ServerLink::nginx(&[30_000], NGINX);
     let _workers = Workers::start(&line.path.server, ALONE);
     for via in ["", "1.1 other"] {
         let fields = match via {
             "" => "Accept-Encoding: gzip\r\n".to_owned(),
             via => format!("Via: {via}\r\n"),
         };
-        // Never answered from the cache.
+        // A request with a cookie is never answered from the cache.
         let response = ask(&line, line.page(0), &(fields + "Cookie: a=b\r\n"));
         let seen = response.field("seen-via").unwrap_or_default();
         assert_eq!(seen, via, "{}", response.head);
@@ -51,13 +52,13 @@ fn responses_are_compressed_as_without_a_proxy() {
     }
 }
 
-/// The level distinguishes requests by Accept-Encoding, independent of Vary, and so do the workers.
+/// Like the level, the workers distinguish requests by Accept-Encoding even if Vary does not list it.
 #[test]
-fn a_stored_response_is_for_one_accept_encoding() {
-    if skipped("a_stored_response_is_for_one_accept_encoding", &["nginx"]) {
+fn stored_response_answers_one_accept_encoding() {
+    if skipped("stored_response_answers_one_accept_encoding", &["nginx"]) {
         return;
     }
-    let line = Line::nginx(&[30_000], NGINX);
+    let line = ServerLink::nginx(&[30_000], NGINX);
     let _workers = Workers::start(&line.path.server, ALONE);
     let accepted = [
         "Accept-Encoding: gzip\r\n",
@@ -74,7 +75,7 @@ fn a_stored_response_is_for_one_accept_encoding() {
                 wanted,
                 "{round} {fields}: {head}"
             );
-            // Admitted at the second request.
+            // A response is stored at the second request for it.
             assert!(
                 round < 2 || response.field("age").is_some(),
                 "{fields}: {head}"
@@ -84,11 +85,14 @@ fn a_stored_response_is_for_one_accept_encoding() {
 }
 
 #[test]
-fn an_early_response_keeps_the_connection_where_the_rest_is_short() {
-    if skipped("an_early_response_keeps_the_connection", &["nginx"]) {
+fn early_response_keeps_connection_if_rest_of_body_is_short() {
+    if skipped(
+        "early_response_keeps_connection_if_rest_of_body_is_short",
+        &["nginx"],
+    ) {
         return;
     }
-    let line = Line::nginx(&[2_000], "");
+    let line = ServerLink::nginx(&[2_000], "");
     let _workers = Workers::start(&line.path.server, ALONE);
     let page = line.page(0);
     line.path.client.enter(|| {
@@ -136,12 +140,12 @@ impl AccessLog {
 }
 
 #[test]
-fn each_request_has_a_line_with_its_client() {
-    if skipped("each_request_has_a_line_with_its_client", &[]) {
+fn access_log_has_each_request_with_its_client() {
+    if skipped("access_log_has_each_request_with_its_client", &[]) {
         return;
     }
     let path = TestPath::new(&LinkMangling::default(), 1500).expect("a path");
-    // Accepts, reads, and never responds.
+    // This server accepts connections and reads, but never responds.
     let listener = path.server.enter(|| TcpListener::bind("0.0.0.0:80"));
     let listener = listener.expect("a port");
     let (log, file) = AccessLog::new();
@@ -157,7 +161,7 @@ fn each_request_has_a_line_with_its_client() {
             client.send(request);
             client
         });
-        // Connections without a byte are the connection tests of `attach`.
+        // A connection without any bytes is a connection test of `attach`.
         let reaches = |listener: &TcpListener| {
             let (mut server, _) = listener.accept().ok()?;
             let len = server.read(&mut [0; 1024]).ok()?;

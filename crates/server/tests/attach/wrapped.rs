@@ -1,5 +1,5 @@
-//! Clients with segments that carry IP options or extension headers, or arrive in fragments, on connections of the
-//! level: the responses are those of Linux.
+//! Clients whose segments carry IP options or extension headers, or arrive in fragments, on connections of the level.
+//! The responses are the same as from Linux.
 
 use std::net::SocketAddr;
 
@@ -9,12 +9,12 @@ use crate::attached::{Attached, get, servers};
 use crate::cables::{Cable, Routed, ip};
 use crate::skipped;
 
-/// The second length is too long for an answer from below the socket.
+/// The second length is too long for the level.
 const LENS: [usize; 2] = [900, 40_000];
 
-/// Requests paths on one connection, changes the socket between two requests, and compares all lengths. Arguments:
-/// address, port, number of the request before which to change, the change, length of a field of all requests from then
-/// on, and paths with their lengths.
+/// A client that requests paths on one connection, changes the socket between two requests, and compares the lengths of
+/// all bodies. Arguments: address, port, number of the request before which the socket is changed, the change, length
+/// of an additional field in all later requests, and paths with their lengths.
 const CLIENT: &str = r#"
 import socket, sys
 address, port, change_at, change, filler_len, *pages = sys.argv[1:]
@@ -42,11 +42,11 @@ print("all are right")
 
 /// The change that the client makes between two requests.
 struct SocketChange {
-    /// Number of the request before which it happens.
+    /// Number of the request before which the client changes the socket.
     at: usize,
-    /// `options`, or a name that the client ignores.
+    /// The change: `options`, or a name that the client ignores.
     what: &'static str,
-    /// Length of a field in all requests from then on.
+    /// Length of an additional field in all later requests.
     filler_len: usize,
 }
 
@@ -61,13 +61,13 @@ fn run(client: &NetNamespace, address: SocketAddr, change: &SocketChange, pages:
     assert!(said.contains("all are right"), "{said}");
 }
 
-/// `PATH=LENGTH` of pages.
+/// Formats pages as `PATH=LENGTH`.
 fn pages(site: &TestSite, numbers: &[usize]) -> Vec<String> {
     let named = |number: &usize| format!("{}={}", site.pages[*number].path, LENS[*number]);
     numbers.iter().map(named).collect()
 }
 
-/// Sends the requests of these clients for the first page, so that the level learns it.
+/// Repeats the client's request for the first page, so that the level stores the response.
 fn warm(attached: &Attached, client: &NetNamespace, address: SocketAddr, site: &TestSite) {
     let request = get(&site.pages[0].path);
     let request = request.replace("Host: test\r\n", "Host: test\r\nX-Filler: x\r\n");
@@ -75,8 +75,8 @@ fn warm(attached: &Attached, client: &NetNamespace, address: SocketAddr, site: &
 }
 
 #[test]
-fn options_are_taken_off() {
-    let test = "options_are_taken_off";
+fn segments_with_ip_options_are_answered() {
+    let test = "segments_with_ip_options_are_answered";
     if skipped(test, &["nginx", "python3"]) {
         return;
     }
@@ -87,8 +87,8 @@ fn options_are_taken_off() {
     for address in servers(80) {
         warm(&attached, &cable.client, address, &site);
         let (hits, taken_off) = (attached.count("answer_hit"), attached.count("drop_wrapped"));
-        // From the level, from the server, and from the level again; last while the kernel has the connection, with
-        // translated numbers.
+        // The level, the server, and the level again answer; at the end the kernel has the connection, with translated
+        // sequence numbers.
         let order = pages(&site, &[0, 0, 0, 1, 0, 0, 1, 1, 1, 0]);
         for at in [1, 4, 8] {
             let (what, filler_len) = ("options", 1);
@@ -105,8 +105,8 @@ fn options_are_taken_off() {
 }
 
 #[test]
-fn a_fragment_takes_its_connection_up() {
-    let test = "a_fragment_takes_its_connection_up";
+fn fragment_migrates_its_connection() {
+    let test = "fragment_migrates_its_connection";
     if skipped(test, &["nginx", "python3"]) {
         return;
     }
@@ -116,7 +116,7 @@ fn a_fragment_takes_its_connection_up() {
     let attached = Attached::start(&routed.server, 80, &["--ttl", "60"]);
     let [address, _] = servers(80);
     warm(&attached, &routed.client, address, &site);
-    // Segments have the length of the client's link, and may be fragmented on the path.
+    // The segments fit the client's link, but the next link may need fragments.
     routed
         .client
         .set("ipv4/ip_no_pmtu_disc", "1")
@@ -125,7 +125,7 @@ fn a_fragment_takes_its_connection_up() {
         &routed.router,
         "route replace 10.77.0.0/24 dev far mtu lock 600",
     );
-    // On a connection of the level; then on one that the kernel has, with translated numbers.
+    // First on a connection of the level, then on one that the kernel has, with translated sequence numbers.
     for (at, order) in [(1, [0, 0, 1, 0, 1, 0]), (4, [0, 1, 0, 1, 1, 0])] {
         let (what, filler_len) = ("nothing", 1000);
         let change = SocketChange {
@@ -135,7 +135,7 @@ fn a_fragment_takes_its_connection_up() {
         };
         let dropped = attached.count("drop_fragment");
         run(&routed.client, address, &change, &pages(&site, &order));
-        // At most one segment of a connection is lost.
+        // The level drops at most one segment of a connection.
         assert!(attached.count("drop_fragment") <= dropped + 1, "{at}");
     }
     assert!(

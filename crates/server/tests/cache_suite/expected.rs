@@ -1,13 +1,13 @@
-//! The tests that are expected to fail.
+//! The list of tests that are expected to fail.
 
-/// Paragraphs: a reason, in lines that begin with `#`, and then test ids.
+/// The list has paragraphs: a reason in lines that begin with `#`, followed by test IDs.
 const LIST: &str = include_str!("expected.txt");
 
-/// The list.
+/// The tests that are expected to fail.
 pub struct Expected(Vec<&'static str>);
 
 impl Expected {
-    /// Reads the list; each test has a reason, and occurs once.
+    /// Reads the list, and asserts that each test has a reason and is listed once.
     pub fn read() -> Expected {
         let mut ids = Vec::new();
         for paragraph in LIST.split("\n\n") {

@@ -1,9 +1,9 @@
-//! The public tests for HTTP caches by the editor of RFC 9111 (<https://cache-tests.fyi>, npm: http-cache-tests),
-//! against `lowroad accelerate`, with and without a disk cache. The failing tests must be exactly those of
-//! `expected.txt`, which has the reasons.
+//! Runs the public tests for HTTP caches by the editor of RFC 9111 (<https://cache-tests.fyi>, npm: http-cache-tests)
+//! against `lowroad accelerate`, with and without a disk cache. Exactly the tests listed in `expected.txt`, with
+//! reasons, must fail.
 //!
-//! Without node or the package, which `tools/cache-suite.sh` fetches, the test is skipped with a message.
-//! `LOWROAD_CACHE_TEST=ID` runs one test alone, and shows the messages that client and origin saw.
+//! The test is skipped with a message if node or the package, which `tools/cache-suite.sh` fetches, is missing.
+//! `LOWROAD_CACHE_TEST=ID` runs one test alone, and prints the messages that the client and the origin received.
 //!
 //! # Counts
 //!
@@ -29,9 +29,9 @@ use run::{Kind, Run, Tested, Tests};
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 #[test]
-fn the_public_tests_for_caches() {
+fn public_cache_tests() {
     if let Some(missing) = run::missing() {
-        return skip("the_public_tests_for_caches", &missing);
+        return skip("public_cache_tests", &missing);
     }
     match env::var("LOWROAD_CACHE_TEST") {
         Ok(id) => say(&lines_of(&tested(Tests::Shown(&id), &[]))),
@@ -40,18 +40,18 @@ fn the_public_tests_for_caches() {
 }
 
 #[test]
-fn the_public_tests_for_caches_with_a_disk_cache() {
+fn public_cache_tests_with_disk_cache() {
     let one = env::var("LOWROAD_CACHE_TEST").ok();
     let shown = one.map(|id| format!("{id} is shown without a disk"));
     if let Some(reason) = run::missing().or(shown) {
-        return skip("the_public_tests_for_caches_with_a_disk_cache", &reason);
+        return skip("public_cache_tests_with_disk_cache", &reason);
     }
     let folder = TempFolder::new();
     let disk = folder.path().display().to_string();
     test_all(&["--disk-cache", &disk]);
 }
 
-/// Runs all tests, and fails unless the results are the expected ones.
+/// Runs all tests, and asserts that the results are the expected ones.
 fn test_all(options: &[&str]) {
     let expected = Expected::read();
     let mut results = tested(Tests::All, options);
@@ -59,7 +59,7 @@ fn test_all(options: &[&str]) {
     judge(&results, &expected);
 }
 
-/// Runs tests with the server in front of their origin.
+/// Runs tests against a server in front of the suite's origin.
 fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
     let run = Run::start(tests);
     let own = ["--listen", "127.0.0.1:0", "--workers", "1"];
@@ -70,9 +70,8 @@ fn tested(tests: Tests<'_>, options: &[&str]) -> Vec<Tested> {
     run.results(server.address())
 }
 
-/// Repeats unexpected results that a slow machine may cause (an `Age` then includes the delay), or a response that was
-/// not stored: a store may refuse responses that arrive while it forgets other keys (`SharedStore::may_be_deleted`).
-/// Both are too rare to happen twice.
+/// Repeats tests with unexpected results if these may have a rare cause: on a slow machine, `Age` includes the delay;
+/// and the store may refuse a response that arrives while it forgets other keys (`SharedStore::may_be_deleted`).
 fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     let is_unexpected = |test: &&Tested| match expected.has(&test.id) {
         true => test.is_passed() && run::is_pinned(),
@@ -91,7 +90,7 @@ fn again(results: &mut [Tested], expected: &Expected, options: &[&str]) {
     }
 }
 
-/// Fails if tests fail beyond the expected ones.
+/// Fails if a test failed that is not expected to.
 fn judge(tested: &[Tested], expected: &Expected) {
     say(&summary(tested));
     let of_weight = || tested.iter().filter(|test| test.kind != Kind::Check);
@@ -139,7 +138,7 @@ fn lines_of(tested: &[Tested]) -> String {
     tested.iter().map(|test| format!("{test}\n")).collect()
 }
 
-/// Writes to standard error directly: the test harness shows the macros' output only for failing tests.
+/// Writes to standard error directly, because the test harness captures the output of macros.
 fn say(text: &str) {
     let _ = stderr().write_all(text.as_bytes());
 }

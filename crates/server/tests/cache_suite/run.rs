@@ -1,5 +1,5 @@
-//! Runs the tests: a node process with their origin and client, and its output lines. Independent of the cache and of
-//! the expected results.
+//! Runs the suite in a node process, which contains its origin and client, and parses the output. Does not depend on
+//! the cache or on the expected results.
 
 use std::env;
 use std::fmt;
@@ -8,54 +8,54 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdout, Command, Stdio};
 
-/// The package, and the folder that it is unpacked into. `tools/cache-suite.sh` has the same values.
+/// The package, and the folder into which it is unpacked. `tools/cache-suite.sh` contains the same values.
 const PACKAGE: &str = "http-cache-tests 0.4.5";
 const FOLDER: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/http-cache-tests-0.4.5");
 const SUITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/cache_suite/suite.mjs");
 
-/// A test's kind, in the package's terms.
+/// The kind of a test, by the package's terms.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// RFC 9111 requires it.
     Required,
-    /// `optimal`: a good cache does it.
+    /// `optimal`: a good cache passes it.
     Optional,
     /// A question without a wrong answer.
     Check,
 }
 
-/// The tests to run; those that they depend on run, too.
+/// The tests to run. The tests on which they depend also run.
 #[derive(Clone, Copy)]
 pub enum Tests<'t> {
-    /// All.
+    /// All tests.
     All,
-    /// Those with these ids.
+    /// The tests with these IDs.
     These(&'t [String]),
-    /// The test with this id, with the messages at client and origin.
+    /// The test with this ID; the messages at its client and origin are printed.
     Shown(&'t str),
 }
 
-/// A test that was run.
+/// A test and its result.
 pub struct Tested {
-    /// Its name.
+    /// The ID of the test.
     pub id: String,
     /// Its kind.
     pub kind: Kind,
-    /// `pass`, or the kind of failure: of the test, of its setup, or of a test that it depends on.
+    /// `pass`, or the kind of failure: of the test itself, of its setup, or of a test on which it depends.
     outcome: String,
-    /// The package's message.
+    /// The message of the package.
     said: String,
 }
 
-/// The process, which waits for the cache's address.
+/// The node process while it waits for the cache's address.
 pub struct Run {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
-    /// The origin's URL.
+    /// The URL of the suite's origin.
     pub origin: String,
 }
 
-/// The folder of another edition, which replaces the package.
+/// The folder of another edition to be used instead of the package.
 fn other_edition() -> Option<PathBuf> {
     env::var_os("LOWROAD_CACHE_SUITE").map(PathBuf::from)
 }
@@ -74,7 +74,7 @@ fn folder() -> PathBuf {
     other_edition().unwrap_or_else(|| PathBuf::from(FOLDER))
 }
 
-/// The missing requirement of this machine, if there is one.
+/// The requirement that this system does not meet, if there is one.
 pub fn missing() -> Option<String> {
     let node = Command::new("node").arg("--version").output();
     if node.is_err() {
@@ -85,7 +85,7 @@ pub fn missing() -> Option<String> {
 }
 
 impl Run {
-    /// Starts the process.
+    /// Starts the node process.
     pub fn start(tests: Tests<'_>) -> Run {
         let mut command = Command::new("node");
         command.args([Path::new(SUITE), &folder()]);
@@ -130,7 +130,7 @@ impl Drop for Run {
     }
 }
 
-/// The process's error output, unless it is shown.
+/// The error output of the node process, unless it is already printed.
 fn complaints(child: &mut Child) -> String {
     let mut text = String::new();
     if let Some(mut stderr) = child.stderr.take() {
@@ -158,12 +158,12 @@ impl Tested {
         }
     }
 
-    /// Whether the test and those that it depends on pass.
+    /// Whether the test and the tests on which it depends pass.
     pub fn is_passed(&self) -> bool {
         self.outcome == "pass"
     }
 
-    /// Whether it failed, according to its message, because a response was not stored or had aged more than expected.
+    /// Whether the message reports that a response was not stored, or that its age was higher than expected.
     pub fn is_repeatable(&self) -> bool {
         let said = |text| self.said.contains(text);
         let is_absent = said("does not come from cache") || said("should have been conditional");

@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
-use lowroad_testkit::{PATIENCE, TempFolder, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TempFolder, wait_until};
 use serde_json::{Value, json};
 
 use crate::browser::Browser;
@@ -52,7 +52,9 @@ impl Firefox {
             port.trim().parse::<u16>().ok()
         });
         let stream = TcpStream::connect(("127.0.0.1", port)).expect("Marionette");
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TEST_TIMEOUT))
+            .expect("a timeout");
         let mut browser = Firefox {
             process: process.expect("Firefox"),
             stream,

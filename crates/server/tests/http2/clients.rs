@@ -1,11 +1,11 @@
-//! Independent clients: curl, h2load, nghttp. Tests of absent ones are skipped.
+//! Independent HTTP/2 clients: curl, h2load, nghttp. The tests of clients that are not installed are skipped.
 
 use std::fs;
 use std::process::Command;
 
 use lowroad_testkit::{skip, wait_until};
 
-use crate::place::{LARGE_LEN, Place};
+use crate::place::{Http2Server, LARGE_LEN};
 
 /// Whether a program is installed.
 fn has(program: &str) -> bool {
@@ -27,11 +27,11 @@ fn curl(arguments: &[&str]) -> String {
 }
 
 #[test]
-fn curl_gets_what_it_asks_for() {
+fn curl_gets_files_and_errors() {
     if !has("curl") {
         return;
     }
-    let place = Place::start("");
+    let place = Http2Server::start("");
     let good = place.url("/good.txt");
     let got = curl(&["-i", &good]);
     assert!(got.starts_with("HTTP/2 200 \n"), "{got}");
@@ -46,7 +46,7 @@ fn curl_gets_what_it_asks_for() {
         .expect("an ETag");
     let same = curl(&["-i", "-H", &format!("If-None-Match: {etag}"), &good]);
     assert!(same.starts_with("HTTP/2 304 "), "{same}");
-    // A refused HEAD has no content either; DATA frames would be a stream error.
+    // A response to HEAD has no content even if it is an error; DATA frames would be a stream error.
     let refused = curl(&["-I", "-H", "Expect: x", &good]);
     assert!(refused.starts_with("HTTP/2 417 "), "{refused}");
     let long = curl(&["-I", &place.url(&format!("/{}", "a".repeat(12_000)))]);
@@ -61,11 +61,11 @@ fn curl_gets_what_it_asks_for() {
 }
 
 #[test]
-fn curl_sends_bodies_to_programs_and_origins() {
+fn curl_uploads_to_programs_and_origins() {
     if !has("curl") {
         return;
     }
-    let place = Place::start("body_len_max = \"16M\"");
+    let place = Http2Server::start("body_len_max = \"16M\"");
     let (file, bytes) = place.large("upload", 5 << 20);
     let data = format!("@{}", file.display());
     let by_program = curl(&["--data-binary", &data, &place.url("/cgi/length")]);
@@ -83,11 +83,11 @@ fn curl_sends_bodies_to_programs_and_origins() {
 }
 
 #[test]
-fn a_head_has_the_length_that_the_operator_allows() {
+fn head_limit_applies_to_field_blocks() {
     if !has("curl") {
         return;
     }
-    let place = Place::start("head_len_max = \"2K\"\nfields_max = 8");
+    let place = Http2Server::start("head_len_max = \"2K\"\nfields_max = 8");
     let status = |len: usize| {
         let field = format!("X-Long: {}", "x".repeat(len));
         let said = curl(&["-i", "-H", &field, &place.url("/good.txt")]);
@@ -98,11 +98,11 @@ fn a_head_has_the_length_that_the_operator_allows() {
 }
 
 #[test]
-fn curl_gets_a_large_file_byte_by_byte() {
+fn curl_downloads_a_large_file() {
     if !has("curl") {
         return;
     }
-    let place = Place::start("");
+    let place = Http2Server::start("");
     let (_, bytes) = place.large("large", LARGE_LEN);
     let to = place.folder.path().join("got");
     curl(&["-o", &to.display().to_string(), &place.url("/large")]);
@@ -110,11 +110,11 @@ fn curl_gets_a_large_file_byte_by_byte() {
 }
 
 #[test]
-fn h2load_has_no_failures() {
+fn h2load_reports_no_failures() {
     if !has("h2load") {
         return;
     }
-    let place = Place::start("");
+    let place = Http2Server::start("");
     let output = Command::new("h2load")
         .args(["-n", "100000", "-c", "8", "-m", "32"])
         .arg(place.url("/1k"))
@@ -128,11 +128,11 @@ fn h2load_has_no_failures() {
 }
 
 #[test]
-fn nghttp_gets_many_at_a_time() {
+fn nghttp_requests_concurrently() {
     if !has("nghttp") {
         return;
     }
-    let place = Place::start("");
+    let place = Http2Server::start("");
     place.large("some", 300_000);
     let output = Command::new("nghttp")
         .args(["-s", "-n", "-m", "20"])

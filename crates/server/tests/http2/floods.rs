@@ -1,5 +1,5 @@
-//! Floods: clients that cost more than their share get GOAWAY with the right code and are counted; other clients are
-//! still served.
+//! Floods: a client that causes disproportionate work gets GOAWAY with the right error code and is counted. Other
+//! clients are still served.
 
 use std::thread::sleep;
 use std::time::Duration;
@@ -8,35 +8,35 @@ use lowroad_http::h2::frame::{self, flag, kind};
 use lowroad_http::h2::{ErrorCode, id};
 
 use crate::peer::Peer;
-use crate::place::Place;
+use crate::place::Http2Server;
 
-/// More frames than any limit allows.
+/// More frames than any limit permits.
 const FRAMES_MAX: usize = 40_000;
-/// Frames of one write.
+/// Number of frames sent in one write.
 const BATCH: usize = 500;
-/// The pace of a slow client, and its number of steps.
+/// Pause between the steps of a slow client, and maximum number of its steps.
 const TRICKLE: Duration = Duration::from_millis(20);
 const PACES_MAX: usize = 1500;
 
-/// Repeats frames until the server ends the connection; returns its code.
-fn flood(place: &Place, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<ErrorCode> {
+/// Repeats frames until the server ends the connection; returns the error code of GOAWAY.
+fn flood(place: &Http2Server, mut say: impl FnMut(&mut Peer, &mut Vec<u8>)) -> Option<ErrorCode> {
     let mut peer = place.peer();
     let stream = peer.get("/good.txt");
-    peer.whole(stream);
+    peer.receive_response(stream);
     for _ in 0..FRAMES_MAX / BATCH {
         let mut out = Vec::new();
         for _ in 0..BATCH {
             say(&mut peer, &mut out);
         }
-        peer.say_and_look(&out);
+        peer.send_and_poll(&out);
         // Another connection is served during the flood.
         assert_eq!(place.server.get("/good.txt").text(), "good");
-        if peer.gone.is_some() {
+        if peer.goaway.is_some() {
             break;
         }
     }
-    peer.until_the_end();
-    peer.gone.map(|(_, code)| code)
+    peer.read_until_closed();
+    peer.goaway.map(|(_, code)| code)
 }
 
 fn put(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
@@ -44,10 +44,14 @@ fn put(kind: u8, flags: u8, stream: u32, payload: &[u8], out: &mut Vec<u8>) {
     out.extend_from_slice(payload);
 }
 
-/// The flood ends with ENHANCE_YOUR_CALM, is counted, and leaves no state. Streams with work in progress still count,
-/// so part of a flood of them is refused.
-fn calms(what: &str, counters: &[&str], say: impl FnMut(&mut Peer, &mut Vec<u8>)) {
-    let place = Place::start("");
+/// Asserts that the server ends the flood with ENHANCE_YOUR_CALM, counts it, and keeps no state of it. Streams count
+/// until their work has ended, so part of a flood of streams is refused.
+fn assert_flood_is_stopped(
+    what: &str,
+    counters: &[&str],
+    say: impl FnMut(&mut Peer, &mut Vec<u8>),
+) {
+    let place = Http2Server::start("");
     let code = flood(&place, say);
     assert_eq!(code, Some(ErrorCode::ENHANCE_YOUR_CALM), "{what}");
     place.status.wait_for("h2_floods", 1);
@@ -60,76 +64,76 @@ fn calms(what: &str, counters: &[&str], say: impl FnMut(&mut Peer, &mut Vec<u8>)
 }
 
 #[test]
-fn rapid_reset() {
-    calms("rapid reset", &["h2_resets", "h2_refused"], |peer, out| {
+fn rapid_reset_flood() {
+    assert_flood_is_stopped("rapid reset", &["h2_resets", "h2_refused"], |peer, out| {
         let stream = peer.put_get("/1k", out);
-        // Rapid reset: requests that are cancelled at once.
+        // Rapid reset: the client cancels each request immediately.
         peer.put_reset(stream, out);
     });
 }
 
 #[test]
-fn made_you_reset() {
-    calms(
+fn made_you_reset_flood() {
+    assert_flood_is_stopped(
         "made you reset",
         &["h2_faults", "h2_refused"],
         |peer, out| {
             let stream = peer.put_get("/1k", out);
             // An increment of 0 is a stream error (RFC 9113 §6.9): the server resets the stream.
             frame::put_window_update(stream, 0, out);
-            // Only the client's own state is reset; no frame is sent.
+            // Resets only the client's own state; the frame is not sent.
             peer.put_reset(stream, &mut Vec::new());
         },
     );
 }
 
 #[test]
-fn frames_of_little_use() {
-    calms("PING", &["h2_glitches"], |_, out| {
+fn glitch_floods() {
+    assert_flood_is_stopped("PING", &["h2_glitches"], |_, out| {
         frame::put_ping(false, *b"flooding", out);
     });
-    calms("SETTINGS", &["h2_glitches"], |_, out| {
+    assert_flood_is_stopped("SETTINGS", &["h2_glitches"], |_, out| {
         frame::put_settings(&[(id::INITIAL_WINDOW_SIZE, 70_000)], out);
     });
-    calms("windows", &["h2_glitches"], |_, out| {
+    assert_flood_is_stopped("windows", &["h2_glitches"], |_, out| {
         frame::put_window_update(0, 1, out);
     });
-    calms("PRIORITY", &["h2_glitches"], |_, out| {
+    assert_flood_is_stopped("PRIORITY", &["h2_glitches"], |_, out| {
         put(kind::PRIORITY, 0, 99, &[0, 0, 0, 1, 9], out);
     });
-    calms("PRIORITY_UPDATE", &["h2_glitches"], |_, out| {
+    assert_flood_is_stopped("PRIORITY_UPDATE", &["h2_glitches"], |_, out| {
         frame::put_priority_update(99, b"u=1", out);
     });
-    calms("unknown frames", &["h2_glitches"], |_, out| {
+    assert_flood_is_stopped("unknown frames", &["h2_glitches"], |_, out| {
         put(0x99, 0, 0, b"a", out);
     });
 }
 
 #[test]
-fn empty_data() {
+fn empty_data_flood() {
     let mut stream = None;
-    calms("empty DATA", &["h2_glitches"], |peer, out| {
+    assert_flood_is_stopped("empty DATA", &["h2_glitches"], |peer, out| {
         let stream = *stream.get_or_insert_with(|| peer.put_post("/cgi/length", 10, out));
         put(kind::DATA, 0, stream, b"", out);
     });
 }
 
 #[test]
-fn continuation() {
+fn continuation_flood() {
     let mut is_begun = false;
-    calms("CONTINUATION", &[], |_, out| {
+    assert_flood_is_stopped("CONTINUATION", &[], |_, out| {
         let kind = match std::mem::replace(&mut is_begun, true) {
             false => kind::HEADERS,
             true => kind::CONTINUATION,
         };
-        // Frames without END_HEADERS never complete the field block.
+        // A field block without END_HEADERS is never complete.
         put(kind, 0, 3, b"", out);
     });
 }
 
 #[test]
-fn small_blocks_that_mean_much() {
-    let place = Place::start("");
+fn hpack_bomb() {
+    let place = Http2Server::start("");
     let mut peer = place.peer();
     let mut asking = Vec::new();
     peer.put_get("/good.txt", &mut asking);
@@ -141,35 +145,35 @@ fn small_blocks_that_mean_much() {
     let mut out = Vec::new();
     let flags = flag::END_STREAM | flag::END_HEADERS;
     put(kind::HEADERS, flags, 1, &block, &mut out);
-    peer.say(&out);
-    assert_eq!(peer.whole(1).status, 431);
+    peer.send(&out);
+    assert_eq!(peer.receive_response(1).status, 431);
     assert_eq!(
-        peer.gone, None,
+        peer.goaway, None,
         "one stream is refused, the connection goes on"
     );
     assert_eq!(place.server.get("/good.txt").text(), "good");
 }
 
 #[test]
-fn windows_that_are_hardly_opened() {
-    let place = Place::start("rate_min = 10000\nrate_grace = \"1s\"\nsend_timeout = \"10s\"");
+fn small_window_updates() {
+    let place = Http2Server::start("rate_min = 10000\nrate_grace = \"1s\"\nsend_timeout = \"10s\"");
     place.large("large", 1 << 20);
     let mut peer = place.peer();
     let mut out = Vec::new();
-    // The client opens its window by one byte at a time.
+    // The client increases the window by a single byte each time.
     frame::put_settings(&[(id::INITIAL_WINDOW_SIZE, 0)], &mut out);
-    peer.say(&out);
+    peer.send(&out);
     let stream = peer.get("/large");
     let mut out = Vec::new();
     frame::put_window_update(stream, 1, &mut out);
     for _ in 0..PACES_MAX {
-        peer.say_and_look(&out);
-        if peer.gone.is_some() {
+        peer.send_and_poll(&out);
+        if peer.goaway.is_some() {
             break;
         }
         sleep(TRICKLE);
     }
-    peer.until_the_end();
-    assert_eq!(peer.gone, Some((stream, ErrorCode::CANCEL)));
+    peer.read_until_closed();
+    assert_eq!(peer.goaway, Some((stream, ErrorCode::CANCEL)));
     assert_eq!(place.status.value("rate_too_low"), 1);
 }

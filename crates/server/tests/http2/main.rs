@@ -1,5 +1,5 @@
-//! HTTP/2 in clear text by prior knowledge over real sockets: independent clients, concurrent streams, and floods.
-//! `lowroad-http` tests the meaning of frames, the engine's simulator all orders of events.
+//! HTTP/2 in clear text with prior knowledge, over real sockets: independent clients, concurrent streams, and floods.
+//! The meaning of frames is tested in `lowroad-http`, all orders of events in the engine's simulator.
 
 mod bodies;
 mod clients;

@@ -1,4 +1,4 @@
-//! An HTTP/2 client on a blocking socket, which can leave the bodies of some streams unread.
+//! An HTTP/2 client on a blocking socket. It can leave the bodies of some streams unread.
 
 use std::collections::{HashMap, HashSet};
 use std::io::{ErrorKind, Read, Write};
@@ -14,16 +14,16 @@ use lowroad_limits::{CellRate, RequestRate};
 /// Timeout of all operations.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The received parts of a stream.
+/// The received parts of a stream's response.
 #[derive(Default, Debug)]
-pub struct Got {
+pub struct ReceivedResponse {
     pub status: u16,
     pub body: Vec<u8>,
     pub is_ended: bool,
     pub reset: Option<ErrorCode>,
 }
 
-/// The client.
+/// An HTTP/2 client with one connection.
 pub struct Peer {
     stream: TcpStream,
     http: h2::H2Client,
@@ -31,13 +31,13 @@ pub struct Peer {
     counters: h2::GlitchCounters,
     text: Vec<u8>,
     input: Vec<u8>,
-    /// Data held back by flow control, by stream.
+    /// Data that flow control holds back, by stream.
     unsent: HashMap<u32, Vec<u8>>,
     /// Streams for which the client sends no WINDOW_UPDATE.
     pub unread: HashSet<u32>,
-    pub got: HashMap<u32, Got>,
+    pub got: HashMap<u32, ReceivedResponse>,
     /// The server's last GOAWAY: the last stream, and the code.
-    pub gone: Option<(u32, ErrorCode)>,
+    pub goaway: Option<(u32, ErrorCode)>,
     /// Whether the connection has ended.
     pub is_over: bool,
 }
@@ -49,7 +49,7 @@ impl Peer {
         let patience = Some(PATIENCE);
         stream.set_read_timeout(patience).expect("a timeout");
         stream.set_nodelay(true).expect("an option");
-        // No limits: the tests judge the server's behaviour.
+        // The client itself has no limits, since only the server's behaviour is tested.
         let all = CellRate::new(RequestRate {
             requests: 1,
             period_ms: 1000,
@@ -78,32 +78,32 @@ impl Peer {
             unsent: HashMap::new(),
             unread: HashSet::new(),
             got: HashMap::new(),
-            gone: None,
+            goaway: None,
             is_over: false,
         };
-        peer.say(&out);
+        peer.send(&out);
         peer
     }
 
-    /// Sends raw bytes; a closed connection is no error.
-    pub fn say(&mut self, bytes: &[u8]) {
+    /// Sends raw bytes. A closed connection is not an error.
+    pub fn send(&mut self, bytes: &[u8]) {
         self.is_over |= self.stream.write_all(bytes).is_err();
     }
 
-    /// The frames of a request without a body.
+    /// Appends the frames of a request without a body to `out`; returns its stream.
     pub fn put_get(&mut self, path: &str, out: &mut Vec<u8>) -> u32 {
         self.put_head((path, FieldLines::NONE), Method::Get, BodyLen::None, out)
     }
 
-    /// The head of a request with a body of this length.
+    /// Appends the head of a request with a body of this length to `out`; returns its stream.
     pub fn put_post(&mut self, path: &str, len: u64, out: &mut Vec<u8>) -> u32 {
         let request = (path, FieldLines::NONE);
         self.put_head(request, Method::Post, BodyLen::Known(len), out)
     }
 
     /// Opens a WebSocket tunnel in a stream (RFC 8441).
-    pub fn connect_to(&mut self, path: &str) -> u32 {
-        self.until("the server's settings", |it| {
+    pub fn open_tunnel(&mut self, path: &str) -> u32 {
+        self.read_until("the server's settings", |it| {
             it.http.accepts_connect_protocol()
         });
         let ask = OutgoingRequest {
@@ -117,13 +117,13 @@ impl Peer {
         let mut out = Vec::new();
         let stream = self.http.request(&ask, lines, BodyLen::Unknown, &mut out);
         let stream = stream.expect("room for a stream").0;
-        self.got.insert(stream, Got::default());
-        self.say(&out);
+        self.got.insert(stream, ReceivedResponse::default());
+        self.send(&out);
         stream
     }
 
-    /// Sends bytes in a tunnel, as flow control permits.
-    pub fn tell(&mut self, stream: u32, bytes: &[u8]) {
+    /// Sends bytes in a tunnel, as far as flow control permits.
+    pub fn send_in_tunnel(&mut self, stream: u32, bytes: &[u8]) {
         let ready = self.http.body(StreamId(stream), bytes.len() as u64);
         assert_eq!(ready, Ok(true));
         self.unsent
@@ -133,8 +133,8 @@ impl Peer {
         self.tell_on();
     }
 
-    /// Ends a tunnel's sending side.
-    pub fn tell_end(&mut self, stream: u32) {
+    /// Ends the client's side of a tunnel.
+    pub fn end_tunnel(&mut self, stream: u32) {
         let ended = self.http.end(StreamId(stream), FieldLines::NONE);
         assert!(ended.is_ok());
         self.tell_on();
@@ -146,7 +146,7 @@ impl Peer {
             let unsent = self.unsent.entry(piece.stream.0).or_default();
             out.extend(unsent.drain(..piece.len as usize));
         }
-        self.say(&out);
+        self.send(&out);
     }
 
     fn put_head(
@@ -165,7 +165,7 @@ impl Peer {
         };
         let stream = self.http.request(&ask, lines, len, out);
         let stream = stream.expect("room for a stream").0;
-        self.got.insert(stream, Got::default());
+        self.got.insert(stream, ReceivedResponse::default());
         stream
     }
 
@@ -174,26 +174,26 @@ impl Peer {
         self.http.reset(StreamId(stream), ErrorCode::CANCEL, out);
     }
 
-    /// Requests a path with these field lines.
+    /// Sends a request for a path with these field lines.
     pub fn get_with(&mut self, path: &str, lines: &[u8]) -> u32 {
         let mut out = Vec::new();
         let request = (path, FieldLines::new(lines));
         let stream = self.put_head(request, Method::Get, BodyLen::None, &mut out);
-        self.say(&out);
+        self.send(&out);
         stream
     }
 
-    /// Requests a path.
+    /// Sends a request for a path.
     pub fn get(&mut self, path: &str) -> u32 {
         let mut out = Vec::new();
         let stream = self.put_get(path, &mut out);
-        self.say(&out);
+        self.send(&out);
         stream
     }
 
-    /// Sends bytes, and then reads the available data without waiting.
-    pub fn say_and_look(&mut self, bytes: &[u8]) {
-        self.say(bytes);
+    /// Sends bytes, and then reads the available data without blocking.
+    pub fn send_and_poll(&mut self, bytes: &[u8]) {
+        self.send(bytes);
         self.stream.set_nonblocking(true).expect("an option");
         let mut piece = vec![0; 1 << 16];
         while let Ok(len @ 1..) = self.stream.read(&mut piece) {
@@ -204,7 +204,7 @@ impl Peer {
     }
 
     /// Reads until a condition holds, or the connection has ended.
-    pub fn until(&mut self, what: &str, has_come: impl Fn(&Peer) -> bool) {
+    pub fn read_until(&mut self, what: &str, has_come: impl Fn(&Peer) -> bool) {
         let end = Instant::now() + PATIENCE;
         while !has_come(self) && !self.is_over {
             assert!(Instant::now() < end, "waited in vain for {what}");
@@ -213,14 +213,14 @@ impl Peer {
         assert!(
             has_come(self),
             "{what}: {:?}, over: {}",
-            self.gone,
+            self.goaway,
             self.is_over
         );
     }
 
-    /// Reads until a stream has ended.
-    pub fn whole(&mut self, stream: u32) -> &Got {
-        self.until("a response", |it| {
+    /// Reads until a stream has ended; returns its response.
+    pub fn receive_response(&mut self, stream: u32) -> &ReceivedResponse {
+        self.read_until("a response", |it| {
             let got = &it.got[&stream];
             got.is_ended || got.reset.is_some()
         });
@@ -228,8 +228,8 @@ impl Peer {
     }
 
     /// Reads until the connection has ended.
-    pub fn until_the_end(&mut self) {
-        self.until("the end", |it| it.is_over);
+    pub fn read_until_closed(&mut self) {
+        self.read_until("the end", |it| it.is_over);
     }
 
     /// Reads once.
@@ -280,14 +280,14 @@ impl Peer {
                     self.got.entry(stream.0).or_default().reset = Some(code);
                 }
                 Some(H2ClientEvent::GoneAway { last, code }) => {
-                    self.gone = Some((last.0, code));
+                    self.goaway = Some((last.0, code));
                 }
             }
         }
         self.input = input[used..].to_vec();
         self.text = text;
         if !out.is_empty() {
-            self.say(&out);
+            self.send(&out);
         }
         self.tell_on();
     }

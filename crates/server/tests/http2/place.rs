@@ -1,4 +1,4 @@
-//! A server with files, programs and an origin.
+//! The server of these tests, with files, programs and an origin.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt;
@@ -10,30 +10,30 @@ use lowroad_testkit::{TempFolder, TestServer};
 
 use crate::peer::Peer;
 
-/// The program.
+/// The path of the `lowroad` program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
 /// Bytes of the largest file.
 pub const LARGE_LEN: usize = 100 << 20;
 
-/// A program that returns the protocol and the length of the body.
+/// A CGI program whose response contains the protocol and the length of the request body.
 const LENGTH_CGI: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n%s ' \"$SERVER_PROTOCOL\"\nwc -c\n";
-/// A program with two events, the second after a file appears.
+/// A CGI program that sends two events, the second one after a file appears.
 const EVENTS_CGI: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\ndata: 1\\n\\n'\n\
      while ! [ -e DIR/go ]; do sleep 0.01; done\nprintf 'data: 2\\n\\n'\n";
 
-/// The server and its files.
-pub struct Place {
+/// A running server and its files.
+pub struct Http2Server {
     pub folder: TempFolder,
     pub server: TestServer,
     pub status: StatusClient,
     pub origin: TestOrigin,
 }
 
-impl Place {
-    /// Starts it with these lines of `[limits]`.
-    pub fn start(limits: &str) -> Place {
+impl Http2Server {
+    /// Starts the server with these lines of `[limits]`.
+    pub fn start(limits: &str) -> Http2Server {
         let folder = TempFolder::new();
         let dir = folder.path().display().to_string();
         fs::set_permissions(folder.path(), fs::Permissions::from_mode(0o777)).expect("a mode");
@@ -45,9 +45,9 @@ impl Place {
         };
         script("cgi/length", LENGTH_CGI);
         script("cgi/events", EVENTS_CGI);
-        let origin = TestOrigin::with_response(|asked| {
-            let body = format!("{} {}", asked.body.len(), asked.trailers.trim());
-            match asked.target.as_str() {
+        let origin = TestOrigin::with_response(|request| {
+            let body = format!("{} {}", request.body.len(), request.trailers.trim());
+            match request.target.as_str() {
                 "/origin/trailers" => "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\nTrailer: X-Sum\r\n\r\n3\r\nabc\r\n0\r\nX-Sum: 7\r\nX-Rem: 8\r\n\r\n"
                     .to_owned(),
                 _ => format!(
@@ -66,7 +66,7 @@ impl Place {
         );
         let server = TestServer::run(PROGRAM, &folder, &config);
         let status = StatusClient::new(PROGRAM, folder.path().join("admin.sock"));
-        Place {
+        Http2Server {
             folder,
             server,
             status,
@@ -74,7 +74,7 @@ impl Place {
         }
     }
 
-    /// A client that speaks HTTP/2.
+    /// Connects an HTTP/2 client.
     pub fn peer(&self) -> Peer {
         Peer::connect(self.server.address())
     }
@@ -84,7 +84,7 @@ impl Place {
         format!("http://{}{path}", self.server.address())
     }
 
-    /// Writes a file of pseudo-random bytes to the site: its path, and the bytes.
+    /// Writes a file of pseudorandom bytes to the site; returns its path and content.
     pub fn large(&self, name: &str, len: usize) -> (PathBuf, Vec<u8>) {
         let mut state = 1_u64;
         let bytes: Vec<u8> = std::iter::repeat_with(|| {

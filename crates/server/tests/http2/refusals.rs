@@ -1,5 +1,5 @@
-//! Requests refused before a program gets them, with curl: the response has the site's page and fields, and the log
-//! names the request, over both versions of HTTP.
+//! Requests that are refused before a handler gets them, sent by curl with both versions of HTTP. The response has the
+//! site's error page and fields, and the access log has the request.
 
 use std::fs;
 use std::process::Command;
@@ -34,7 +34,7 @@ fn start(folder: &TempFolder) -> TestServer {
     TestServer::run(PROGRAM, folder, &text)
 }
 
-/// The output of curl for a path: the status, then head and body.
+/// Runs curl for a path. Returns the status, and the head and body.
 fn curl(server: &TestServer, version: &str, arguments: &[&str], path: &str) -> (String, String) {
     let url = format!("http://{}{path}", server.address());
     let output = Command::new("curl")
@@ -64,7 +64,7 @@ fn curl(server: &TestServer, version: &str, arguments: &[&str], path: &str) -> (
 }
 
 #[test]
-fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
+fn refusals_have_error_page_fields_and_log_line_of_the_site() {
     let folder = TempFolder::new();
     let server = start(&folder);
     let big = format!("@{}", folder.path().join("big").display());
@@ -109,7 +109,7 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
             wait_until("a line with all parts", || {
                 let log = fs::read_to_string(folder.path().join("access.log")).ok()?;
                 let mut lines = log.lines();
-                // The log cuts a long line before its protocol.
+                // The log truncates long lines, so the protocol may be missing.
                 let is_there = |line: &str, part: &str| {
                     line.contains(part) || part == protocol && path.len() == 1_000
                 };
@@ -120,9 +120,9 @@ fn refusals_have_the_page_the_fields_and_a_line_of_their_site() {
     }
 }
 
-/// No 100 is sent before a file is found or a password verified.
+/// 100 (Continue) must not be sent before a file is found and a password is verified.
 #[test]
-fn a_refused_body_gets_no_100() {
+fn refused_request_gets_no_100_continue() {
     let folder = TempFolder::new();
     folder.file("root/good.txt", "good");
     folder.file("cgi/p", "");
@@ -144,7 +144,7 @@ fn a_refused_body_gets_no_100() {
 }
 
 #[test]
-fn rules_refuse_before_the_length_of_a_body_does() {
+fn access_rules_precede_body_limit() {
     let folder = TempFolder::new();
     let server = start(&folder);
     let big = folder.path().join("big").display().to_string();

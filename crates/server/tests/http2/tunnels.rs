@@ -1,4 +1,4 @@
-//! Tunnels in streams (RFC 8441), to origins that speak WebSocket over HTTP/1.1.
+//! WebSocket tunnels in streams (RFC 8441), forwarded to origins over HTTP/1.1.
 
 use std::io::{Read, Write};
 use std::sync::mpsc;
@@ -11,7 +11,7 @@ use lowroad_testkit::{TempFolder, TestServer};
 use crate::peer::Peer;
 use crate::place::PROGRAM;
 
-/// A server with files and this origin.
+/// A server with files, in front of an origin.
 struct Front {
     _folder: TempFolder,
     server: TestServer,
@@ -47,7 +47,8 @@ impl Front {
     }
 }
 
-/// An origin that sends hello, echoes, and ends with bye. The channel reports the end.
+/// An origin that sends hello, echoes all bytes, and sends bye at the end. The channel reports the end of each
+/// connection.
 fn echo() -> (TestOrigin, mpsc::Receiver<()>) {
     let (tell, told) = mpsc::channel();
     let origin = TestOrigin::start(move |_, stream| {
@@ -66,49 +67,49 @@ fn echo() -> (TestOrigin, mpsc::Receiver<()>) {
 }
 
 #[test]
-fn bytes_go_both_ways_and_so_do_their_ends() {
+fn tunnel_forwards_bytes_and_end_of_stream() {
     let (origin, over) = echo();
     let front = Front::of(origin);
     let mut peer = front.peer();
-    let chat = peer.connect_to("/chat/a");
-    peer.until("hello", |it| it.got[&chat].body == b"hello");
+    let chat = peer.open_tunnel("/chat/a");
+    peer.read_until("hello", |it| it.got[&chat].body == b"hello");
     assert_eq!(peer.got[&chat].status, 200);
     let much = vec![b'x'; 1 << 20];
-    peer.tell(chat, &much);
+    peer.send_in_tunnel(chat, &much);
     let other = peer.get("/good.txt");
-    assert_eq!(peer.whole(other).body, b"good");
-    peer.tell_end(chat);
-    let got = peer.whole(chat);
+    assert_eq!(peer.receive_response(other).body, b"good");
+    peer.end_tunnel(chat);
+    let got = peer.receive_response(chat);
     assert_eq!((got.body.len(), got.reset), (8 + much.len(), None));
     assert!(got.body.ends_with(b"xbye"));
     over.recv().expect("the origin has heard the end");
-    let asked = &front.origin.requests()[0];
-    assert_eq!(asked.target, "/chat/a");
-    assert_eq!(asked.field("upgrade"), Some("websocket"));
-    assert_eq!(asked.field("connection"), Some("upgrade"));
-    assert_eq!(asked.field("sec-websocket-version"), Some("13"));
-    let key = asked.field("sec-websocket-key").expect("a key");
+    let request = &front.origin.requests()[0];
+    assert_eq!(request.target, "/chat/a");
+    assert_eq!(request.field("upgrade"), Some("websocket"));
+    assert_eq!(request.field("connection"), Some("upgrade"));
+    assert_eq!(request.field("sec-websocket-version"), Some("13"));
+    let key = request.field("sec-websocket-key").expect("a key");
     assert!(key.len() == 24 && key.ends_with("=="), "{key}");
     assert_eq!(front.status.value("tunnels"), 1);
 }
 
 #[test]
-fn a_client_that_resets_its_stream_ends_the_origins_connection() {
+fn reset_stream_closes_the_origin_connection() {
     let (origin, over) = echo();
     let front = Front::of(origin);
     let mut peer = front.peer();
-    let chat = peer.connect_to("/chat/a");
-    peer.until("hello", |it| it.got[&chat].body == b"hello");
+    let chat = peer.open_tunnel("/chat/a");
+    peer.read_until("hello", |it| it.got[&chat].body == b"hello");
     let mut out = Vec::new();
     peer.put_reset(chat, &mut out);
-    peer.say(&out);
+    peer.send(&out);
     over.recv().expect("the origin has heard the end");
     let other = peer.get("/good.txt");
-    assert_eq!(peer.whole(other).body, b"good");
+    assert_eq!(peer.receive_response(other).body, b"good");
 }
 
 #[test]
-fn an_origin_that_goes_ends_the_stream_and_nothing_else() {
+fn close_by_origin_ends_only_its_stream() {
     let origin = TestOrigin::start(|_, stream| {
         let switched = "HTTP/1.1 101 Switching Protocols\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n\r\nbye";
         let _ = stream.write_all(switched.as_bytes());
@@ -116,15 +117,15 @@ fn an_origin_that_goes_ends_the_stream_and_nothing_else() {
     });
     let front = Front::of(origin);
     let mut peer = front.peer();
-    let chat = peer.connect_to("/chat/a");
-    let got = peer.whole(chat);
+    let chat = peer.open_tunnel("/chat/a");
+    let got = peer.receive_response(chat);
     assert_eq!((got.status, &got.body[..]), (200, &b"bye"[..]));
     let other = peer.get("/good.txt");
-    assert_eq!(peer.whole(other).body, b"good");
+    assert_eq!(peer.receive_response(other).body, b"good");
 }
 
 #[test]
-fn what_speaks_no_websocket_says_so() {
+fn extended_connect_without_websocket_gets_status() {
     let refusing = "HTTP/1.1 403 Forbidden\r\nContent-Length: 2\r\n\r\nno";
     let front = Front::of(TestOrigin::with_response(move |_| refusing.to_owned()));
     let mut peer = front.peer();
@@ -133,22 +134,22 @@ fn what_speaks_no_websocket_says_so() {
         ("/chat/a", 403, b"no"),
         ("/missing", 404, b""),
     ] {
-        let chat = peer.connect_to(path);
-        let got = peer.whole(chat);
+        let chat = peer.open_tunnel(path);
+        let got = peer.receive_response(chat);
         assert_eq!(got.status, status, "{path}");
         assert!(body.is_empty() || got.body == body, "{path}");
     }
     let other = peer.get("/good.txt");
-    assert_eq!(peer.whole(other).body, b"good");
+    assert_eq!(peer.receive_response(other).body, b"good");
 }
 
 #[test]
-fn silent_tunnels_are_closed() {
+fn idle_tunnels_are_closed() {
     let (origin, over) = echo();
     let front = Front::with(origin, "timeout = \"1s\"");
     let mut peer = front.peer();
-    let chat = peer.connect_to("/chat/a");
-    let got = peer.whole(chat);
+    let chat = peer.open_tunnel("/chat/a");
+    let got = peer.receive_response(chat);
     assert_eq!(
         (got.reset, &got.body[..]),
         (Some(ErrorCode::CANCEL), &b"hello"[..])

@@ -1,4 +1,4 @@
-//! Fields that a client forges select no stored response, as over HTTP/1.
+//! As over HTTP/1, fields that a client forges do not select a stored response.
 
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{TempFolder, TestClient, TestServer};
@@ -7,9 +7,9 @@ use crate::peer::Peer;
 use crate::place::PROGRAM;
 
 #[test]
-fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = TestOrigin::with_response(|asked| {
-        let user = asked.field("x-forwarded-user").unwrap_or("-");
+fn forged_user_field_does_not_select_stored_response() {
+    let origin = TestOrigin::with_response(|request| {
+        let user = request.field("x-forwarded-user").unwrap_or("-");
         format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n\
              Content-Length: {}\r\n\r\n{user}",
@@ -27,7 +27,7 @@ fn a_forged_user_gets_no_page_of_that_user() {
     let mut peer = Peer::connect(server.address());
     let mut forged = |path: &str| {
         let stream = peer.get_with(path, b"x-forwarded-user: alice\r\n");
-        String::from_utf8_lossy(&peer.whole(stream).body).into_owned()
+        String::from_utf8_lossy(&peer.receive_response(stream).body).into_owned()
     };
     let alice = "X-Forwarded-User: alice\r\n";
     assert_eq!(proxy.get("/read", alice).text(), "alice");

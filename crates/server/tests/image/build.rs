@@ -1,4 +1,4 @@
-//! `lowroad image build`: its results and refusals.
+//! `lowroad image build`: its output and its errors.
 
 use std::os::unix::fs::{MetadataExt, symlink};
 
@@ -10,7 +10,7 @@ use crate::place::{image, path};
 
 const PAGE: &str = "<!doctype html><title>a page</title><p>text that repeats itself</p>";
 
-/// Builds a folder's image at `out` beside it.
+/// Builds an image of the folder `site` as a file in the folder `out`; returns its bytes.
 fn build(site: &TempFolder, out: &TempFolder, more: &[&str]) -> Result<Vec<u8>, String> {
     let output = path(out, "site.img");
     let dir = site.path().display().to_string();
@@ -18,7 +18,7 @@ fn build(site: &TempFolder, out: &TempFolder, more: &[&str]) -> Result<Vec<u8>, 
     Ok(std::fs::read(output).expect("it was written"))
 }
 
-/// The archive in an image; it begins on a page boundary.
+/// Returns the archive in an image. The archive begins on a page boundary.
 fn archive(image: Vec<u8>) -> SiteArchive {
     let image: &'static [u8] = image.leak();
     let mut pages = image.chunks(4096).enumerate();
@@ -29,7 +29,7 @@ fn archive(image: Vec<u8>) -> SiteArchive {
 }
 
 #[test]
-fn the_same_folder_makes_the_same_bytes() {
+fn build_is_reproducible() {
     let (site, out) = (TempFolder::new(), TempFolder::new());
     for name in ["b.html", "index.html", "a/index.html", "a/z.css"] {
         site.file(name, PAGE.repeat(50));
@@ -41,7 +41,7 @@ fn the_same_folder_makes_the_same_bytes() {
 }
 
 #[test]
-fn what_is_in_a_folder_is_in_its_image() {
+fn image_contains_files_pages_and_settings() {
     let (site, out) = (TempFolder::new(), TempFolder::new());
     site.file("index.html", PAGE.repeat(50));
     site.file("a b/index.html", "short");
@@ -105,13 +105,13 @@ fn what_is_in_a_folder_is_in_its_image() {
         archive.error_page(404).map(|page| page.body),
         Some(&b"nothing here"[..])
     );
-    // Without a page of the site, the program generates one.
+    // The site has no such page, so the image generates one.
     assert!(archive.error_page(403).is_none());
     assert_eq!(archive.setting("status.from"), Some("10.0.0.0/8"));
 }
 
 #[test]
-fn a_databases_password_is_for_the_owner_alone() {
+fn image_with_password_is_readable_by_owner_only() {
     let (site, out) = (TempFolder::new(), TempFolder::new());
     site.file("index.html", PAGE);
     let url = "mysql://user:pass%40word@10.0.0.5/name";
@@ -125,7 +125,7 @@ fn a_databases_password_is_for_the_owner_alone() {
 }
 
 #[test]
-fn what_can_not_be_served_is_named() {
+fn unservable_files_are_named() {
     let (site, out) = (TempFolder::new(), TempFolder::new());
     let refused = |site: &TempFolder| build(site, &out, &[]).expect_err("it is wrong");
     let there = |name: &str| site.path().join(name);
@@ -147,7 +147,7 @@ fn what_can_not_be_served_is_named() {
     assert!(said.contains("p.lrp:2: "), "{said}");
     std::fs::remove_file(there("p.lrp")).expect("removed");
     build(&site, &out, &[]).expect("nothing is wrong any more");
-    // No incomplete file remains.
+    // No incomplete file is left.
     let names = std::fs::read_dir(out.path()).expect("a folder").count();
     assert_eq!(names, 1);
     let missing = image(&["build", "/nowhere"]).expect_err("no folder");

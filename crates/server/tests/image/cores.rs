@@ -1,5 +1,5 @@
-//! The image's program with several cores, each a thread with a queue of the tap device: whichever core receives a
-//! frame, the response is right, and the status covers all cores.
+//! The hosted image with several cores, each a thread with a queue of the tap device. The responses are right whichever
+//! core receives a frame, and the status includes all cores.
 
 use std::process::Command;
 use std::thread;
@@ -9,7 +9,7 @@ use lowroad_testkit::{TempFolder, TestClient, skip, wait_until};
 
 use crate::database::{Database, URL, site as site_of_pages};
 use crate::hosted::{Hosted, IP, can_run};
-use crate::place::{PROGRAM, Running};
+use crate::place::{PROGRAM, RunningCommand};
 
 const CLIENTS: usize = 60;
 const STATUS: [&str; 2] = ["--status-from", "198.18.0.1"];
@@ -36,8 +36,8 @@ fn number(client: &mut TestClient, name: &str) -> u64 {
 }
 
 #[test]
-fn many_clients_get_every_byte_from_several_cores() {
-    if !can_run("many_clients_get_every_byte_from_several_cores") {
+fn several_cores_send_complete_responses() {
+    if !can_run("several_cores_send_complete_responses") {
         return;
     }
     let site = site();
@@ -60,10 +60,11 @@ fn many_clients_get_every_byte_from_several_cores() {
         });
         let mut client = hosted.connect();
         assert_eq!(number(&mut client, "cores").to_string(), cores);
-        // The kernel guesses the queue of a new connection; half of the guesses are wrong. A few frames are ARP.
+        // The kernel chooses the queue for the first frames of a connection, which is often the wrong one. A few frames
+        // are ARP.
         let forwarded = number(&mut client, "cores_frames_forwarded");
         assert!(forwarded > CLIENTS as u64 / 3, "{forwarded}");
-        // The other cores' counters are visible with a delay.
+        // The counters of the other cores become visible with a delay.
         let mut asked = CLIENTS as u64 * 10 + 2;
         wait_until("the counters of all cores", || {
             let requests = number(&mut client, "http_requests");
@@ -83,7 +84,7 @@ fn many_clients_get_every_byte_from_several_cores() {
 }
 
 #[test]
-fn load_generators_count_no_error_with_two_cores() {
+fn load_generators_report_no_errors_with_two_cores() {
     let mut hosted = None;
     let site = site();
     for (program, arguments, fine) in [
@@ -99,7 +100,7 @@ fn load_generators_count_no_error_with_two_cores() {
             "5000 succeeded, 0 failed, 0 errored, 0 timeout",
         ),
     ] {
-        let test = format!("load_generators_count_no_error_with_two_cores ({program})");
+        let test = format!("load_generators_report_no_errors_with_two_cores ({program})");
         if !is_installed(program) {
             skip(&test, &format!("there is no {program}"));
             continue;
@@ -119,8 +120,8 @@ fn load_generators_count_no_error_with_two_cores() {
 }
 
 #[test]
-fn pages_are_made_on_all_cores() {
-    let test = "pages_are_made_on_all_cores";
+fn pages_are_rendered_on_all_cores() {
+    let test = "pages_are_rendered_on_all_cores";
     if !can_run(test) {
         return;
     }
@@ -134,7 +135,7 @@ fn pages_are_made_on_all_cores() {
             .then_some(())
     });
     let clients: Vec<TestClient> = (0..30).map(|_| hosted.connect()).collect();
-    // Each core has its own neighbour table, and may have to resolve the address.
+    // Each core has its own neighbour table, so each may have to resolve the address.
     thread::scope(|scope| {
         for mut client in clients {
             scope.spawn(move || {
@@ -154,8 +155,8 @@ fn pages_are_made_on_all_cores() {
 }
 
 #[test]
-fn a_device_of_one_queue_is_explained() {
-    let test = "a_device_of_one_queue_is_explained";
+fn device_with_one_queue_is_reported() {
+    let test = "device_with_one_queue_is_reported";
     if !can_run(test) {
         return;
     }
@@ -180,13 +181,13 @@ fn a_device_of_one_queue_is_explained() {
         let said = String::from_utf8_lossy(&done.stderr).into_owned();
         assert!(!done.status.success() && said.contains(wanted), "{said}");
     }
-    // An existing multi-queue device is used unchanged.
-    let running = Running::start(on(&namespace, &site, "more", "--hosted"));
+    // An existing multi-queue device is used without changes.
+    let running = RunningCommand::start(on(&namespace, &site, "more", "--hosted"));
     running.wait_for("http://198.18.0.2/");
     assert!(running.stop().success());
 }
 
-/// `image run` with two cores on a tap device.
+/// `image run` with two cores on this tap device. `how` is `--hosted` or `--tap`.
 fn on(namespace: &NetNamespace, site: &TempFolder, tap: &str, how: &str) -> Command {
     let mut command = Command::new(PROGRAM);
     command.args(["image", "run", how, tap, "--ip", IP, "--cores", "2"]);
@@ -196,18 +197,18 @@ fn on(namespace: &NetNamespace, site: &TempFolder, tap: &str, how: &str) -> Comm
 }
 
 #[test]
-fn a_device_serves_one_image_at_a_time() {
-    let test = "a_device_serves_one_image_at_a_time";
+fn device_is_refused_while_in_use() {
+    let test = "device_is_refused_while_in_use";
     if !can_run(test) {
         return;
     }
     let site = site();
     let hosted = start(&site, "2", &[]);
     for how in ["--hosted", "--tap"] {
-        let mut second = Running::start(on(&hosted.namespace, &site, "tap0", how));
+        let mut second = RunningCommand::start(on(&hosted.namespace, &site, "tap0", how));
         assert!(!second.end().success(), "{how}: both have the device");
     }
-    // The first process still has the device.
+    // The first process still has the device and answers.
     assert_eq!(hosted.connect().get("/", "").status, 200);
     assert!(hosted.stop().success());
 }

@@ -1,4 +1,4 @@
-//! Pages of the image's program with a real MariaDB, also across its restarts.
+//! SQL pages of the hosted image with a real MariaDB, which is also restarted.
 
 use std::collections::BTreeMap;
 use std::process::{Command, Stdio};
@@ -12,7 +12,7 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, skip, wait_until};
 use crate::hosted::{Hosted, IMAGE, can_run};
 use crate::servers::{Kind, Server};
 
-/// The database's URL for images.
+/// The database URL for images.
 pub const URL: &str = "mysql://page:secret@198.18.0.1:3390/test";
 const PAGE: &str = include_str!("../../../../examples/pages/www/bare.lrp");
 const DATA: &str = include_str!("../../../../examples/pages/bare.sql");
@@ -22,12 +22,12 @@ const LENS: [(&str, usize); 3] = [
     ("/bare.lrp?size=19248", 19_248),
 ];
 
-/// A MariaDB in the network of a test, with the example's data.
+/// A MariaDB in the network of a test, with the data of the example.
 pub struct Database(Server);
 
 impl Database {
-    /// Starts it, and waits until the running image renders a page from it. `None`, with a skip message, where it is
-    /// not installed.
+    /// Starts MariaDB, and waits until the running image has rendered a page with its data. Returns `None`, with a skip
+    /// message, if MariaDB is not installed.
     pub fn start(test: &str, namespace: &NetNamespace) -> Option<Database> {
         if !is_installed("mariadb") {
             skip(test, "mariadb is missing (Debian: mariadb-client)");
@@ -58,7 +58,7 @@ impl Database {
     }
 }
 
-/// A site with the example's page only.
+/// A site that contains only the example's page.
 pub fn site() -> TempFolder {
     let site = TempFolder::new();
     site.file("bare.lrp", PAGE);
@@ -72,8 +72,8 @@ fn assert_page(page: &ClientResponse, fact: &str, len: usize) {
 }
 
 #[test]
-fn pages_show_what_is_in_the_database_now() {
-    let test = "pages_show_what_is_in_the_database_now";
+fn pages_show_current_data() {
+    let test = "pages_show_current_data";
     if !can_run(test) {
         return;
     }
@@ -95,8 +95,8 @@ fn pages_show_what_is_in_the_database_now() {
 }
 
 #[test]
-fn fifty_clients_get_pages_at_once() {
-    let test = "fifty_clients_get_pages_at_once";
+fn fifty_clients_get_pages_concurrently() {
+    let test = "fifty_clients_get_pages_concurrently";
     if !can_run(test) {
         return;
     }
@@ -117,8 +117,8 @@ fn fifty_clients_get_pages_at_once() {
 }
 
 #[test]
-fn a_database_that_dies_is_told_and_found_again() {
-    let test = "a_database_that_dies_is_told_and_found_again";
+fn lost_database_is_reported_and_reconnected() {
+    let test = "lost_database_is_reported_and_reconnected";
     if !can_run(test) {
         return;
     }

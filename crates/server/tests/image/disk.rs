@@ -1,4 +1,4 @@
-//! A disk boots by BIOS and by UEFI.
+//! The disk of an image boots by BIOS and by UEFI.
 
 use std::path::Path;
 use std::process::Command;
@@ -7,7 +7,7 @@ use lowroad_testkit::net::is_installed;
 use lowroad_testkit::{TempFolder, TestClient, skip};
 
 use crate::machine::{IP, can_run, free_port};
-use crate::place::{Running, image, path};
+use crate::place::{RunningCommand, image, path};
 
 const UEFI: &str = "/usr/share/ovmf/OVMF.fd";
 
@@ -37,19 +37,19 @@ fn boots(test: &str, firmware: &[&str]) {
         "-drive",
         &format!("id=disk,if=none,snapshot=on,format=raw,file={disk}"),
     ]);
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     running.wait_for("http://10.0.2.15/");
     assert_eq!(TestClient::connect(port).get("/", "").text(), "from a disk");
 }
 
 #[test]
-fn a_disk_boots_by_bios() {
-    boots("a_disk_boots_by_bios", &[]);
+fn disk_boots_by_bios() {
+    boots("disk_boots_by_bios", &[]);
 }
 
 #[test]
-fn a_disk_boots_by_uefi() {
-    let test = "a_disk_boots_by_uefi";
+fn disk_boots_by_uefi() {
+    let test = "disk_boots_by_uefi";
     match Path::new(UEFI).exists() {
         true => boots(test, &["-bios", UEFI]),
         false => skip(test, "there is no UEFI firmware: install ovmf"),

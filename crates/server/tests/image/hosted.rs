@@ -1,4 +1,4 @@
-//! The image's program on a tap device gives the server's responses.
+//! The hosted image on a tap device responds like the server.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use lowroad_testkit::net::{self, NetNamespace};
 use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer, skip};
 
-use crate::place::{PROGRAM, Running};
+use crate::place::{PROGRAM, RunningCommand};
 
 /// The value of `--ip`.
 pub const IP: &str = "198.18.0.2/24,198.18.0.1";
@@ -16,38 +16,38 @@ pub const IP: &str = "198.18.0.2/24,198.18.0.1";
 pub const IMAGE: SocketAddr =
     SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(198, 18, 0, 2)), 80);
 
-/// A site that runs hosted, in a new network namespace.
+/// A running hosted image in a new network namespace.
 pub struct Hosted {
-    /// Its network; this machine is 198.18.0.1 in it.
+    /// The namespace, in which this host has the address 198.18.0.1.
     pub namespace: NetNamespace,
-    running: Running,
+    running: RunningCommand,
 }
 
 impl Hosted {
-    /// Starts it and waits until it has its address.
+    /// Starts the image and waits until it has its address.
     pub fn start(site: &TempFolder, more: &[&str]) -> Hosted {
         let namespace = NetNamespace::new("hosted").expect("root may");
         let mut command = Command::new(PROGRAM);
         command.args(["image", "run", "--hosted", "tap0", "--ip", IP]);
         command.args(more).arg(site.path());
         namespace.prepare(&mut command);
-        let running = Running::start(command);
+        let running = RunningCommand::start(command);
         running.wait_for("http://198.18.0.2/");
         Hosted { namespace, running }
     }
 
-    /// Stops it and waits for its end.
+    /// Stops the image and waits for its end.
     pub fn stop(self) -> ExitStatus {
         self.running.stop()
     }
 
-    /// A connection to it.
+    /// Connects to the image.
     pub fn connect(&self) -> TestClient {
         self.namespace.enter(|| TestClient::connect(IMAGE))
     }
 }
 
-/// Whether this machine can run such tests; reports a skip if not.
+/// Whether this system can run such tests; if not, reports a skip.
 pub fn can_run(test: &str) -> bool {
     let reason = net::missing_requirement().or_else(|| {
         let tun = std::fs::File::options()
@@ -62,8 +62,8 @@ pub fn can_run(test: &str) -> bool {
     reason.is_none()
 }
 
-/// Status, fields in order without the date, and body.
-fn said(response: &ClientResponse) -> (u16, String, Vec<u8>) {
+/// The parts of a response that must be equal: status, fields in order except Date, and body.
+fn comparable_response(response: &ClientResponse) -> (u16, String, Vec<u8>) {
     (
         response.status,
         response.dateless_head(),
@@ -72,8 +72,8 @@ fn said(response: &ClientResponse) -> (u16, String, Vec<u8>) {
 }
 
 #[test]
-fn a_site_answers_as_from_the_server() {
-    if !can_run("a_site_answers_as_from_the_server") {
+fn hosted_image_responds_like_the_server() {
+    if !can_run("hosted_image_responds_like_the_server") {
         return;
     }
     let site = TempFolder::new();
@@ -88,7 +88,7 @@ fn a_site_answers_as_from_the_server() {
     site.file("empty/x.css", "p { color: red }");
     site.file("404.html", "nothing here");
     let hosted = Hosted::start(&site, &[]);
-    // The image derives ETags from contents.
+    // The server derives ETags from contents, as the image does.
     let config = format!(
         "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\netag = \"content\"\n\
          [site.error_pages]\n404 = \"/404.html\"\n",
@@ -117,13 +117,17 @@ fn a_site_answers_as_from_the_server() {
         ("/.hidden", ""),
     ] {
         let (image, server) = (of_image.get(path, fields), of_server.get(path, fields));
-        assert_eq!(said(&image), said(&server), "{path} {fields}");
+        assert_eq!(
+            comparable_response(&image),
+            comparable_response(&server),
+            "{path} {fields}"
+        );
     }
     assert!(hosted.stop().success());
 }
 
-/// The responses to bytes and a following plain request, up to the end of the connection, without dates.
-fn spoken(mut stream: TcpStream, request: &str) -> String {
+/// Sends bytes and a plain request. Returns all responses until the connection closes, without Date.
+fn responses_until_close(mut stream: TcpStream, request: &str) -> String {
     let end = "GET /x.css HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n";
     let limit = Some(Duration::from_secs(20));
     stream.set_read_timeout(limit).expect("a socket");
@@ -138,8 +142,8 @@ fn spoken(mut stream: TcpStream, request: &str) -> String {
 }
 
 #[test]
-fn odd_requests_are_answered_as_by_the_server() {
-    if !can_run("odd_requests_are_answered_as_by_the_server") {
+fn hosted_image_answers_odd_requests_like_the_server() {
+    if !can_run("hosted_image_answers_odd_requests_like_the_server") {
         return;
     }
     let site = TempFolder::new();
@@ -196,9 +200,9 @@ fn odd_requests_are_answered_as_by_the_server() {
     let mut different = Vec::new();
     for request in &requests {
         let image = hosted.namespace.enter(|| TcpStream::connect(IMAGE));
-        let image = spoken(image.expect("a connection"), request);
+        let image = responses_until_close(image.expect("a connection"), request);
         let server = TcpStream::connect(server.address()).expect("a connection");
-        let server = spoken(server, request);
+        let server = responses_until_close(server, request);
         if image != server {
             let begin = |text: &str| text.chars().take(400).collect::<String>();
             different.push(format!(
@@ -214,7 +218,7 @@ fn odd_requests_are_answered_as_by_the_server() {
 }
 
 #[test]
-fn a_tap_device_that_can_not_be_made_is_explained() {
+fn failure_to_create_tap_device_is_reported() {
     let site = TempFolder::new();
     let site = site.path().display().to_string();
     let refused = crate::place::image(&["run", "--hosted", "no/name", &site]);

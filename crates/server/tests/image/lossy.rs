@@ -1,5 +1,5 @@
-//! Bad links between clients and the image's program: responses are complete and right. The stack is the image's; only
-//! the network card is a tap device, bridged with the server's end of the link.
+//! Links with errors between clients and the hosted image: responses are complete and right. The network stack is that
+//! of images; only the network device is a tap device, bridged with the server's end of the link.
 
 use std::net::SocketAddr;
 use std::process::Command;
@@ -11,13 +11,13 @@ use lowroad_testkit::net::{
 };
 
 use crate::hosted::can_run;
-use crate::place::{PROGRAM, Running};
+use crate::place::{PROGRAM, RunningCommand};
 
-/// The first is requested most.
+/// The first length is requested most.
 const LENS: [usize; 8] = [1000, 1, 1460, 3593, 10_000, 40_000, 200_000, 2_000_000];
 
-/// Starts the program with the server's former address.
-fn start(server: &NetNamespace, site: &TestSite) -> Running {
+/// Starts the image with the address that the server's end of the link had.
+fn start(server: &NetNamespace, site: &TestSite) -> RunningCommand {
     let ip = |words: &str| {
         let words: Vec<&str> = words.split(' ').collect();
         server.run("ip", &words).expect("ip does it");
@@ -34,12 +34,13 @@ fn start(server: &NetNamespace, site: &TestSite) -> Running {
     command.args(["image", "run", "--hosted", "tap0", "--ip", &address]);
     command.arg(site.root());
     server.prepare(&mut command);
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     running.wait_for(&format!("http://{}/", SERVER.0));
     running
 }
 
-/// Runs the verifying client over one kind of link: kept and closed connections, HEAD, ranges, pipelines.
+/// Runs the verifying client over one kind of link. It uses persistent and closed connections, HEAD, ranges and
+/// pipelining.
 fn check(test: &str, seed: u64, mangling: ManglingRule, mtu: u16) {
     if !can_run(test) {
         return;
@@ -73,44 +74,59 @@ fn check(test: &str, seed: u64, mangling: ManglingRule, mtu: u16) {
 }
 
 #[test]
-fn a_good_link() {
-    check("a_good_link", 200, ManglingRule::default(), 1500);
+fn hosted_image_over_perfect_link() {
+    check(
+        "hosted_image_over_perfect_link",
+        200,
+        ManglingRule::default(),
+        1500,
+    );
 }
 
 #[test]
-fn a_link_that_loses_doubles_and_swaps() {
+fn hosted_image_over_link_with_loss_duplication_and_reordering() {
     let mangling = ManglingRule {
         loss_percent: 2.0,
         reorder_percent: 2.0,
         duplication_percent: 1.0,
         ..ManglingRule::default()
     };
-    check("a_link_that_loses_doubles_and_swaps", 201, mangling, 1500);
+    check(
+        "hosted_image_over_link_with_loss_duplication_and_reordering",
+        201,
+        mangling,
+        1500,
+    );
 }
 
 #[test]
-fn a_link_that_swaps_and_doubles_most() {
+fn hosted_image_over_link_with_mostly_reordering() {
     let mangling = ManglingRule {
         reorder_percent: 20.0,
         duplication_percent: 20.0,
         ..ManglingRule::default()
     };
-    check("a_link_that_swaps_and_doubles_most", 202, mangling, 1500);
+    check(
+        "hosted_image_over_link_with_mostly_reordering",
+        202,
+        mangling,
+        1500,
+    );
 }
 
 #[test]
-fn a_slow_link() {
+fn hosted_image_over_link_with_delay() {
     let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 5,
         loss_percent: 0.5,
         ..ManglingRule::default()
     };
-    check("a_slow_link", 203, mangling, 1500);
+    check("hosted_image_over_link_with_delay", 203, mangling, 1500);
 }
 
 #[test]
-fn short_segments() {
+fn hosted_image_with_short_segments() {
     for (seed, mss) in [(204, 536), (205, 1360)] {
         let syn = SynEdits {
             mss_max: Some(mss),
@@ -121,7 +137,7 @@ fn short_segments() {
             loss_percent: 0.5,
             ..ManglingRule::default()
         };
-        check("short_segments", seed, mangling, 1500);
+        check("hosted_image_with_short_segments", seed, mangling, 1500);
     }
 }
 
@@ -137,11 +153,16 @@ fn clients_without_options() {
 }
 
 #[test]
-fn a_link_for_jumbo_frames() {
+fn hosted_image_over_link_with_jumbo_frames() {
     let mangling = ManglingRule {
         loss_percent: 1.0,
         reorder_percent: 1.0,
         ..ManglingRule::default()
     };
-    check("a_link_for_jumbo_frames", 207, mangling, 9000);
+    check(
+        "hosted_image_over_link_with_jumbo_frames",
+        207,
+        mangling,
+        9000,
+    );
 }

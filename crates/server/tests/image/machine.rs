@@ -1,4 +1,4 @@
-//! A site as a machine in QEMU.
+//! A site as a virtual machine in QEMU.
 
 use std::net::{SocketAddr, TcpListener};
 use std::process::Command;
@@ -6,12 +6,12 @@ use std::process::Command;
 use lowroad_testkit::net::is_installed;
 use lowroad_testkit::{TempFolder, TestClient, skip};
 
-use crate::place::{PROGRAM, Running, image};
+use crate::place::{PROGRAM, RunningCommand, image};
 
 /// The address that QEMU's user network assigns.
 pub const IP: &str = "10.0.2.15/24,10.0.2.2";
 
-/// Whether QEMU is installed; reports a skip if not.
+/// Whether QEMU is installed; if not, reports a skip.
 pub fn can_run(test: &str) -> bool {
     let can_run = cfg!(target_arch = "x86_64") && is_installed("qemu-system-x86_64");
     if !can_run {
@@ -33,7 +33,7 @@ fn serves_and_stops(machine: &str, ip: &str) {
     let mut command = Command::new(PROGRAM);
     command.args(["image", "run", "--ip", ip, "--machine", machine]);
     command.args(["--port", &port.to_string()]).arg(site.path());
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     running.wait_for(&format!("http://{port}/"));
     running.wait_for("http://10.0.2.15/");
     let mut client = TestClient::connect(port);
@@ -44,24 +44,24 @@ fn serves_and_stops(machine: &str, ip: &str) {
 }
 
 #[test]
-fn a_pc_serves_and_stops_when_it_is_asked_to() {
-    if can_run("a_pc_serves_and_stops_when_it_is_asked_to") {
+fn pc_serves_and_stops_at_power_button() {
+    if can_run("pc_serves_and_stops_at_power_button") {
         serves_and_stops("q35", "dhcp");
     }
 }
 
 #[test]
-fn a_microvm_serves_and_can_be_ended() {
-    if can_run("a_microvm_serves_and_can_be_ended") {
+fn microvm_serves_and_is_ended() {
+    if can_run("microvm_serves_and_is_ended") {
         serves_and_stops("microvm", IP);
     }
 }
 
-/// Between two attempts to reach the database the machine sleeps for seconds. A page fails at once in the meantime,
-/// not after its timeout of 15 s (504).
+/// Between two attempts to connect to the database, the image waits for seconds. In the meantime, a page fails
+/// immediately instead of after its timeout of 15 s (504).
 #[test]
-fn a_page_fails_at_once_while_the_database_is_away() {
-    if !can_run("a_page_fails_at_once_while_the_database_is_away") {
+fn page_fails_immediately_while_database_is_unreachable() {
+    if !can_run("page_fails_immediately_while_database_is_unreachable") {
         return;
     }
     let site = TempFolder::new();
@@ -74,12 +74,12 @@ fn a_page_fails_at_once_while_the_database_is_away() {
     let mut command = Command::new(PROGRAM);
     command.args(["image", "run", "--accel", "tcg", "--ip", IP]);
     command.args(["--database", &url, "--port", &port.to_string()]);
-    let running = Running::start({
+    let running = RunningCommand::start({
         command.arg(site.path());
         command
     });
     running.wait_for("http://10.0.2.15/");
-    // It sleeps twice as long each time.
+    // The wait doubles with each attempt.
     for _ in 0..7 {
         running.wait_for("the connection was refused or lost");
     }
@@ -90,7 +90,7 @@ fn a_page_fails_at_once_while_the_database_is_away() {
 }
 
 #[test]
-fn what_is_no_image_is_not_started() {
+fn file_that_is_not_an_image_is_refused() {
     for (more, said) in [
         (&["/etc/passwd"][..], "not an image of a site"),
         (&["/nowhere"], "No such file"),

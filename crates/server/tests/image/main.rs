@@ -1,4 +1,4 @@
-//! `lowroad image`: built images, and their responses as a process on a tap device and as a machine.
+//! `lowroad image`: builds images, and compares the responses of images as a hosted process and as a virtual machine.
 
 mod build;
 mod cores;

@@ -1,16 +1,16 @@
-//! Running `lowroad image` for a test.
+//! Runs `lowroad image` for the tests.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 
-use lowroad_testkit::{PATIENCE, TempFolder, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TempFolder, wait_until};
 
-/// The program.
+/// The path of the `lowroad` program.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Runs `lowroad image` to its end; returns standard output, or standard error if it failed.
+/// Runs `lowroad image` until it ends. Returns standard output, or standard error if it fails.
 pub fn image(arguments: &[&str]) -> Result<String, String> {
     let mut command = Command::new(PROGRAM);
     let done = command
@@ -30,21 +30,21 @@ pub fn path(folder: &TempFolder, name: &str) -> String {
     folder.path().join(name).display().to_string()
 }
 
-/// A program that runs until it is stopped; killed when dropped.
-pub struct Running {
+/// A running command. It is killed when dropped.
+pub struct RunningCommand {
     child: Child,
     lines: Receiver<String>,
 }
 
-impl Running {
-    /// Starts a command and reads its standard output.
-    pub fn start(mut command: Command) -> Running {
+impl RunningCommand {
+    /// Starts a command, and reads its standard output in a thread.
+    pub fn start(mut command: Command) -> RunningCommand {
         command.stdin(Stdio::null()).stdout(Stdio::piped());
         let mut child = command.spawn().expect("it starts");
         let stdout = BufReader::new(child.stdout.take().expect("piped"));
         let (sender, lines) = channel();
         thread::spawn(move || {
-            // A bootloader also writes non-text bytes.
+            // A bootloader also writes bytes that are not text.
             for line in stdout.split(b'\n').map_while(Result::ok) {
                 let line = String::from_utf8_lossy(&line).into_owned();
                 if sender.send(line).is_err() {
@@ -52,14 +52,14 @@ impl Running {
                 }
             }
         });
-        Running { child, lines }
+        RunningCommand { child, lines }
     }
 
     /// Waits for a line that contains `text`.
     pub fn wait_for(&self, text: &str) -> String {
         let mut others = Vec::new();
         loop {
-            match self.lines.recv_timeout(PATIENCE) {
+            match self.lines.recv_timeout(TEST_TIMEOUT) {
                 Ok(line) if line.contains(text) => return line,
                 Ok(line) => others.push(line),
                 Err(_) => panic!("no line with {text:?}, but {others:?}"),
@@ -67,7 +67,7 @@ impl Running {
         }
     }
 
-    /// Stops it by SIGINT, and waits for its end.
+    /// Stops the command by SIGINT, and waits for its end.
     pub fn stop(mut self) -> ExitStatus {
         let pid = self.child.id().to_string();
         let done = Command::new("kill").args(["-s", "INT", &pid]).status();
@@ -75,14 +75,14 @@ impl Running {
         self.end()
     }
 
-    /// Waits until it ends without a signal.
+    /// Waits until the command ends without a signal.
     pub fn end(&mut self) -> ExitStatus {
         let child = &mut self.child;
         wait_until("its end", || child.try_wait().expect("a child of ours"))
     }
 }
 
-impl Drop for Running {
+impl Drop for RunningCommand {
     fn drop(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();

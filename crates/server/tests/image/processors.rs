@@ -1,4 +1,4 @@
-//! The machine in QEMU with two processors and a queue for each: each connection is answered by exactly one core,
+//! A virtual machine in QEMU with two processors and a queue for each. Exactly one core answers each connection,
 //! whichever core receives its frames.
 
 use std::process::Command;
@@ -8,12 +8,12 @@ use lowroad_testkit::{TempFolder, TestClient};
 
 use crate::hosted::{self, IMAGE, IP};
 use crate::machine;
-use crate::place::{PROGRAM, Running};
+use crate::place::{PROGRAM, RunningCommand};
 
 const CONNECTIONS: usize = 100;
 const ROUNDS: usize = 3;
 
-/// A number of the image's counters.
+/// The value of a counter of the image.
 fn count(status: &str, name: &str) -> usize {
     let line = status
         .lines()
@@ -27,8 +27,8 @@ fn count(status: &str, name: &str) -> usize {
 }
 
 #[test]
-fn two_cores_answer_every_connection_and_stop() {
-    let test = "two_cores_answer_every_connection_and_stop";
+fn two_processors_answer_all_connections() {
+    let test = "two_processors_answer_all_connections";
     if !machine::can_run(test) || !hosted::can_run(test) {
         return;
     }
@@ -45,9 +45,9 @@ fn two_cores_answer_every_connection_and_stop() {
     command.args(["--accel", "tcg", "--status-from", "198.18.0.1"]);
     command.arg(site.path());
     namespace.prepare(&mut command);
-    let running = Running::start(command);
+    let running = RunningCommand::start(command);
     running.wait_for("lowroad: 2 cores");
-    // The second time from the image; the first was from the program.
+    // The command prints the URL first, the image prints it when it is ready.
     running.wait_for("http://198.18.0.2/");
     namespace.enter(|| {
         let mut clients: Vec<TestClient> = (0..CONNECTIONS)
@@ -68,7 +68,7 @@ fn two_cores_answer_every_connection_and_stop() {
         for client in clients.iter_mut().take(20) {
             assert!(client.get("/long.bin", "").body == long);
         }
-        // The other core publishes its counters now and then.
+        // The other core publishes its counters with a delay.
         let wanted = CONNECTIONS * ROUNDS + 20;
         let status = lowroad_testkit::wait_until("the sum of both cores' requests", || {
             let status = clients[0].get("/.lowroad/status", "").text();
@@ -76,7 +76,7 @@ fn two_cores_answer_every_connection_and_stop() {
         });
         assert_eq!(count(&status, "cores"), 2);
         assert_eq!(count(&status, "opened_passive"), CONNECTIONS, "{status}");
-        // The device does not know a connection's core before the first response.
+        // Before the first response, the device can't know which core has a connection.
         assert!(count(&status, "cores_frames_forwarded") > 0, "{status}");
         for name in ["resets_sent", "input_dropped"] {
             assert_eq!(count(&status, name), 0, "{name}: {status}");

@@ -1,4 +1,4 @@
-//! The machine in QEMU on a tap device with real clients: curl, load generators, a browser, a crowd.
+//! A virtual machine in QEMU on a tap device, with real clients: curl, load generators, a browser, many connections.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,21 +9,21 @@ use lowroad_testkit::{TempFolder, TestClient, skip};
 use crate::database::{Database, URL};
 use crate::hosted::{self, IMAGE, IP};
 use crate::machine;
-use crate::place::{PROGRAM, Running};
+use crate::place::{PROGRAM, RunningCommand};
 
 const SITE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/site");
 const PAGE: &str = include_str!("../../../../examples/pages/www/bare.lrp");
 const BROWSERS: [&str; 3] = ["chromium", "chromium-browser", "google-chrome"];
 
-/// The sample site and a page, as a machine in a network namespace.
-struct Visited {
+/// The sample site and a page, running in QEMU in a network namespace.
+struct QemuSite {
     namespace: NetNamespace,
-    _running: Running,
+    _running: RunningCommand,
     site: TempFolder,
 }
 
-impl Visited {
-    fn start(test: &str) -> Option<Visited> {
+impl QemuSite {
+    fn start(test: &str) -> Option<QemuSite> {
         if !machine::can_run(test) || !hosted::can_run(test) {
             return None;
         }
@@ -39,11 +39,11 @@ impl Visited {
         command.args(["--status-from", "198.18.0.1"]);
         command.arg(site.path());
         namespace.prepare(&mut command);
-        let running = Running::start(command);
-        // Once as the requested address, once as the assigned one.
+        let running = RunningCommand::start(command);
+        // Printed twice: with the requested address, and with the assigned one.
         running.wait_for("http://198.18.0.2/");
         running.wait_for("http://198.18.0.2/");
-        Some(Visited {
+        Some(QemuSite {
             namespace,
             _running: running,
             site,
@@ -56,7 +56,7 @@ impl Visited {
     }
 }
 
-/// All files below a folder: their relative names with slashes, and their paths.
+/// All files below a folder: names relative to the folder, with slashes, and paths.
 fn files(folder: &Path) -> Vec<(String, PathBuf)> {
     let mut found = Vec::new();
     let mut waiting = vec![folder.to_owned()];
@@ -75,13 +75,13 @@ fn files(folder: &Path) -> Vec<(String, PathBuf)> {
 }
 
 #[test]
-fn curl_gets_every_file_and_a_page_and_the_status_if_it_may() {
-    let test = "curl_gets_every_file_and_a_page_and_the_status_if_it_may";
-    let Some(visited) = Visited::start(test) else {
+fn curl_gets_files_page_and_permitted_status() {
+    let test = "curl_gets_files_page_and_permitted_status";
+    let Some(qemu_site) = QemuSite::start(test) else {
         return;
     };
     let out = TempFolder::new();
-    let all = files(visited.site.path());
+    let all = files(qemu_site.site.path());
     let mut arguments = vec!["-sS", "--fail", "--max-time", "60"];
     let pairs: Vec<[String; 2]> = all
         .iter()
@@ -94,42 +94,42 @@ fn curl_gets_every_file_and_a_page_and_the_status_if_it_may() {
     for [url, to] in &pairs {
         arguments.extend([url, "--create-dirs", "-o", to]);
     }
-    visited.run("curl", &arguments);
+    qemu_site.run("curl", &arguments);
     let got = files(out.path());
     assert_eq!(got.len(), pairs.len());
     for (name, path) in got {
-        let wanted = std::fs::read(visited.site.path().join(&name)).expect("a file");
+        let wanted = std::fs::read(qemu_site.site.path().join(&name)).expect("a file");
         assert!(std::fs::read(path).expect("a file") == wanted, "{name}");
     }
     let other = ["address", "add", "198.18.0.9/24", "dev", "tap0"];
-    visited.run("ip", &other);
+    qemu_site.run("ip", &other);
     for path in ["status", "status.json", "log"] {
         let url = format!("http://198.18.0.2/.lowroad/{path}");
-        let said = visited.run(
+        let said = qemu_site.run(
             "curl",
             &["-sS", "--fail", "--interface", "198.18.0.1", &url],
         );
         assert!(!said.is_empty(), "{path}");
         let format = ["-sS", "-o", "/dev/null", "-w", "%{http_code}"];
         let refused = [&format[..], &["--interface", "198.18.0.9", &url]].concat();
-        assert_eq!(visited.run("curl", &refused), "404", "{path}");
+        assert_eq!(qemu_site.run("curl", &refused), "404", "{path}");
     }
-    if let Some(_database) = Database::start(test, &visited.namespace) {
+    if let Some(_database) = Database::start(test, &qemu_site.namespace) {
         for (query, len) in [("", 211), ("?size=10217", 10_217), ("?size=19248", 19_248)] {
             let url = format!("http://198.18.0.2/bare.lrp{query}");
-            let page = visited.run("curl", &["-sS", "--fail", &url]);
+            let page = qemu_site.run("curl", &["-sS", "--fail", &url]);
             assert_eq!(page.len(), len, "{page}");
         }
     }
 }
 
 #[test]
-fn two_hundred_connections_are_served_at_once() {
-    let Some(visited) = Visited::start("two_hundred_connections_are_served_at_once") else {
+fn two_hundred_concurrent_connections_are_served() {
+    let Some(qemu_site) = QemuSite::start("two_hundred_concurrent_connections_are_served") else {
         return;
     };
-    let index = std::fs::read(visited.site.path().join("index.html")).expect("a file");
-    visited.namespace.enter(|| {
+    let index = std::fs::read(qemu_site.site.path().join("index.html")).expect("a file");
+    qemu_site.namespace.enter(|| {
         let mut clients: Vec<TestClient> = (0..200).map(|_| TestClient::connect(IMAGE)).collect();
         for _ in 0..3 {
             for client in &mut clients {
@@ -144,8 +144,8 @@ fn two_hundred_connections_are_served_at_once() {
 }
 
 #[test]
-fn load_generators_count_no_error() {
-    let mut visited = None;
+fn load_generators_report_no_errors_from_qemu() {
+    let mut qemu_site = None;
     for (program, arguments, fine) in [
         ("wrk", &["-t1", "-c16", "-d1s"][..], "requests in"),
         (
@@ -154,18 +154,19 @@ fn load_generators_count_no_error() {
             "5000 succeeded, 0 failed, 0 errored, 0 timeout",
         ),
     ] {
-        let test = format!("load_generators_count_no_error ({program} and the machine)");
+        let test =
+            format!("load_generators_report_no_errors_from_qemu ({program} and the machine)");
         if !is_installed(program) {
             skip(&test, &format!("there is no {program}"));
             continue;
         }
-        if visited.is_none() {
-            visited = Visited::start(&test);
+        if qemu_site.is_none() {
+            qemu_site = QemuSite::start(&test);
         }
-        let Some(visited) = &visited else {
+        let Some(qemu_site) = &qemu_site else {
             return;
         };
-        let said = visited.run(program, &[arguments, &["http://198.18.0.2/"]].concat());
+        let said = qemu_site.run(program, &[arguments, &["http://198.18.0.2/"]].concat());
         assert!(said.contains(fine), "{said}");
         for words in ["Non-2xx", "Socket errors"] {
             assert!(!said.contains(words), "{said}");
@@ -174,13 +175,13 @@ fn load_generators_count_no_error() {
 }
 
 #[test]
-fn a_browser_shows_the_sample_site() {
-    let test = "a_browser_shows_the_sample_site";
+fn browser_renders_the_sample_site() {
+    let test = "browser_renders_the_sample_site";
     let Some(browser) = BROWSERS.into_iter().find(|name| is_installed(name)) else {
         skip(test, "there is no chromium");
         return;
     };
-    let Some(visited) = Visited::start(test) else {
+    let Some(qemu_site) = QemuSite::start(test) else {
         return;
     };
     let folder = TempFolder::new();
@@ -192,13 +193,14 @@ fn a_browser_shows_the_sample_site() {
         "--disable-component-update",
     ]);
     options.extend([&profile, "--dump-dom", "http://198.18.0.2/"]);
-    let dom = visited.run("timeout", &options);
-    let index = std::fs::read_to_string(visited.site.path().join("index.html")).expect("a file");
+    let dom = qemu_site.run("timeout", &options);
+    let index = std::fs::read_to_string(qemu_site.site.path().join("index.html")).expect("a file");
     let title = index.split_once("<title>").expect("a title").1;
     let title = title.split_once("</title>").expect("its end").0;
     assert!(dom.contains(&format!("<title>{title}</title>")), "{dom}");
-    // The browser also requested the page's parts: the log has a line for each request, or the counters show them.
+    // The browser must also have requested the parts of the page. The log has a line for each request; otherwise the
+    // counters show them.
     let url = "http://198.18.0.2/.lowroad/status";
-    let status = visited.run("curl", &["-sS", "--fail", url]);
+    let status = qemu_site.run("curl", &["-sS", "--fail", url]);
     eprintln!("{status}");
 }

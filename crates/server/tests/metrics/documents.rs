@@ -1,20 +1,20 @@
-//! The documents for operators: the dashboard, the alerts and the table of metrics name metrics that exist.
+//! The documents for operators: the dashboard, the alerts and the table of metrics refer only to existing metrics.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use crate::support::{Observed, has_prometheus, promtool};
+use crate::support::{ObservedServer, has_prometheus, promtool};
 use crate::text_format::Scrape;
 
-/// Families that the tests' server has not: they need a feature, or an event.
+/// Families that the server of these tests does not have, because they need a feature or an event.
 pub const CONDITIONAL: [&str; 3] = [
     "lowroad_certificate_renewal_failing",
     "lowroad_certificate_renewal_timestamp_seconds",
     "lowroad_softirq_answers_total",
 ];
 
-/// Series that Prometheus adds itself.
+/// Series that Prometheus itself adds.
 const OF_PROMETHEUS: [&str; 1] = ["up"];
 
 /// A file of the folder `docs`.
@@ -52,11 +52,11 @@ pub fn documented_queries() -> Vec<String> {
         .take_while(|line| line.starts_with('|'))
         .skip(1);
     let queries = lines.map(|line| line.split('`').nth(1).expect("a query"));
-    // A bar within a cell is escaped.
+    // A vertical bar within a table cell is escaped.
     queries.map(|query| query.replace("\\|", "|")).collect()
 }
 
-/// The names of metrics in a text.
+/// The metric names in a text.
 fn names_in(text: &str) -> BTreeSet<&str> {
     let words = text.split(|it: char| !it.is_ascii_alphanumeric() && it != '_');
     let is_name = |word: &&str| word.starts_with("lowroad_") || word.starts_with("process_");
@@ -74,13 +74,13 @@ fn assert_names_exist(text: &str, scrape: &Scrape) {
 }
 
 fn full_scrape() -> Scrape {
-    let observed = Observed::start();
+    let observed = ObservedServer::start();
     observed.make_requests();
     observed.scrape()
 }
 
 #[test]
-fn dashboard_and_alerts_name_metrics_that_exist() {
+fn dashboard_and_alerts_use_existing_metrics() {
     let scrape = full_scrape();
     let expressions = dashboard_expressions();
     assert!(expressions.len() > 50, "{}", expressions.len());
@@ -90,7 +90,7 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
         .for_each(|query| assert_names_exist(query, &scrape));
     let alerts = read("observe/alerts.yml");
     assert_names_exist(&alerts, &scrape);
-    // Each rule names a metric of the server or of Prometheus.
+    // Each rule refers to a metric of the server or of Prometheus.
     for rule in alerts.split("- alert: ").skip(1) {
         let is_known = |name: &&str| rule.contains(&format!("{name}{{"));
         let has_metric = !names_in(rule).is_empty() || OF_PROMETHEUS.iter().any(is_known);
@@ -99,7 +99,7 @@ fn dashboard_and_alerts_name_metrics_that_exist() {
 }
 
 #[test]
-fn panels_do_not_overlap() {
+fn dashboard_panels_do_not_overlap() {
     let dashboard: serde_json::Value =
         serde_json::from_str(&read("observe/grafana.json")).expect("JSON");
     let (mut cells, mut ids) = (BTreeSet::new(), BTreeSet::new());
@@ -117,7 +117,7 @@ fn panels_do_not_overlap() {
 }
 
 #[test]
-fn the_table_of_metrics_is_that_of_a_scrape() {
+fn metrics_table_matches_a_scrape() {
     let scrape = full_scrape();
     let mut table = String::from("| metric | type | labels | meaning |\n|---|---|---|---|\n");
     for (name, family) in &scrape.families {
@@ -143,7 +143,7 @@ fn the_table_of_metrics_is_that_of_a_scrape() {
     let page = read("observe/metrics.md");
     let start = page.find("| metric |").expect("a table");
     let end = page[start..].find("\n\n").expect("an end") + start + 1;
-    // Writes the page anew.
+    // Writes the table to the page again.
     if std::env::var_os("LOWROAD_WRITE_METRICS").is_some() {
         let page = format!("{}{table}{}", &page[..start], &page[end..]);
         std::fs::write(document("observe/metrics.md"), page).expect("a document");
@@ -157,8 +157,8 @@ fn the_table_of_metrics_is_that_of_a_scrape() {
 }
 
 #[test]
-fn promtool_accepts_the_configuration_and_the_alerts() {
-    if !has_prometheus("promtool_accepts_the_configuration_and_the_alerts") {
+fn promtool_accepts_configuration_and_alerts() {
+    if !has_prometheus("promtool_accepts_configuration_and_alerts") {
         return;
     }
     let folder = lowroad_testkit::TempFolder::new();

@@ -1,17 +1,17 @@
-//! The three formats of `/metrics`, and the totals in them.
+//! The three exposition formats of `/metrics`, and the totals in them.
 
 use std::collections::BTreeSet;
 
 use lowroad_testkit::{ClientResponse, wait_until};
 
-use crate::support::{BODY_LEN, Observed, READ, has_prometheus, promtool, request_counts};
+use crate::support::{BODY_LEN, ObservedServer, READ, has_prometheus, promtool, request_counts};
 use crate::text_format::Scrape;
 
 const OPEN_METRICS: &str = "application/openmetrics-text;version=1.0.0,text/plain;q=0.5";
 const PROTOBUF: &str = "application/vnd.google.protobuf;proto=io.prometheus.client.MetricFamily;encoding=delimited,\
                         text/plain;q=0.5";
 
-fn scrape_as(observed: &Observed, accept: &str) -> ClientResponse {
+fn scrape_as(observed: &ObservedServer, accept: &str) -> ClientResponse {
     let fields = format!("Authorization: Bearer {READ}\r\nAccept: {accept}\r\n");
     let response = observed.call_with("GET", "/metrics", &fields);
     assert_eq!(response.status, 200, "{}", response.text());
@@ -19,19 +19,19 @@ fn scrape_as(observed: &Observed, accept: &str) -> ClientResponse {
 }
 
 #[test]
-fn totals_are_those_of_the_requests() {
-    let observed = Observed::start();
+fn totals_match_the_requests() {
+    let observed = ObservedServer::start();
     assert!(request_counts(&observed.scrape()).is_empty());
     let expected = observed.make_requests();
     assert_eq!(request_counts(&observed.scrape()), expected);
     let all: u64 = expected.values().sum();
-    // Durations are recorded at the end of a worker's turn, after the response was sent.
+    // A duration is recorded at the end of a worker's turn, after the response was sent.
     let scrape = wait_until("all durations", || {
         let scrape = observed.scrape();
         let count = scrape.sum("lowroad_request_duration_seconds_count", &[]);
         (count == all as f64).then_some(scrape)
     });
-    // Each request has one duration, and one time to its first byte.
+    // Each request adds one duration and one time to first byte.
     for name in ["request_duration", "time_to_first_byte"] {
         for site in ["a.example", ""] {
             for level in ["worker", "origin"] {
@@ -50,7 +50,7 @@ fn totals_are_those_of_the_requests() {
     }
     let app = format!("/app/** to origin {}", observed.origin.url());
     for (name, labels, value) in [
-        // A malformed request has no complete head.
+        // The malformed request has no complete head.
         ("lowroad_request_heads_received_total", &[][..], all - 1),
         ("lowroad_requests_malformed_total", &[], 1),
         ("lowroad_connections_accepted_total", &[], all),
@@ -94,8 +94,8 @@ fn unix_s() -> f64 {
 }
 
 #[test]
-fn the_text_format_follows_the_conventions() {
-    let observed = Observed::start();
+fn text_format_follows_the_conventions() {
+    let observed = ObservedServer::start();
     observed.make_requests();
     let response = observed.call("GET", "/metrics", READ);
     let kind = response.field("content-type");
@@ -116,27 +116,27 @@ fn the_text_format_follows_the_conventions() {
         assert!(scrape.family_of(name).is_some(), "{name} has no type");
         assert!(series.insert((name, labels)), "{name} {labels:?} twice");
     }
-    if has_prometheus("the_text_format_follows_the_conventions") {
+    if has_prometheus("text_format_follows_the_conventions") {
         let said = promtool(&["check", "metrics"], &response.text());
         assert_eq!(said, "");
     }
 }
 
 #[test]
-fn open_metrics_has_the_same_samples() {
-    let observed = Observed::start();
+fn openmetrics_has_the_same_samples() {
+    let observed = ObservedServer::start();
     observed.make_requests();
     let response = scrape_as(&observed, OPEN_METRICS);
     let kind = response.field("content-type");
     let expected = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     assert_eq!(kind, Some(expected));
     assert!(response.text().ends_with("\n# EOF\n"));
-    // Those of the process change from scrape to scrape, and responses may still be written to the disk.
+    // Metrics of the process change between scrapes, and so may those of the disk cache.
     let steady = |scrape: Scrape| {
         let samples = scrape.samples.into_iter();
         let samples = samples.filter(|(name, ..)| !name.starts_with("process_"));
         let lines = samples.map(|(name, mut labels, value)| {
-            // 1 in one format, 1.0 in the other.
+            // One format has 1, the other one 1.0.
             if let Some(bound) = labels.get_mut("le") {
                 *bound = format!("{:?}", bound.parse::<f64>().expect("a number"));
             }
@@ -151,8 +151,8 @@ fn open_metrics_has_the_same_samples() {
 }
 
 #[test]
-fn protocol_buffers_have_the_same_families() {
-    let observed = Observed::start();
+fn protobuf_has_the_same_families() {
+    let observed = ObservedServer::start();
     observed.make_requests();
     let response = scrape_as(&observed, PROTOBUF);
     let kind = response.field("content-type").unwrap_or_default();
@@ -178,7 +178,7 @@ fn protocol_buffers_have_the_same_families() {
     assert_eq!(names, expected);
 }
 
-/// A number of seven bits a byte, the lowest first.
+/// Reads a variable-length integer: 7 bits in each byte, the lowest first.
 fn varint(bytes: &mut &[u8]) -> usize {
     let end = bytes.iter().position(|byte| byte & 0x80 == 0);
     let (number, rest) = bytes.split_at(end.expect("an end") + 1);

@@ -1,5 +1,5 @@
-//! Metrics and the admin service over real sockets: the three formats, totals, tokens, commands over TCP; the documents
-//! for operators; Prometheus itself.
+//! Metrics and the admin service over real sockets: the exposition formats, totals, tokens, and operations over TCP;
+//! the documents for operators; a real Prometheus.
 
 mod documents;
 mod formats;

@@ -1,4 +1,4 @@
-//! Prometheus itself: it scrapes the server, and its query API has the totals of the requests that were made.
+//! A real Prometheus scrapes the server. Its query API must return the totals of the requests.
 
 use std::io::{BufRead, BufReader};
 use std::net::SocketAddr;
@@ -8,9 +8,9 @@ use lowroad_testkit::{TempFolder, TestClient, wait_until};
 use serde_json::Value;
 
 use crate::documents::{dashboard_expressions, documented_queries, read};
-use crate::support::{Observed, READ, RequestCounts, has_prometheus};
+use crate::support::{ObservedServer, READ, RequestCounts, has_prometheus};
 
-/// A Prometheus with the configuration and the alerts of docs/observe; killed on drop.
+/// A running Prometheus with the configuration and alerts of docs/observe. It is killed when dropped.
 struct TestPrometheus {
     child: Child,
     address: SocketAddr,
@@ -18,8 +18,8 @@ struct TestPrometheus {
 }
 
 impl TestPrometheus {
-    /// Starts it with these options, and waits until it listens.
-    fn start(observed: &Observed, options: &[&str]) -> TestPrometheus {
+    /// Starts Prometheus with these options, and waits until it listens.
+    fn start(observed: &ObservedServer, options: &[&str]) -> TestPrometheus {
         let folder = TempFolder::new();
         let token = folder.file("token", READ);
         let config = read("observe/prometheus.yml")
@@ -56,15 +56,15 @@ impl TestPrometheus {
             address.trim().parse().ok()
         });
         prometheus.address = address.expect("an address");
-        // A full pipe would block it.
+        // Prometheus would block if the pipe were full.
         std::thread::spawn(move || lines.for_each(drop));
         prometheus
     }
 
-    /// The data of a response of its API; `None` while it is starting.
+    /// The data of a response of Prometheus' API; `None` while Prometheus is starting.
     fn api(&self, target: &str) -> Option<Value> {
         let mut client = TestClient::connect(self.address);
-        // HTTP/1.0: without chunks.
+        // Responses to HTTP/1.0 are not chunked.
         client.send(format!("GET /api/v1/{target} HTTP/1.0\r\nHost: p\r\n\r\n"));
         client.wait_for_close();
         let text = String::from_utf8_lossy(&client.received).into_owned();
@@ -74,7 +74,7 @@ impl TestPrometheus {
         Some(answer["data"].take())
     }
 
-    /// The vector of a query.
+    /// The result vector of a query.
     fn query(&self, query: &str) -> Vec<Value> {
         let data = self.api(&format!("query?query={}", encoded(query)));
         let result = data.map(|mut data| data["result"].take());
@@ -84,12 +84,12 @@ impl TestPrometheus {
         }
     }
 
-    /// Waits until it has scraped all these requests, by all labels.
+    /// Waits until Prometheus has scraped all these requests, by all labels.
     fn wait_for(&self, expected: &RequestCounts) {
         wait_until("Prometheus to have the totals", || {
             let names = ["site", "route", "level", "outcome", "code_class"];
             let counts = self.query("lowroad_requests_total").into_iter().map(|it| {
-                // An empty label is none.
+                // An empty label is the same as a missing one.
                 let label = |name| it["metric"][name].as_str().unwrap_or_default().to_owned();
                 (names.map(label), number(&it) as u64)
             });
@@ -106,7 +106,7 @@ impl Drop for TestPrometheus {
     }
 }
 
-/// The value of a vector's element.
+/// The value of an element of a vector.
 fn number(element: &Value) -> f64 {
     let text = element["value"][1].as_str();
     text.and_then(|it| it.parse().ok()).expect("a number")
@@ -117,15 +117,15 @@ fn encoded(text: &str) -> String {
 }
 
 #[test]
-fn prometheus_has_the_totals() {
-    if !has_prometheus("prometheus_has_the_totals") {
+fn prometheus_scrapes_the_totals() {
+    if !has_prometheus("prometheus_scrapes_the_totals") {
         return;
     }
-    let observed = Observed::start();
+    let observed = ObservedServer::start();
     let prometheus = TestPrometheus::start(&observed, &[]);
     let mut expected = observed.make_requests();
     prometheus.wait_for(&expected);
-    // More requests are added by later scrapes.
+    // Later scrapes must add further requests.
     for _ in 0..50 {
         assert_eq!(observed.get("a.example", "/"), 200);
     }
@@ -146,8 +146,8 @@ fn prometheus_has_the_totals() {
     every_alert_is_evaluated(&prometheus);
 }
 
-/// Asks the query of each panel for all instances and sites, and those of the page for operators.
-fn every_panel_has_a_valid_query(prometheus: &TestPrometheus, observed: &Observed) {
+/// Sends the query of each panel, for all instances and sites, and those of the page for operators.
+fn every_panel_has_a_valid_query(prometheus: &TestPrometheus, observed: &ObservedServer) {
     let mut filled = 0;
     let expressions = dashboard_expressions();
     for expression in &expressions {
@@ -157,10 +157,10 @@ fn every_panel_has_a_valid_query(prometheus: &TestPrometheus, observed: &Observe
             .replace("$site", ".*")
             .replace("$__rate_interval", "10m");
         assert!(!query.contains('$'), "{query}");
-        // An error of the query fails the test.
+        // An invalid query fails the test.
         filled += usize::from(!prometheus.query(&query).is_empty());
     }
-    // Only the level in the soft interrupt is missing here.
+    // Only the softirq level has no data here.
     assert_eq!(filled, expressions.len() - 1);
     let queries = documented_queries();
     assert!(queries.len() > 5, "{queries:?}");
@@ -187,7 +187,7 @@ fn prometheus_reads_native_histograms() {
     if !has_prometheus("prometheus_reads_native_histograms") {
         return;
     }
-    let observed = Observed::start();
+    let observed = ObservedServer::start();
     let prometheus = TestPrometheus::start(&observed, &["--enable-feature=native-histograms"]);
     let expected = observed.make_requests();
     prometheus.wait_for(&expected);
@@ -203,6 +203,6 @@ fn prometheus_reads_native_histograms() {
     let slowest = "max(histogram_quantile(1, lowroad_request_duration_seconds))";
     let slowest = number(&prometheus.query(slowest)[0]);
     let sum = number(&prometheus.query("sum(histogram_sum(lowroad_request_duration_seconds))")[0]);
-    // The upper bound of a bucket is at most 9.1 % above its durations.
+    // A bucket's upper bound exceeds the durations in it by at most 9.1 %.
     assert!(slowest > 0.0 && slowest <= sum * 1.091, "{slowest} {sum}");
 }

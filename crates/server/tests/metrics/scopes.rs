@@ -1,4 +1,4 @@
-//! Scopes: the sites and routes by which requests are counted.
+//! Scopes: the combinations of site and route by which requests are counted.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;
@@ -6,9 +6,9 @@ use std::fmt::Write;
 use lowroad_testkit::TestClient;
 use lowroad_testkit::origin::TestOrigin;
 
-use crate::support::{Observed, request_counts};
+use crate::support::{ObservedServer, request_counts};
 
-/// More sites, each with a route, than there are scopes.
+/// More sites, each with a route, than the number of scopes.
 const SITE_COUNT: usize = 300;
 
 fn empty_origin() -> TestOrigin {
@@ -30,7 +30,7 @@ fn scopes_beyond_the_limit_are_counted_as_other() {
         )
         .expect("a string");
     }
-    let observed = Observed::with(&tables, origin);
+    let observed = ObservedServer::with(&tables, origin);
     for number in [0, 1, SITE_COUNT - 2, SITE_COUNT - 1] {
         let host = format!("s{number}.example");
         assert_eq!(observed.get(&host, "/"), 200);
@@ -54,10 +54,11 @@ fn scopes_beyond_the_limit_are_counted_as_other() {
 }
 
 #[test]
-fn sites_of_one_name_share_their_series() {
+fn sites_with_equal_name_share_series() {
     let origin = empty_origin();
     let mut tables = String::new();
-    // Sites without a name have that of their folder; the other number of connections makes another origin.
+    // The sites have no name, so they have that of their folder. Their different limits of connections cause different
+    // upstreams.
     for number in [1, 2] {
         write!(
             tables,
@@ -67,7 +68,7 @@ fn sites_of_one_name_share_their_series() {
         )
         .expect("a string");
     }
-    let observed = Observed::with(&tables, origin);
+    let observed = ObservedServer::with(&tables, origin);
     assert_eq!(observed.server.addresses.len(), 2);
     for address in &observed.server.addresses {
         let mut client = TestClient::connect(*address);
@@ -82,8 +83,8 @@ fn sites_of_one_name_share_their_series() {
 }
 
 #[test]
-fn counts_survive_a_reload() {
-    let observed = Observed::with(
+fn counters_survive_a_reload() {
+    let observed = ObservedServer::with(
         "[[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n",
         empty_origin(),
     );

@@ -1,4 +1,4 @@
-//! Requests to the admin service over TCP: tokens, wrong requests, commands.
+//! Requests to the admin service over TCP: tokens, invalid requests, operations.
 
 use std::io::{Read, Write};
 use std::os::unix::net::UnixStream;
@@ -7,12 +7,12 @@ use std::process::Command;
 use lowroad_testkit::origin::TestOrigin;
 use lowroad_testkit::{ClientResponse, TestClient, wait_until};
 
-use crate::support::{FULL, Observed, PROGRAM, READ, run};
+use crate::support::{FULL, ObservedServer, PROGRAM, READ, run};
 
-/// The operations that need the full token.
+/// Operations that require the full token.
 const COMMANDS: [&str; 3] = ["/v1/purge?target=all", "/v1/reload", "/v1/stop"];
 
-/// Checks that a response is a problem of this status, and returns its detail.
+/// Asserts that a response is a problem with this status; returns its detail.
 fn problem(response: &ClientResponse, status: u16) -> String {
     assert_eq!(response.status, status, "{}", response.text());
     let kind = response.field("content-type");
@@ -27,8 +27,8 @@ fn problem(response: &ClientResponse, status: u16) -> String {
 }
 
 #[test]
-fn a_token_permits_its_part() {
-    let observed = Observed::start();
+fn read_token_does_not_permit_commands() {
+    let observed = ObservedServer::start();
     for token in ["", "wrong-0123456789abcdef"] {
         for path in ["/metrics", "/v1/status", "/no/such/path"] {
             let response = observed.call("GET", path, token);
@@ -53,8 +53,8 @@ fn a_token_permits_its_part() {
 }
 
 #[test]
-fn wrong_requests_get_problems() {
-    let observed = Observed::start();
+fn invalid_requests_get_problem_details() {
+    let observed = ObservedServer::start();
     let detail = problem(&observed.call("GET", "/no/such/path", READ), 404);
     assert!(detail.contains("/openapi.json"), "{detail}");
     for (method, path, allow) in [
@@ -84,8 +84,8 @@ fn wrong_requests_get_problems() {
 }
 
 #[test]
-fn an_address_with_too_many_wrong_tokens_has_to_wait() {
-    let observed = Observed::start();
+fn wrong_tokens_of_an_address_are_rate_limited() {
+    let observed = ObservedServer::start();
     let wrong = "wrong-0123456789abcdef";
     for _ in 0..10 {
         problem(&observed.call("GET", "/metrics", wrong), 401);
@@ -101,7 +101,7 @@ fn an_address_with_too_many_wrong_tokens_has_to_wait() {
             "{wait_s:?}"
         );
     }
-    // The Unix socket needs no token, and has no such limit.
+    // The Unix socket requires no token and has no such rate limit.
     let mut stream = UnixStream::connect(observed.socket()).expect("the socket");
     let request = "GET /metrics HTTP/1.1\r\nHost: admin\r\nConnection: close\r\n\r\n";
     stream.write_all(request.as_bytes()).expect("a request");
@@ -114,8 +114,8 @@ fn an_address_with_too_many_wrong_tokens_has_to_wait() {
 }
 
 #[test]
-fn commands_work_over_tcp() {
-    let mut observed = Observed::start();
+fn admin_operations_work_over_tcp() {
+    let mut observed = ObservedServer::start();
     let status = observed.call("GET", "/v1/status", READ);
     assert!(status.text().contains("cache_hits"), "{}", status.text());
     let port = observed.server.address().port();
@@ -149,8 +149,8 @@ fn commands_work_over_tcp() {
 }
 
 #[test]
-fn events_have_a_snapshot_each_second() {
-    let observed = Observed::start();
+fn event_stream_has_a_snapshot_each_second() {
+    let observed = ObservedServer::start();
     let mut client = TestClient::connect(observed.admin);
     client.send(format!(
         "GET /v1/events HTTP/1.1\r\nHost: admin\r\nAuthorization: Bearer {READ}\r\n\r\n"
@@ -166,10 +166,10 @@ fn events_have_a_snapshot_each_second() {
 }
 
 #[test]
-fn a_changed_admin_address_needs_a_restart() {
-    // Without TLS: a reload may not read the files of the local authority.
+fn changed_admin_address_needs_a_restart() {
+    // Without TLS, because a reload might not be permitted to read the files of the local authority.
     let site = "[[site]]\nnames = \"a.example\"\nlisten = \"127.0.0.1:0\"\nroot = \"root\"\n";
-    let observed = Observed::with(site, TestOrigin::with_response(|_| String::new()));
+    let observed = ObservedServer::with(site, TestOrigin::with_response(|_| String::new()));
     let file = observed.folder.path().join("lowroad.toml");
     let config = std::fs::read_to_string(file).expect("a configuration");
     observed.folder.file(
@@ -185,8 +185,8 @@ fn a_changed_admin_address_needs_a_restart() {
 }
 
 #[test]
-fn an_unusable_token_is_a_problem_of_the_configuration() {
-    let observed = Observed::start();
+fn unusable_token_is_a_configuration_problem() {
+    let observed = ObservedServer::start();
     observed.folder.file("read.token", "short");
     let file = observed.folder.path().join("lowroad.toml");
     let mut check = Command::new(PROGRAM);

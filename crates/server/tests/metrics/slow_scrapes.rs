@@ -1,15 +1,15 @@
-//! Scrapes that are read slowly or given up: others, and the clients of sites, must not notice.
+//! Clients that read scrapes slowly or disconnect: they must not affect other operators or the clients of sites.
 
 use lowroad_testkit::{ClientResponse, TestClient};
 
-use crate::support::{Observed, READ};
+use crate::support::{ObservedServer, READ};
 
-/// More than the service has helper threads.
+/// More than the number of the service's helper threads.
 const SLOW_COUNT: usize = 8;
-/// Pipelined requests of a slow client; their responses exceed the buffers of its socket.
+/// Pipelined requests of a slow client. Their responses exceed the socket buffers.
 const REQUEST_COUNT: usize = 100;
 
-fn requests(observed: &Observed) -> TestClient {
+fn requests(observed: &ObservedServer) -> TestClient {
     let mut client = TestClient::connect(observed.admin);
     let request =
         format!("GET /metrics HTTP/1.1\r\nHost: admin\r\nAuthorization: Bearer {READ}\r\n\r\n");
@@ -26,8 +26,8 @@ fn read_byte(client: &mut TestClient) {
 }
 
 #[test]
-fn slow_scrapes_disturb_nobody() {
-    let observed = Observed::start();
+fn slow_scrapes_do_not_affect_others() {
+    let observed = ObservedServer::start();
     let mut slow: Vec<TestClient> = (0..SLOW_COUNT).map(|_| requests(&observed)).collect();
     for round in 0..20 {
         slow.iter_mut().for_each(read_byte);
@@ -39,7 +39,7 @@ fn slow_scrapes_disturb_nobody() {
             f64::from(round)
         );
     }
-    // They get all that they have asked for.
+    // The slow clients receive all responses.
     for client in &mut slow {
         for _ in 0..REQUEST_COUNT {
             assert_eq!(client.response().status, 200);
@@ -49,13 +49,13 @@ fn slow_scrapes_disturb_nobody() {
 }
 
 #[test]
-fn aborted_scrapes_disturb_nobody() {
-    let observed = Observed::start();
+fn aborted_scrapes_do_not_affect_others() {
+    let observed = ObservedServer::start();
     for round in 1..=20 {
         let mut clients: Vec<TestClient> = (0..SLOW_COUNT).map(|_| requests(&observed)).collect();
         clients.iter_mut().for_each(read_byte);
         clients.into_iter().for_each(TestClient::reset);
-        // One that ends within its request.
+        // The client disconnects within its request.
         let mut short = TestClient::connect(observed.admin);
         short.send("GET /metrics HTTP/1.1\r\nHos");
         short.reset();
@@ -68,11 +68,11 @@ fn aborted_scrapes_disturb_nobody() {
             text.contains("lowroad_requests_total"),
             "{round}: {response:?}"
         );
-        assert_is_whole(&response, &text);
+        assert_is_complete(&response, &text);
     }
 }
 
-fn assert_is_whole(response: &ClientResponse, text: &str) {
+fn assert_is_complete(response: &ClientResponse, text: &str) {
     let len = response
         .field("content-length")
         .and_then(|len| len.parse().ok());

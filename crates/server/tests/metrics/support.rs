@@ -1,5 +1,5 @@
-//! A server with an admin address, an origin that answers and fails, an upstream that is down, and TLS by the local
-//! authority.
+//! The server of these tests: it has an admin address, an origin with good and failing responses, an unreachable
+//! upstream, and TLS by the local authority.
 
 use std::collections::BTreeMap;
 use std::io::Write;
@@ -13,9 +13,9 @@ use lowroad_testkit::{ClientResponse, TempFolder, TestClient, TestServer};
 use crate::text_format::Scrape;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-/// The token that permits everything.
+/// A token for all operations.
 pub const FULL: &str = "full-0123456789abcdef";
-/// The token that permits looking.
+/// A token for read-only operations.
 pub const READ: &str = "read-0123456789abcdef";
 /// The length of the origin's bodies.
 pub const BODY_LEN: u64 = 100;
@@ -24,7 +24,7 @@ pub const BODY_LEN: u64 = 100;
 pub type RequestCounts = BTreeMap<[String; 5], u64>;
 
 /// A running server.
-pub struct Observed {
+pub struct ObservedServer {
     pub folder: TempFolder,
     pub server: TestServer,
     /// The admin address on TCP.
@@ -32,11 +32,11 @@ pub struct Observed {
     pub origin: TestOrigin,
 }
 
-impl Observed {
-    /// A server of the site `a.example` with all kinds of answers.
-    pub fn start() -> Observed {
-        let origin = TestOrigin::with_response(|asked: &OriginRequest| {
-            let (status, caching) = match asked.target.rsplit('/').next() {
+impl ObservedServer {
+    /// A server with the site `a.example`, which gives all kinds of responses.
+    pub fn start() -> ObservedServer {
+        let origin = TestOrigin::with_response(|request: &OriginRequest| {
+            let (status, caching) = match request.target.rsplit('/').next() {
                 Some("stored") => ("200 OK", "max-age=600"),
                 Some("fail") => ("500 Internal Server Error", "no-store"),
                 _ => ("200 OK", "no-store"),
@@ -55,11 +55,11 @@ impl Observed {
              [[site.route]]\npattern = \"/down/**\"\norigin = \"down\"\n",
             origin.url()
         );
-        Observed::with(&tables, origin)
+        ObservedServer::with(&tables, origin)
     }
 
     /// A server with these tables.
-    pub fn with(tables: &str, origin: TestOrigin) -> Observed {
+    pub fn with(tables: &str, origin: TestOrigin) -> ObservedServer {
         let folder = TempFolder::new();
         folder.file("root/index.html", "hello");
         folder.file("full.token", format!("{FULL}\n"));
@@ -75,7 +75,7 @@ impl Observed {
             .rsplit("//")
             .next()
             .map(|end| end.trim_end_matches('/'));
-        Observed {
+        ObservedServer {
             admin: admin.and_then(|it| it.parse().ok()).expect("an address"),
             folder,
             server,
@@ -83,7 +83,7 @@ impl Observed {
         }
     }
 
-    /// Replaces the configuration file; it takes effect with a reload.
+    /// Replaces the configuration file, for the next reload.
     pub fn configure(&self, tables: &str) {
         self.folder.file("lowroad.toml", config(tables));
     }
@@ -93,7 +93,7 @@ impl Observed {
         self.folder.path().join("admin.sock")
     }
 
-    /// The response to a request to the admin service, with a token if it is not empty.
+    /// Sends a request to the admin service. The token is omitted if it is empty.
     pub fn call(&self, method: &str, target: &str, token: &str) -> ClientResponse {
         let fields = match token {
             "" => String::new(),
@@ -102,7 +102,7 @@ impl Observed {
         self.call_with(method, target, &fields)
     }
 
-    /// The same with these field lines.
+    /// Sends a request with these field lines to the admin service.
     pub fn call_with(&self, method: &str, target: &str, fields: &str) -> ClientResponse {
         let mut client = TestClient::connect(self.admin);
         client.send(format!(
@@ -119,7 +119,7 @@ impl Observed {
         Scrape::read(&response.text())
     }
 
-    /// Makes a GET to the first address; returns the status.
+    /// Sends a GET to the first address; returns the status.
     pub fn get(&self, host: &str, path: &str) -> u16 {
         let mut client = self.server.connect();
         client.send(format!(
@@ -128,7 +128,7 @@ impl Observed {
         client.response().status
     }
 
-    /// Makes a GET to the address with TLS by curl.
+    /// Sends a GET to the TLS address with curl.
     pub fn get_by_tls(&self, path: &str) {
         let to = self.server.addresses[1];
         let mut curl = Command::new("curl");
@@ -150,7 +150,7 @@ impl Observed {
         assert_eq!(String::from_utf8_lossy(&output.stdout), "200", "{output:?}");
     }
 
-    /// Makes requests of all kinds, and returns their counts.
+    /// Sends requests of all kinds; returns their counts.
     pub fn make_requests(&self) -> RequestCounts {
         let (site, app) = (
             "a.example",
@@ -210,32 +210,32 @@ pub fn request_counts(scrape: &Scrape) -> RequestCounts {
     .collect()
 }
 
-/// A response that ends with its connection, without the framing of its chunks.
+/// A response that was received until the connection closed, with chunked bodies decoded.
 fn whole(received: &[u8], has_body: bool) -> ClientResponse {
     let mut rest = received.to_vec();
     let mut response = ClientResponse::take(&mut rest, has_body)
         .unwrap_or_else(|| panic!("{:?}", String::from_utf8_lossy(received)));
     if response.field("transfer-encoding").is_some() {
-        // Without the last chunk, the body was cut.
+        // Fails without the last chunk, because then the body is incomplete.
         rest.extend_from_slice(b"0\r\n\r\n");
         response.body = chunks(&rest).expect("chunks").0;
     }
     response
 }
 
-/// Runs a program with this input.
+/// Runs a program with this standard input.
 pub fn run(command: &mut Command, input: &str) -> Output {
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("the program starts");
     let mut stdin = child.stdin.take().expect("piped");
-    // A program may end without reading all of it.
+    // The program may end before it has read all input.
     let _ = stdin.write_all(input.as_bytes());
     drop(stdin);
     child.wait_with_output().expect("its output")
 }
 
-/// The output of promtool, which succeeds.
+/// Runs promtool successfully; returns its output.
 pub fn promtool(arguments: &[&str], input: &str) -> String {
     let output = run(Command::new("promtool").args(arguments), input);
     let text = [&output.stdout[..], &output.stderr].concat();
@@ -244,7 +244,7 @@ pub fn promtool(arguments: &[&str], input: &str) -> String {
     text
 }
 
-/// Whether Prometheus is installed; if not, the test counts as skipped.
+/// Whether Prometheus is installed; if not, reports a skip.
 pub fn has_prometheus(test: &str) -> bool {
     let has = ["promtool", "prometheus"].iter().all(|program| {
         let mut version = Command::new(program);

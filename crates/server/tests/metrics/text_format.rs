@@ -1,4 +1,4 @@
-//! Reads Prometheus' text format, independent of the library that writes it. Source: Prometheus documentation,
+//! A parser of Prometheus' text format, independent of the library that writes it. Source: Prometheus documentation,
 //! "Exposition formats".
 
 use std::collections::BTreeMap;
@@ -9,16 +9,16 @@ pub type Labels = BTreeMap<String, String>;
 /// A scrape in the text format.
 #[derive(Default)]
 pub struct Scrape {
-    /// Type and help by name.
+    /// The families by name.
     pub families: BTreeMap<String, Family>,
-    /// The samples in their order: name, labels and value.
+    /// The name, labels and value of each sample, in their order.
     pub samples: Vec<(String, Labels, f64)>,
 }
 
 /// A family of metrics.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Family {
-    /// The type.
+    /// The metric type.
     pub kind: String,
     /// The help text.
     pub help: String,
@@ -48,7 +48,7 @@ impl Scrape {
         self.families.entry(name.to_owned()).or_default()
     }
 
-    /// The sum of the samples of a name with these labels.
+    /// The sum of all samples with this name and at least these labels.
     pub fn sum(&self, name: &str, labels: &[(&str, &str)]) -> f64 {
         let has = |sample: &&(String, Labels, f64)| {
             let (known, all, _) = sample;
@@ -63,7 +63,7 @@ impl Scrape {
             .sum()
     }
 
-    /// The family of a sample's name.
+    /// The name of the family to which a sample belongs.
     pub fn family_of(&self, name: &str) -> Option<&str> {
         let ends = ["", "_bucket", "_sum", "_count"];
         let names = ends.iter().filter_map(|end| name.strip_suffix(end));
@@ -108,7 +108,7 @@ fn read_labels(mut text: &str) -> Labels {
 }
 
 #[test]
-fn samples_are_read() {
+fn samples_are_parsed() {
     let scrape = Scrape::read(
         "# HELP a Text.\n# TYPE a counter\na{x=\"1,\\\"}\\\\\",y=\"\\n\"} 2.5\na 1\n# TYPE h histogram\nh_bucket{le=\"+Inf\"} 1\n",
     );

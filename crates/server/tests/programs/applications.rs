@@ -1,4 +1,4 @@
-//! Published applications, configured as the documentation shows.
+//! Published applications, configured as in the documentation.
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
@@ -10,7 +10,7 @@ use crate::talk::{self, noise};
 
 const GIT_BACKEND: &str = "/usr/lib/git-core/git-http-backend";
 
-/// As in docs/programs.md; only the test has repositories of another user.
+/// As in docs/programs.md, except that the repositories belong to another user.
 const GIT: &str = r#"
 [[site.route]]
 pattern = "/git/**"
@@ -34,7 +34,7 @@ fn git(folder: &Path, args: &[&str]) {
     assert!(done.status.success(), "git {args:?}: {said}");
 }
 
-/// Pushes and clones data too long to be sent with a length.
+/// Pushes and clones data that is too long for git to send with Content-Length.
 fn pushes_and_clones(buffering: &str) {
     let host = Host::with_routes(&GIT.replace("BUFFERING", buffering), &[]);
     let url = format!("http://{}/git/project.git", host.address());
@@ -66,12 +66,12 @@ fn pushes_and_clones(buffering: &str) {
 }
 
 #[test]
-fn git_pushes_and_clones() {
+fn git_http_backend_pushes_and_clones() {
     if !Path::new(GIT_BACKEND).exists() {
-        return skip("git_pushes_and_clones", "no git-http-backend");
+        return skip("git_http_backend_pushes_and_clones", "no git-http-backend");
     }
     pushes_and_clones("");
-    // Here, too, chunked bodies are read completely first.
+    // Without request buffering, chunked bodies are still read completely first.
     pushes_and_clones("request_buffering = false");
 }
 
@@ -116,7 +116,7 @@ impl Drop for Program {
 }
 
 #[test]
-fn a_fastcgi_program_in_go_has_a_prefix() {
+fn go_fastcgi_program_is_mounted_at_a_prefix() {
     let route =
         "[[site.route]]\npattern = \"/app/**\"\nfastcgi = \"unix:DIR/go.sock\"\nscript = \"\"\n";
     let host = Host::with_routes(route, &[]);
@@ -129,7 +129,7 @@ fn a_fastcgi_program_in_go_has_a_prefix() {
         Ok(built) if built.status.success() => {}
         built => {
             return skip(
-                "a_fastcgi_program_in_go_has_a_prefix",
+                "go_fastcgi_program_is_mounted_at_a_prefix",
                 &format!("no go: {built:?}"),
             );
         }
@@ -145,15 +145,15 @@ fn a_fastcgi_program_in_go_has_a_prefix() {
     });
     let mut client = host.connect();
     for path in ["/app/", "/app/a/b.php", "/app/.x/y"] {
-        let (got, _) = talk::on(&mut client, "GET", &format!("{path}?q=1"), "");
+        let (got, _) = talk::request_on(&mut client, "GET", &format!("{path}?q=1"), "");
         assert_eq!(got.text(), format!("GET {path}?q=1 0 []"));
     }
-    let (got, _) = talk::on(&mut client, "PROPFIND", "/app/a", "");
+    let (got, _) = talk::request_on(&mut client, "PROPFIND", "/app/a", "");
     assert_eq!(got.text(), "PROPFIND /app/a? 0 []");
     let long = "x".repeat(3 << 20);
     let (got, _) = talk::post(&mut client, "/app/post", &long);
     assert_eq!(got.text(), format!("POST /app/post? {} []", 3 << 20));
-    // It responds before it has read any of the body.
+    // The program responds before it has read any of the body.
     for _ in 0..5 {
         let (got, _) = talk::post(&mut client, "/app/early", &long);
         assert_eq!((got.status, got.text()), (409, "not now\n".into()));

@@ -1,4 +1,4 @@
-//! Request bodies: long ones, and unwanted ones.
+//! Request bodies: long ones, and ones that programs ignore.
 
 use std::io::Write;
 
@@ -7,11 +7,11 @@ use crate::talk::{self, post};
 
 /// 50 MiB.
 const LONG: usize = 50 << 20;
-/// Maximum growth of the server's memory by a long body, beyond the body itself. The threads that write it to a file
-/// use it, in huge pages; their number depends on the disk.
+/// Maximum growth of the server's memory by a long body, in addition to the body itself. The threads that write the
+/// body to a file use this memory, in huge pages; their number depends on the disk.
 const MEMORY_MAX_KIB: u64 = 40 << 10;
 
-/// A route that calls programs before the whole body has arrived.
+/// A route whose programs are called before the whole body has arrived.
 const STREAMED: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
                         request_buffering = false\n";
 
@@ -19,7 +19,7 @@ const COUNT: &str = "printf 'Content-Type: text/plain\\n\\n'\nwc -c\n";
 const IGNORE: &str = "printf 'Content-Type: text/plain\\n\\nno, thanks\\n'\n";
 
 #[test]
-fn a_long_upload_takes_no_memory() {
+fn long_upload_uses_bounded_memory() {
     let host = Host::start(&[("count", COUNT)]);
     let (got, _) = post(&mut host.connect(), "/cgi/count", "12345");
     assert_eq!(got.text().trim(), "5");
@@ -39,7 +39,7 @@ fn a_long_upload_takes_no_memory() {
 }
 
 #[test]
-fn a_short_body_that_a_program_ignores_does_no_harm() {
+fn short_body_ignored_by_program_keeps_the_connection() {
     let host = Host::start(&[("ignore", IGNORE)]);
     let mut client = host.connect();
     for path in ["/cgi/ignore", "/linked", "/library", "/separate", "/wasm"] {
@@ -51,10 +51,10 @@ fn a_short_body_that_a_program_ignores_does_no_harm() {
     }
 }
 
-/// The response arrives, even if the connection then closes; the next request on it, if there is one, is not parsed
-/// out of the body.
+/// The response arrives, even if the connection is closed after it. The server must not parse the rest of the body as
+/// the next request.
 #[test]
-fn a_long_body_that_a_program_ignores_does_no_harm() {
+fn long_body_ignored_by_program_is_not_parsed_as_request() {
     let host = Host::start(&[("ignore", IGNORE)]);
     let before_kib = host.memory_max_kib();
     for path in ["/cgi/ignore", "/linked", "/library", "/separate", "/wasm"] {
@@ -62,7 +62,7 @@ fn a_long_body_that_a_program_ignores_does_no_harm() {
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: {LONG}\r\n\r\n"
         ));
-        // The server may not accept all of it.
+        // The server may not accept all of this body.
         let part = "GET /cgi/ignore HTTP/1.1\r\nHost: a\r\n\r\n".repeat(1000);
         let mut stream = client.stream();
         for _ in 0..LONG / part.len() {
@@ -84,7 +84,7 @@ fn a_long_body_that_a_program_ignores_does_no_harm() {
 }
 
 #[test]
-fn a_body_over_the_limit_is_refused() {
+fn body_over_the_limit_gets_413() {
     let host = Host::start(&[("note", "echo x >>DIR/state/noted\nprintf '\\n'\n")]);
     let mut client = host.connect();
     client.send("POST /cgi/note HTTP/1.1\r\nHost: a\r\nContent-Length: 100000000\r\n\r\n");
@@ -94,7 +94,7 @@ fn a_body_over_the_limit_is_refused() {
 }
 
 #[test]
-fn a_body_is_streamed_where_the_route_says_so() {
+fn body_is_streamed_without_request_buffering() {
     let host = Host::with_routes(STREAMED, &[]);
     let mut client = host.connect();
     client.send("POST /cgi/say HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
@@ -111,17 +111,17 @@ fn a_body_is_streamed_where_the_route_says_so() {
         assert!(client.receive_once(), "the rest comes too");
     }
     let ends = client.received.iter().filter(|byte| **byte == b'b');
-    // The lengths of chunks are counted, too.
+    // The lengths of the chunks count, too.
     assert!(ends.count() >= 100_000);
     assert_eq!(host.status().value("spool_requests"), 0);
 }
 
 #[test]
-fn a_client_that_goes_in_the_middle_of_its_body_ends_the_program() {
+fn disconnect_during_streamed_body_ends_the_program() {
     let script = "echo $$ >DIR/state/pid\nexec cat\n";
     let host = Host::with_routes(STREAMED, &[("wait", script)]);
     let mut client = host.connect();
-    // A program starts when 64 KiB, or all of the body, can be read.
+    // A streamed program starts when 64 KiB, or all of the body, can be read.
     client.send("POST /cgi/wait HTTP/1.1\r\nHost: a\r\nContent-Length: 200000\r\n\r\n");
     client.send("a".repeat(100_000));
     let pid = crate::streams::pid(&host, "pid");

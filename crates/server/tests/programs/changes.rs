@@ -1,11 +1,11 @@
-//! Changes of routes under load, and their messages for the operator.
+//! Changes of routes under load, and the messages about them.
 
 use std::fs;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::Relaxed};
 use std::thread;
 use std::time::Instant;
 
-use lowroad_testkit::{PATIENCE, TestClient, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, ask, post};
@@ -17,7 +17,7 @@ const TWO: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
                    [[site.route]]\npattern = \"/new\"\nmodule = \"library\"\n";
 
 #[test]
-fn no_request_is_lost_while_routes_change() {
+fn no_request_fails_while_routes_are_reloaded() {
     let host = Host::with_routes(ONE, &[]);
     let address = host.address();
     let (stop, answered) = (AtomicBool::new(false), AtomicUsize::new(0));
@@ -27,11 +27,11 @@ fn no_request_is_lost_while_routes_change() {
             scope.spawn(move || {
                 let mut client = TestClient::connect(address);
                 let start = Instant::now();
-                while start.elapsed() < PATIENCE && !stop.load(Relaxed) {
+                while start.elapsed() < TEST_TIMEOUT && !stop.load(Relaxed) {
                     let (got, _) = match number {
-                        0 => talk::on(&mut client, "GET", "/cgi/say", ""),
+                        0 => talk::request_on(&mut client, "GET", "/cgi/say", ""),
                         1 => post(&mut client, "/cgi/say", "text"),
-                        2 => talk::on(&mut client, "GET", "/what", ""),
+                        2 => talk::request_on(&mut client, "GET", "/what", ""),
                         _ => ask(address, "GET", "/what", ""),
                     };
                     assert_eq!(got.status, 200, "{got:?}");
@@ -68,9 +68,9 @@ fn no_request_is_lost_while_routes_change() {
     });
 }
 
-/// A module file that is being written, at a change and at a reload, and the result of `check`.
+/// A module file that is incomplete because it is being written: when it changes, at a reload, and for `check`.
 #[test]
-fn half_a_module_changes_nothing() {
+fn incomplete_module_file_is_ignored() {
     let route = "[[site.route]]\npattern = \"/wasm\"\nmodule = \"wasm\"\n";
     let host = Host::with_routes(route, &[]);
     let path = host.path("hello.wasm");
@@ -92,7 +92,7 @@ fn half_a_module_changes_nothing() {
     let (got, _) = ask(host.address(), "GET", "/wasm", "");
     assert_eq!(got.text(), "Hello, World, from C\n");
     host.server.signal("HUP");
-    // The reload is refused, or keeps the refused module out.
+    // The reload is refused, or the refused module is not used.
     host.server.wait_for_error_line("reload 1: ");
     let (got, _) = ask(host.address(), "GET", "/wasm", "");
     assert_eq!(got.text(), "Hello, World, from C\n");
@@ -106,7 +106,7 @@ fn half_a_module_changes_nothing() {
 }
 
 #[test]
-fn what_is_under_way_ends_by_the_old_routes() {
+fn requests_in_progress_finish_with_the_old_routes() {
     let script = "printf 'Content-Type: text/plain\\n\\nthe beginning'\n\
                   while ! [ -e DIR/state/go ]; do sleep 0.01; done\nprintf ' and the end'\n";
     let host = Host::with_routes(ONE, &[("slow", script)]);
@@ -122,12 +122,12 @@ fn what_is_under_way_ends_by_the_old_routes() {
     host.file("state/go", "");
     let (got, _) = talk::answer(&mut client, "GET");
     assert_eq!(got.text(), "the beginning and the end");
-    let (got, _) = talk::on(&mut client, "GET", "/file.txt", "");
+    let (got, _) = talk::request_on(&mut client, "GET", "/file.txt", "");
     assert_eq!(got.text(), "a file\n");
 }
 
 #[test]
-fn a_route_that_cannot_be_made_changes_nothing() {
+fn unusable_route_keeps_the_previous_configuration() {
     let host = Host::with_routes(ONE, &[]);
     host.reload("[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/nowhere\"\n");
     let line = host
@@ -139,7 +139,7 @@ fn a_route_that_cannot_be_made_changes_nothing() {
 }
 
 #[test]
-fn explain_names_level_and_route() {
+fn explain_names_handler_and_route() {
     let host = Host::start(&[]);
     let address = host.address();
     for (path, label) in [
@@ -149,25 +149,25 @@ fn explain_names_level_and_route() {
         ("/page.lrp", "pages"),
         ("/say.php", "fastcgi unix:"),
     ] {
-        let said = host.say(&["explain", &format!("http://{address}{path}")]);
+        let said = host.command_output(&["explain", &format!("http://{address}{path}")]);
         assert!(said.contains("level                  module"), "{said}");
         assert!(
             said.contains(&format!("route                  {label}")),
             "{said}"
         );
     }
-    let said = host.say(&["explain", &format!("http://{address}/file.txt")]);
+    let said = host.command_output(&["explain", &format!("http://{address}/file.txt")]);
     assert!(said.contains("level                  worker"), "{said}");
 }
 
 #[test]
-fn the_access_log_names_the_level() {
+fn access_log_names_the_handler_level() {
     let mut host = Host::start(&[]);
     let mut client = host.connect();
     for path in ["/linked", "/wasm", "/cgi/say", "/page.lrp", "/cgi/none"] {
-        talk::on(&mut client, "GET", path, "");
+        talk::request_on(&mut client, "GET", path, "");
     }
-    talk::on(&mut client, "GET", "/file.txt", "");
+    talk::request_on(&mut client, "GET", "/file.txt", "");
     host.server.signal("TERM");
     assert!(host.server.wait_for_end().success());
     let log = fs::read_to_string(host.path("access")).expect("a log");

@@ -1,4 +1,4 @@
-//! The client's address as programs see it, through proxies and without.
+//! The client's address as programs see it, with and without proxies.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -7,8 +7,8 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
 use crate::host::PROGRAM;
 
-/// A server that expects PROXY headers from `introduced`, trusts this host's proxies, and runs a script that returns
-/// the client.
+/// A server that expects PROXY headers from the addresses `introduced`, trusts proxies on this host, and runs a script
+/// that returns the client's address.
 fn start(folder: &TempFolder, introduced: &str) -> TestServer {
     let script = folder.file(
         "root/who.cgi",
@@ -29,19 +29,19 @@ fn who(client: &mut TestClient, fields: &str) -> String {
 }
 
 #[test]
-fn they_are_told_the_port_of_the_client_too() {
+fn programs_get_the_client_port() {
     let folder = TempFolder::new();
     let server = start(&folder, "");
     let mut client = server.connect();
     let own = client.stream().local_addr().expect("it is connected");
     let own = format!("{},{}", own.ip(), own.port());
     assert_eq!(who(&mut client, ""), own);
-    // Without a reported port, the proxy's port is not passed on.
+    // If the proxy reports no port, the port of the proxy itself is not used instead.
     let named = "X-Forwarded-For: 192.0.2.7\r\n";
     assert_eq!(who(&mut client, named), "192.0.2.7,none");
     let named = "X-Forwarded-For: 192.0.2.7:4711\r\n";
     assert_eq!(who(&mut client, named), "192.0.2.7,4711");
-    // A client named in one request does not apply to the next.
+    // A client that one request names does not apply to the next request of the connection.
     assert_eq!(who(&mut client, ""), own);
     client.send("POST /who.cgi HTTP/1.1\r\nHost: h\r\nX-Forwarded-For: [2001:db8::7]:9\r\n");
     client.send("Content-Length: 5\r\n\r\nhel");
@@ -50,7 +50,7 @@ fn they_are_told_the_port_of_the_client_too() {
 }
 
 #[test]
-fn a_header_of_a_proxy_says_the_port() {
+fn proxy_header_gives_the_client_port() {
     let folder = TempFolder::new();
     let server = start(&folder, "proxy_protocol = \"127.0.0.1\"\n");
     for (header, told) in [

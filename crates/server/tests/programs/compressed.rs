@@ -1,4 +1,4 @@
-//! Compression of programs' responses: each kind of program, streamed and stored, and within its limits.
+//! Compression of programs' responses: by every handler, streamed and stored, and within the limits.
 
 use std::io::Read;
 
@@ -64,7 +64,7 @@ fn decoded(got: &ClientResponse) -> String {
 }
 
 #[test]
-fn what_each_kind_of_program_answers_is_compressed() {
+fn responses_of_every_handler_are_compressed() {
     let host = Host::with_routes(ROUTES, &[("lines", LINES)]);
     let long = "x".repeat(500);
     host.file(
@@ -86,25 +86,22 @@ fn what_each_kind_of_program_answers_is_compressed() {
     ];
     for path in &kinds {
         if path.ends_with(".php") && !host.has_php() {
-            skip(
-                "what_each_kind_of_program_answers_is_compressed",
-                "no php-fpm",
-            );
+            skip("responses_of_every_handler_are_compressed", "no php-fpm");
             continue;
         }
         let mut client = host.connect();
-        let (plain, _) = talk::on(&mut client, "GET", path, "");
+        let (plain, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!((plain.status, plain.field("content-encoding")), (200, None));
         assert_eq!(plain.field("vary"), Some("Accept-Encoding"), "{path}");
         for (fields, coding) in [(GZIP, "gzip"), (ZSTD, "zstd")] {
-            let (got, _) = talk::on(&mut client, "GET", path, fields);
+            let (got, _) = talk::request_on(&mut client, "GET", path, fields);
             assert_eq!(got.field("content-encoding"), Some(coding), "{path}");
             assert!(got.body.len() < plain.body.len(), "{path}");
             assert_eq!(decoded(&got), plain.text(), "{path}");
         }
-        let (head, _) = talk::on(&mut client, "HEAD", path, GZIP);
+        let (head, _) = talk::request_on(&mut client, "HEAD", path, GZIP);
         assert_eq!(head.field("vary"), Some("Accept-Encoding"), "{path}");
-        let (again, _) = talk::on(&mut client, "GET", path, "");
+        let (again, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!(again.body, plain.body, "{path}");
     }
     let (got, _) = talk::ask(host.address(), "GET", "/plain/lines", GZIP);
@@ -120,7 +117,7 @@ fn what_each_kind_of_program_answers_is_compressed() {
 }
 
 #[test]
-fn a_part_is_there_before_the_next_is_made() {
+fn compressed_response_is_flushed_after_each_part() {
     let parts = "printf 'Content-Type: text/html\\n\\nthe first part'\n\
         while ! [ -e DIR/state/go ]; do sleep 0.01; done\nprintf ', and the last'\n";
     let host = Host::with_routes(ROUTES, &[("parts", parts)]);
@@ -128,7 +125,7 @@ fn a_part_is_there_before_the_next_is_made() {
     client.send(format!("GET /cgi/parts HTTP/1.1\r\nHost: a\r\n{GZIP}\r\n"));
     let head = talk::head(&mut client);
     assert!(head.contains("Content-Encoding: gzip\r\n"), "{head}");
-    // The bytes received so far show it.
+    // Decompresses the bytes received so far.
     loop {
         let data = client.received.splitn(2, |byte| *byte == b'\n').nth(1);
         let mut back = Vec::new();
@@ -150,13 +147,13 @@ fn a_part_is_there_before_the_next_is_made() {
 }
 
 #[test]
-fn what_is_kept_is_compressed_once() {
+fn stored_response_is_compressed_once() {
     let fields = "Cache-Control: max-age=60\\nETag: \"a\"\\n";
     let script = format!("{}seq 1000\n", counting("n", fields));
     let host = Host::with_routes(ROUTES, &[("n", &script)]);
     let mut client = host.connect();
     let mut count = |accepts: &str, more: &str| {
-        let (got, _) = talk::on(&mut client, "GET", "/cgi/n", &format!("{accepts}{more}"));
+        let (got, _) = talk::request_on(&mut client, "GET", "/cgi/n", &format!("{accepts}{more}"));
         let tag = got.field("etag").map(str::to_string);
         (
             got.status,
@@ -181,7 +178,7 @@ fn what_is_kept_is_compressed_once() {
 }
 
 #[test]
-fn beyond_the_limit_responses_are_sent_as_they_come() {
+fn responses_beyond_compressors_max_are_not_compressed() {
     let held = "printf 'Content-Type: text/html\\n\\n'\n\
         while ! [ -e DIR/state/go ]; do sleep 0.01; done\nprintf 'over'\n";
     let scripts = [("held", held), ("lines", LINES)];

@@ -1,4 +1,4 @@
-//! The end of a server during responses of programs.
+//! Graceful shutdown while programs respond.
 
 use std::net::TcpStream;
 
@@ -7,19 +7,19 @@ use lowroad_testkit::wait_until;
 use crate::host::Host;
 use crate::talk::{self, End};
 
-/// Number of tries; in half of them a call and its reader are on two workers.
+/// Number of tries. In half of them, the call and the client that reads it are on different workers.
 const TRIES: usize = 6;
 
-/// Responds in two parts; the second after a file appears.
+/// Sends the second part of its response only after a file appears.
 const GATED_PHP: &str = "<?php header('Content-Type: text/plain'); header('Cache-Control: max-age=60');\n\
     echo 'beginning '; flush(); @ob_flush(); flush();\n\
     while (!file_exists('DIR/state/rest')) { usleep(5000); clearstatcache(); }\n\
     echo 'end';\n";
 
-/// A call begun by one connection continues for another one that reads its body, even if the calling worker has no
-/// connections left.
+/// A call that one connection has started continues for another one that reads its body, even if the worker of the call
+/// has no connections left.
 #[test]
-fn a_body_that_a_client_of_another_worker_reads_is_not_cut() {
+fn drain_finishes_body_shared_with_another_worker() {
     for _ in 0..TRIES {
         let mut host = Host::start(&[]);
         if !host.has_php() {

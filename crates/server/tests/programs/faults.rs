@@ -1,4 +1,4 @@
-//! Faults of programs: the client's response, the log, and that other requests are unaffected.
+//! Failing programs: the client's response, the log, and the isolation of other requests.
 
 use std::fs::File;
 use std::process::Command;
@@ -8,7 +8,7 @@ use lowroad_testkit::{TestClient, wait_until};
 use crate::host::Host;
 use crate::talk::{self, ask};
 
-/// The number on an error page.
+/// The fault number on an error page.
 fn number_on(page: &str) -> String {
     let (_, rest) = page.split_once("fault number ").expect("a number");
     let digits = rest.chars().take_while(char::is_ascii_hexdigit);
@@ -16,7 +16,7 @@ fn number_on(page: &str) -> String {
 }
 
 #[test]
-fn the_number_on_the_page_is_in_the_log() {
+fn fault_number_of_error_page_is_logged() {
     let scripts = [
         ("mute", "exit 1\n"),
         ("garbage", "echo this is no head\n"),
@@ -41,7 +41,7 @@ fn the_number_on_the_page_is_in_the_log() {
 }
 
 #[test]
-fn what_is_not_there_is_not_found() {
+fn missing_programs_get_404() {
     let host = Host::start(&[]);
     for path in ["/cgi/none", "/cgi/", "/none.lrp", "/none.php"] {
         if path.ends_with(".php") && !host.has_php() {
@@ -53,7 +53,7 @@ fn what_is_not_there_is_not_found() {
 }
 
 #[test]
-fn a_fastcgi_server_that_is_not_there_is_a_bad_gateway() {
+fn missing_fastcgi_server_gets_502_or_503() {
     let route = "[[site.route]]\npattern = \"*.php\"\nfastcgi = \"unix:DIR/nobody.sock\"\n";
     let host = Host::with_routes(route, &[]);
     let (got, _) = ask(host.address(), "GET", "/say.php", "");
@@ -65,12 +65,12 @@ fn a_fastcgi_server_that_is_not_there_is_a_bad_gateway() {
     assert_eq!(got.text(), "a file\n");
 }
 
-/// A program that responds after the gate opens.
+/// A program that responds when the gate, a FIFO, is opened.
 const GATE: &str = "echo x >>DIR/state/waiting\nread line <DIR/state/gate\n\
                     printf 'Content-Type: text/plain\\n\\n%s' \"$line\"\n";
 
 #[test]
-fn more_than_may_be_at_a_time_are_told_to_come_again() {
+fn requests_beyond_concurrency_get_503_with_retry_after() {
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\nconcurrency = 2\n";
     let host = Host::with_routes(route, &[("gate", GATE)]);
     let gate = host.path("state/gate");
@@ -90,10 +90,10 @@ fn more_than_may_be_at_a_time_are_told_to_come_again() {
     });
     let (got, _) = ask(host.address(), "GET", "/cgi/gate", "");
     assert_eq!((got.status, got.field("retry-after")), (503, Some("1")));
-    // Files are unaffected.
+    // Files are not affected by the limit.
     let (got, _) = ask(host.address(), "GET", "/file.txt", "");
     assert_eq!(got.status, 200);
-    // Opened for reading and writing, so that neither end of the FIFO sees the other one gone.
+    // Opened for reading and writing, so that opening does not block and neither end sees an end of file.
     let opened = File::options().read(true).write(true).open(&gate);
     let opened = opened.expect("a gate");
     std::io::Write::write_all(&mut &opened, b"in\nin\n").expect("room");
@@ -108,24 +108,24 @@ fn more_than_may_be_at_a_time_are_told_to_come_again() {
 }
 
 #[test]
-fn a_program_that_does_not_answer_in_time_is_ended() {
+fn timed_out_program_is_killed() {
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\ntimeout = \"300ms\"\n";
     let host = Host::with_routes(
         route,
         &[("late", "echo $$ >DIR/state/pid\nexec sleep 1000\n")],
     );
     let mut client = host.connect();
-    let (got, _) = talk::on(&mut client, "GET", "/cgi/late", "");
+    let (got, _) = talk::request_on(&mut client, "GET", "/cgi/late", "");
     assert_eq!(got.status, 504);
     let line = format!("fault {}: 504 at /cgi/late", number_on(&got.text()));
     host.server.wait_for_error_line(&line);
     crate::streams::wait_for_end(&crate::streams::pid(&host, "pid"));
-    let (got, _) = talk::on(&mut client, "GET", "/file.txt", "");
+    let (got, _) = talk::request_on(&mut client, "GET", "/file.txt", "");
     assert_eq!(got.text(), "a file\n");
 }
 
 #[test]
-fn an_error_page_of_the_site_is_shown_for_programs_too() {
+fn site_error_page_applies_to_programs() {
     let route = "[site.error_pages]\n404 = \"/file.txt\"\n\
                  [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
     let host = Host::with_routes(route, &[]);

@@ -1,11 +1,11 @@
-//! Files beside programs: the choice between both for a path, and that a program is never sent as a file.
+//! Files and programs at the same paths: which of them answers, and that the source of a program is never sent.
 
 use lowroad_testkit::skip;
 
 use crate::host::Host;
 use crate::talk::{self, ask, post};
 
-/// A PHP application as the documentation shows it.
+/// The configuration of a PHP application as in the documentation.
 const APPLICATION: &str = r#"
 [[site.route]]
 pattern = "*.php"
@@ -33,38 +33,38 @@ fn application(test: &str) -> Option<Host> {
 }
 
 #[test]
-fn what_is_no_file_goes_to_the_front() {
-    let Some(host) = application("what_is_no_file_goes_to_the_front") else {
+fn missing_files_are_answered_by_the_front_controller() {
+    let Some(host) = application("missing_files_are_answered_by_the_front_controller") else {
         return;
     };
     let mut client = host.connect();
     for round in 0..2 {
-        let (got, _) = talk::on(&mut client, "GET", "/blog/7?a=b", "");
+        let (got, _) = talk::request_on(&mut client, "GET", "/blog/7?a=b", "");
         assert_eq!(got.text(), "front GET /blog/7?a=b|", "round {round}");
         let (got, _) = post(&mut client, "/blog/new", "a text");
         assert_eq!(got.text(), "front POST /blog/new|a text", "round {round}");
-        let (got, _) = talk::on(&mut client, "GET", "/style.css", "");
+        let (got, _) = talk::request_on(&mut client, "GET", "/style.css", "");
         assert_eq!(got.text(), "a {}\n");
         let (got, _) = post(&mut client, "/style.css", "a text");
         assert_eq!(got.status, 405);
-        let (got, _) = talk::on(&mut client, "HEAD", "/blog/8", "");
+        let (got, _) = talk::request_on(&mut client, "HEAD", "/blog/8", "");
         assert_eq!(got.status, 200);
-        let (got, _) = talk::on(&mut client, "OPTIONS", "/blog/9", "");
+        let (got, _) = talk::request_on(&mut client, "OPTIONS", "/blog/9", "");
         assert_eq!(got.text(), "front OPTIONS /blog/9|");
     }
-    // A long body, too, for which the path has to be looked up first.
+    // A long body, too: the server must look up the path before it reads the body.
     let long = "x".repeat(300_000);
     let (got, _) = post(&mut client, "/blog/long", &long);
     assert_eq!(got.text(), format!("front POST /blog/long|{long}"));
 }
 
 #[test]
-fn a_file_that_comes_and_goes_changes_who_answers() {
-    let Some(host) = application("a_file_that_comes_and_goes_changes_who_answers") else {
+fn created_and_removed_files_switch_the_front_controller() {
+    let Some(host) = application("created_and_removed_files_switch_the_front_controller") else {
         return;
     };
     let mut client = host.connect();
-    let mut text = |path: &str| talk::on(&mut client, "GET", path, "").0.text();
+    let mut text = |path: &str| talk::request_on(&mut client, "GET", path, "").0.text();
     assert_eq!(text("/new"), "front GET /new|");
     host.file("root/new", "a new file\n");
     lowroad_testkit::wait_until("the file", || {
@@ -121,12 +121,12 @@ fn never_the_source(host: &Host, paths: &[&str]) {
 }
 
 #[test]
-fn a_script_is_never_sent_as_a_file() {
+fn script_source_is_never_sent() {
     let routes = "[[site.route]]\npattern = \"*.php\"\nfastcgi = \"unix:DIR/fpm.sock\"\n";
     let host = Host::with_routes(routes, &[]);
     host.file("root/index.php", FRONT);
     never_the_source(&host, &PATHS);
-    if let Some(host) = application("a_script_is_never_sent_as_a_file") {
+    if let Some(host) = application("script_source_is_never_sent") {
         never_the_source(&host, &PATHS);
         let paths = [
             "/",
@@ -140,7 +140,7 @@ fn a_script_is_never_sent_as_a_file() {
 }
 
 #[test]
-fn a_route_to_one_path_hides_its_file_however_it_is_written() {
+fn route_hides_its_file_in_every_spelling() {
     let routes = "[[site.route]]\npattern = \"/say.php\"\nmodule = \"linked\"\n\
                   [[site.route]]\npattern = \"/in/**\"\nmodule = \"linked\"\n";
     let host = Host::with_routes(routes, &[]);
@@ -158,31 +158,31 @@ fn a_route_to_one_path_hides_its_file_however_it_is_written() {
 }
 
 #[test]
-fn an_index_may_be_a_script() {
+fn index_file_may_be_a_script() {
     let routes = "index = [\"index.php\"]\n[[site.route]]\npattern = \"*.php\"\n\
                   fastcgi = \"unix:DIR/fpm.sock\"\n";
     let host = Host::with_routes(routes, &[]);
     if !host.has_php() {
-        return skip("an_index_may_be_a_script", "no php-fpm");
+        return skip("index_file_may_be_a_script", "no php-fpm");
     }
     host.file("root/index.php", FRONT);
     host.file("root/folder/index.php", FRONT);
     let mut client = host.connect();
     for path in ["/", "/folder/", "/?a=b", "/folder/?a=b"] {
         for _ in 0..2 {
-            let (got, _) = talk::on(&mut client, "GET", path, "");
+            let (got, _) = talk::request_on(&mut client, "GET", path, "");
             assert_eq!(got.text(), format!("front GET {path}|"));
             let (got, _) = post(&mut client, path, "a text");
             assert_eq!(got.text(), format!("front POST {path}|a text"));
         }
     }
-    let (got, _) = talk::on(&mut client, "GET", "/folder", "");
+    let (got, _) = talk::request_on(&mut client, "GET", "/folder", "");
     assert_eq!((got.status, got.field("location")), (301, Some("/folder/")));
     never_the_source(&host, &["/", "/folder/", "/folder", "//", "/folder//"]);
 }
 
 #[test]
-fn a_page_without_route_is_not_sent_as_its_source() {
+fn page_template_without_route_is_not_sent() {
     let host = Host::with_routes("index = [\"page.lrp\", \"index.html\"]\n", &[]);
     for path in ["/page.lrp", "/", "/page%2Elrp", "//page.lrp"] {
         let (got, _) = ask(host.address(), "GET", path, "");

@@ -1,4 +1,4 @@
-//! Programs, origins, redirects and the log believe trusted proxies, and no other clients.
+//! Forwarding fields are trusted only from trusted proxies, by programs, origins, redirects and the log alike.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -13,7 +13,7 @@ const REPORTS: &str = "X-Forwarded-For: 192.0.2.7\r\nX-Forwarded-Proto: https\r\
     X-Forwarded-Host: shop.example\r\nX-Forwarded-Port: 8443\r\nX-Forwarded-User: eve\r\n\
     X-Original-URL: /admin\r\nForwarded: for=192.0.2.8\r\n";
 
-/// An origin that returns the forwarded fields in storable responses.
+/// An origin that returns the forwarding fields it got, in storable responses.
 fn origin() -> TestOrigin {
     TestOrigin::with_response(|asked: &OriginRequest| {
         let names = ["for", "proto", "host", "port", "user"];
@@ -30,7 +30,7 @@ fn origin() -> TestOrigin {
     })
 }
 
-/// A server that trusts 127.0.0.1, with a script that writes its environment, a page, and an origin.
+/// A server that trusts 127.0.0.1, with a script that prints its environment, a page, and an origin.
 fn start(folder: &TempFolder, origin: &TestOrigin) -> TestServer {
     let script = folder.file(
         "root/env.cgi",
@@ -57,12 +57,12 @@ fn start(folder: &TempFolder, origin: &TestOrigin) -> TestServer {
 }
 
 /// A client with an untrusted address.
-fn stranger(server: &TestServer) -> TestClient {
+fn untrusted_client(server: &TestServer) -> TestClient {
     TestClient::connect_from([127, 0, 0, 2].into(), server.address())
 }
 
 #[test]
-fn a_trusted_proxy_reports_the_request_of_the_client() {
+fn trusted_proxy_fields_reach_programs() {
     let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let mut proxy = server.connect();
@@ -104,11 +104,11 @@ fn a_trusted_proxy_reports_the_request_of_the_client() {
 }
 
 #[test]
-fn reports_of_other_clients_reach_no_program() {
+fn untrusted_forwarding_fields_are_removed() {
     let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let port = server.address().port();
-    let mut client = stranger(&server);
+    let mut client = untrusted_client(&server);
     let environment = client.get("/env.cgi", REPORTS).text();
     for name in ["HTTP_X_", "HTTP_FORWARDED", "HTTPS=", "shop.example", "eve"] {
         assert!(!environment.contains(name), "{name}: {environment}");
@@ -131,7 +131,7 @@ fn reports_of_other_clients_reach_no_program() {
 }
 
 #[test]
-fn stored_responses_are_for_one_scheme_host_and_port() {
+fn stored_responses_are_keyed_by_scheme_host_and_port() {
     let (folder, origin) = (TempFolder::new(), origin());
     let server = start(&folder, &origin);
     let mut proxy = server.connect();
@@ -153,7 +153,7 @@ fn stored_responses_are_for_one_scheme_host_and_port() {
         assert_eq!(proxy.get("/stored", fields).text(), first);
         assert_eq!(origin.count(), number + 1, "{fields}");
     }
-    // A change through one of them invalidates all schemes of the authority.
+    // An unsafe request through one scheme invalidates the stored responses of all schemes of the authority.
     let body = format!(
         "POST /stored HTTP/1.1\r\nHost: test\r\n{}Content-Length: 0\r\n\r\n",
         requests[0]

@@ -6,15 +6,15 @@ use std::process::{Child, Command, Stdio};
 
 use lowroad_testkit::{TempFolder, wait_until};
 
-/// A php-fpm process; ended when dropped.
+/// A php-fpm process, which ends on drop.
 pub struct Fpm(Child);
 
 impl Fpm {
-    /// Starts one that listens at `fpm.sock` in the folder. `None` where it is not installed.
+    /// Starts a process that listens on `fpm.sock` in the folder; `None` if php-fpm is not installed.
     pub fn start(folder: &TempFolder) -> Option<Fpm> {
         let program = program()?;
         let socket = folder.path().join("fpm.sock");
-        // The server has given up root when it connects.
+        // The server connects after it has given up root.
         let config = format!(
             "[global]\nerror_log = {0}/fpm.log\ndaemonize = no\n[www]\nlisten = {1}\n\
              listen.mode = 0666\npm = static\npm.max_children = 2\nuser = root\ngroup = root\n",

@@ -1,4 +1,4 @@
-//! The server's secrets are hidden from programs that run as the same user, as under the systemd unit.
+//! The server's secrets must be inaccessible to programs that run as the same user, as under the systemd unit.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,7 +10,7 @@ use lowroad_testkit::{TempFolder, TestServer, skip};
 use crate::host::PROGRAM;
 use crate::talk::ask;
 
-/// The user nobody by number: there need be no entry for it.
+/// The user nobody, by number, since it may have no entry in passwd.
 const NOBODY: u32 = 65_534;
 
 /// A program that reads the /proc files of its parent.
@@ -29,7 +29,7 @@ printf 'Content-Type: text/plain\\n\\n'
 tr '\\0' '\\n' </proc/$$/environ
 ";
 
-/// A server that another user than root started, with its database's password in its environment.
+/// A server started by a user other than root, with the password of its database in the environment.
 fn start(folder: &TempFolder) -> TestServer {
     let all = |path: &std::path::Path| {
         fs::set_permissions(path, Permissions::from_mode(0o777)).expect("a mode");
@@ -60,12 +60,12 @@ fn start(folder: &TempFolder) -> TestServer {
 }
 
 #[test]
-fn a_program_of_the_same_user_cannot_look_into_the_server() {
+fn program_of_the_same_user_cannot_read_server_memory() {
     let folder = TempFolder::new();
     let server = start(&folder);
     let (got, _) = ask(server.address(), "GET", "/cgi/look", "");
     assert_eq!((got.status, got.text()), (200, "end\n".into()));
-    // The server still has the password, from which the page's database connection is made.
+    // The server still knows the password, with which the page connects to the database.
     let (got, _) = ask(server.address(), "GET", "/page.lrp", "");
     assert_eq!(got.text(), "42");
     assert!(folder.path().join("state/swordfish").exists());
@@ -78,7 +78,7 @@ fn a_program_of_the_same_user_cannot_look_into_the_server() {
 
 /// Programs do not inherit descriptors that the server itself inherited.
 #[test]
-fn a_program_gets_no_descriptors_of_the_server() {
+fn programs_do_not_inherit_descriptors() {
     let folder = TempFolder::new();
     let list = "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\n\
         for fd in /proc/$$/fd/*; do readlink $fd; done | grep secret\necho end\n";
@@ -104,10 +104,10 @@ fn a_program_gets_no_descriptors_of_the_server() {
 }
 
 #[test]
-fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
+fn secrets_are_erased_from_environment_memory() {
     if !rustix::process::geteuid().is_root() {
         return skip(
-            "a_secret_is_no_longer_in_the_memory_of_the_environment",
+            "secrets_are_erased_from_environment_memory",
             "only root may look into the server",
         );
     }
@@ -121,8 +121,8 @@ fn a_secret_is_no_longer_in_the_memory_of_the_environment() {
 }
 
 #[test]
-fn where_the_server_stays_root_programs_do_not() {
-    let test = "where_the_server_stays_root_programs_do_not";
+fn programs_of_a_root_server_run_unprivileged() {
+    let test = "programs_of_a_root_server_run_unprivileged";
     if !rustix::process::geteuid().is_root() {
         return skip(test, "only root may be somebody else");
     }
@@ -146,7 +146,7 @@ fn where_the_server_stays_root_programs_do_not() {
 }
 
 #[test]
-fn the_environment_of_a_program_is_exact() {
+fn program_environment_has_exactly_the_cgi_variables() {
     const EXPECTED: &[&str] = &[
         "DOCUMENT_ROOT",
         "GATEWAY_INTERFACE",
@@ -179,7 +179,7 @@ fn the_environment_of_a_program_is_exact() {
 }
 
 #[test]
-fn programs_have_the_descriptors_that_the_server_was_started_with() {
+fn programs_have_the_original_descriptor_limit() {
     let folder = TempFolder::new();
     let limit = "#!/bin/sh\nsaid=\"$(ulimit -Sn)\"\n\
         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";

@@ -1,4 +1,4 @@
-//! A server with a route to a program of each kind, and the programs.
+//! A server with a route to a program of each handler, and these programs.
 
 use std::fs::{self, Permissions};
 use std::net::SocketAddr;
@@ -15,7 +15,7 @@ use crate::fpm::Fpm;
 /// The server.
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// Buffered bodies are in a folder where tests can see them.
+/// Spools request bodies to a folder that tests can inspect.
 const BUFFERING: &str = "[buffering]\ntemp_path = \"DIR/temp\"\n";
 
 const EXAMPLES: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../examples/modules");
@@ -70,11 +70,11 @@ pattern = "*.php"
 fastcgi = "unix:DIR/fpm.sock"
 "#;
 
-/// Returns its request; the body comes last.
+/// Returns the request, with the body last.
 const SAY: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
                    printf '%s %s|' \"$REQUEST_METHOD\" \"$CONTENT_LENGTH\"\ncat\n";
 
-/// The same in PHP. A client must never see the first line.
+/// The same in PHP. Clients must never see the first line.
 const SAY_PHP: &str = "<?php // SOURCE\nheader('Content-Type: text/plain');\n\
     echo $_SERVER['REQUEST_METHOD'], ' ', $_SERVER['CONTENT_LENGTH'] ?? '', '|',\n\
     file_get_contents('php://input');\n";
@@ -83,7 +83,7 @@ const SAY_PHP: &str = "<?php // SOURCE\nheader('Content-Type: text/plain');\n\
 pub struct Host {
     /// The server.
     pub server: TestServer,
-    // After the server, which has connections to it.
+    // Dropped after the server, which has connections to it.
     fpm: Option<Fpm>,
     folder: TempFolder,
 }
@@ -94,20 +94,20 @@ impl Host {
         Host::with_routes(ROUTES, scripts)
     }
 
-    /// Starts a server with these routes only. If they need php-fpm, it must be installed.
+    /// Starts a server with these routes only. Routes to php-fpm require that it is installed.
     pub fn with_routes(routes: &str, scripts: &[(&str, &str)]) -> Host {
         Host::with_settings(BUFFERING, routes, scripts)
     }
 
-    /// The same with these limits.
+    /// As `with_routes`, with additional limits.
     pub fn with_limits(limits: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
         Host::with_settings(&format!("{BUFFERING}[limits]\n{limits}"), routes, scripts)
     }
 
-    /// The same with these tables before those of modules and sites.
+    /// As `with_routes`, with additional tables before those of modules and sites.
     pub fn with_settings(settings: &str, routes: &str, scripts: &[(&str, &str)]) -> Host {
         let folder = TempFolder::new();
-        // The server's user may write here.
+        // The server's user may write to these folders.
         for name in ["", "state", "cgi", "root", "temp"] {
             let path = folder.path().join(name);
             fs::create_dir_all(&path).expect("a folder");
@@ -121,7 +121,7 @@ impl Host {
         fs::copy(features(), folder.path().join("features.so")).expect("a copy");
         let wasm = Path::new(EXAMPLES).join("hello-wasm-c.wasm");
         fs::copy(wasm, folder.path().join("hello.wasm")).expect("a copy");
-        // An empty file is an empty database.
+        // An empty file is a valid, empty database.
         let database = folder.file("state/db", "");
         fs::set_permissions(database, Permissions::from_mode(0o666)).expect("a mode");
         folder.file("root/page.lrp", "{{ row('SELECT 6 * 7 AS n').n }}\n");
@@ -170,7 +170,7 @@ impl Host {
         fs::read_to_string(self.path("state").join(name)).unwrap_or_default()
     }
 
-    /// Reloads a configuration with these routes; the log reports the result.
+    /// Reloads the configuration with these routes; the log reports the result.
     pub fn reload(&self, routes: &str) {
         self.file("lowroad.toml", &filled(&self.folder, BUFFERING, routes));
         self.server.signal("HUP");
@@ -189,8 +189,8 @@ impl Host {
         command.output().expect("the command runs")
     }
 
-    /// The same, where it must succeed.
-    pub fn say(&self, arguments: &[&str]) -> String {
+    /// The output of a `lowroad` command that must succeed.
+    pub fn command_output(&self, arguments: &[&str]) -> String {
         let output = self.command(arguments);
         assert!(output.status.success(), "{output:?}");
         String::from_utf8_lossy(&output.stdout).into_owned()

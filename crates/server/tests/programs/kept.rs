@@ -1,11 +1,11 @@
-//! Stored responses of programs: the stored ones, their lifetimes and their clients.
+//! Stored responses of programs: which are stored, how long, and for which clients.
 
 use lowroad_testkit::{TestClient, wait_until};
 
 use crate::host::Host;
 use crate::talk;
 
-/// A program that returns the number of its runs, with these fields.
+/// A program that returns how often it has run, with these header fields.
 pub fn counting(name: &str, fields: &str) -> String {
     format!(
         "echo x >>DIR/state/{name}\nprintf 'Content-Type: text/plain\\n{fields}\\n'\n\
@@ -19,22 +19,22 @@ fn host(fields: &str) -> Host {
 }
 
 fn get(client: &mut TestClient, fields: &str) -> (u16, String) {
-    let (got, _) = talk::on(client, "GET", "/cgi/n", fields);
+    let (got, _) = talk::request_on(client, "GET", "/cgi/n", fields);
     (got.status, got.text().trim().to_string())
 }
 
 const MINUTE: &str = "Cache-Control: max-age=60\\nETag: \"one\"\\n";
 
 #[test]
-fn a_program_is_asked_once_for_what_may_be_kept() {
+fn program_is_called_once_for_a_storable_response() {
     let host = host(MINUTE);
     let mut client = host.connect();
-    let (first, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+    let (first, _) = talk::request_on(&mut client, "GET", "/cgi/n", "");
     assert_eq!((first.status, first.field("age")), (200, None));
     let mut ages = Vec::new();
-    // The Age increases.
+    // Age increases.
     wait_until("an age of two seconds", || {
-        let (got, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+        let (got, _) = talk::request_on(&mut client, "GET", "/cgi/n", "");
         assert_eq!((got.status, &got.body), (200, &first.body));
         assert_eq!(got.field("etag"), Some("\"one\""));
         assert_eq!(got.field("cache-control"), Some("max-age=60"));
@@ -45,18 +45,18 @@ fn a_program_is_asked_once_for_what_may_be_kept() {
     assert!(ages.is_sorted() && ages[0] <= 1, "{ages:?}");
     // The stored response answers all clients.
     assert_eq!(get(&mut host.connect(), ""), (200, "1".into()));
-    // Another query is another response.
-    let (got, _) = talk::on(&mut client, "GET", "/cgi/n?x", "");
+    // Another query has another response.
+    let (got, _) = talk::request_on(&mut client, "GET", "/cgi/n?x", "");
     assert_eq!(got.text().trim(), "2");
     assert_eq!(get(&mut client, ""), (200, "1".into()));
 }
 
 #[test]
-fn a_kept_response_answers_head_and_conditions() {
+fn stored_response_answers_head_and_conditional_requests() {
     let host = host(MINUTE);
     let mut client = host.connect();
     assert_eq!(get(&mut client, ""), (200, "1".into()));
-    let (head, _) = talk::on(&mut client, "HEAD", "/cgi/n", "");
+    let (head, _) = talk::request_on(&mut client, "HEAD", "/cgi/n", "");
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some("2"))
@@ -72,7 +72,7 @@ fn a_kept_response_answers_head_and_conditions() {
 }
 
 #[test]
-fn what_is_someone_s_own_is_not_kept() {
+fn private_or_uncacheable_responses_are_not_stored() {
     for fields in [
         "",
         "Cache-Control: private, max-age=60\\n",
@@ -91,26 +91,26 @@ fn what_is_someone_s_own_is_not_kept() {
 }
 
 #[test]
-fn a_response_that_varies_is_kept_for_who_asks_alike() {
+fn vary_stores_a_variant_for_each_language() {
     let host = host("Cache-Control: max-age=60\\nVary: Accept-Language\\n");
     let mut client = host.connect();
     let (german, english) = ("Accept-Language: de\r\n", "Accept-Language: en\r\n");
     assert_eq!(get(&mut client, german), (200, "1".into()));
     assert_eq!(get(&mut client, english), (200, "2".into()));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // Each has its own variant from now on, independent of other fields.
+    // Each language now has a variant, independent of other fields.
     let german = "accept-language:  de\r\nCookie: a=b\r\n";
     assert_eq!(get(&mut client, german), (200, "1".into()));
     assert_eq!(get(&mut client, english), (200, "2".into()));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
     // A purge of the URL removes all its variants.
-    let said = host.say(&["purge", "http://test/cgi/n"]);
+    let said = host.command_output(&["purge", "http://test/cgi/n"]);
     assert_eq!(said, "purged at once\n");
     assert_eq!(get(&mut client, english), (200, "4".into()));
 }
 
 #[test]
-fn requests_with_credentials_and_posts_are_put_to_the_program() {
+fn credentials_and_posts_bypass_the_cache() {
     let host = host(MINUTE);
     let mut client = host.connect();
     // Responses to requests with credentials are not stored,
@@ -129,13 +129,13 @@ fn requests_with_credentials_and_posts_are_put_to_the_program() {
     );
     let (got, _) = talk::post(&mut client, "/cgi/n", "text");
     assert_eq!(got.text().trim(), "5");
-    // And the stored response is invalidated.
+    // A POST invalidates the stored response.
     assert_eq!(get(&mut client, ""), (200, "6".into()));
     assert_eq!(get(&mut client, ""), (200, "6".into()));
 }
 
 #[test]
-fn a_program_is_asked_again_when_the_time_is_over() {
+fn stale_response_is_fetched_again() {
     let host = host("Cache-Control: max-age=1\\n");
     let mut client = host.connect();
     assert_eq!(get(&mut client, ""), (200, "1".into()));
@@ -147,7 +147,7 @@ fn a_program_is_asked_again_when_the_time_is_over() {
 }
 
 #[test]
-fn what_is_kept_outlasts_a_reload_of_the_same_route() {
+fn stored_response_survives_reload_of_an_unchanged_route() {
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
     let host = Host::with_routes(route, &[("n", &counting("n", MINUTE))]);
     let mut client = host.connect();
@@ -160,7 +160,7 @@ fn what_is_kept_outlasts_a_reload_of_the_same_route() {
     };
     assert_eq!(get(&mut client, ""), (200, "1".into()));
     reload(&mut client, "/first", route);
-    // The invalidation by POST still applies.
+    // The POST's invalidation still applies after the reload.
     assert_eq!(
         talk::post(&mut client, "/cgi/n", "text").0.text().trim(),
         "2"
@@ -168,13 +168,13 @@ fn what_is_kept_outlasts_a_reload_of_the_same_route() {
     assert_eq!(get(&mut client, ""), (200, "3".into()));
     reload(&mut client, "/second", route);
     assert_eq!(get(&mut client, ""), (200, "3".into()));
-    // Stored responses do not depend on limits.
+    // A change of the route's limits keeps its stored responses.
     reload(&mut client, "/third", &format!("{route}timeout = \"9s\"\n"));
     assert_eq!(get(&mut client, ""), (200, "3".into()));
 }
 
 #[test]
-fn hosts_do_not_share_what_is_kept() {
+fn stored_responses_are_keyed_by_host() {
     let host = host(MINUTE);
     let mut client = host.connect();
     for (name, count) in [("a", "1"), ("b", "2"), ("a", "1"), ("b", "2")] {
@@ -185,11 +185,11 @@ fn hosts_do_not_share_what_is_kept() {
 }
 
 #[test]
-fn tags_are_not_for_clients() {
+fn cache_tag_field_is_not_sent_to_clients() {
     let host = host("Cache-Control: max-age=60\\nCache-Tag: news\\n");
     let mut client = host.connect();
     for _ in 0..2 {
-        let (got, _) = talk::on(&mut client, "GET", "/cgi/n", "");
+        let (got, _) = talk::request_on(&mut client, "GET", "/cgi/n", "");
         assert_eq!((got.text().trim(), got.field("cache-tag")), ("1", None));
     }
 }

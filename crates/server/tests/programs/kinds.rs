@@ -1,11 +1,11 @@
-//! Each kind of program with each method, and all framings of a request's body.
+//! Every handler with every method, and with all framings of a request's body.
 
 use lowroad_testkit::skip;
 
 use crate::host::Host;
 use crate::talk::{self, End, ask, post, post_chunked};
 
-/// A path of each kind of program, and its response to GET. `say` programs return their request.
+/// A path for each handler, and the response to GET. `say` programs return their request.
 const KINDS: [(&str, &str); 7] = [
     ("/linked?name=You", "Hi, You!\n"),
     ("/library?name=You", "Hi, You!\n"),
@@ -16,7 +16,7 @@ const KINDS: [(&str, &str); 7] = [
     ("/say.php", "GET |"),
 ];
 
-/// The kinds that are available here.
+/// The handlers that are available on this machine.
 fn kinds(host: &Host, test: &str) -> Vec<(&'static str, &'static str)> {
     let mut kinds = KINDS.to_vec();
     if !host.has_php() {
@@ -26,43 +26,42 @@ fn kinds(host: &Host, test: &str) -> Vec<(&'static str, &'static str)> {
     kinds
 }
 
-/// Whether the program of this path returns its request.
-fn tells(path: &str) -> bool {
+/// Whether the program at this path returns its request.
+fn echoes_request(path: &str) -> bool {
     path.contains("say")
 }
 
 #[test]
-fn each_kind_answers_get_and_head() {
+fn every_handler_answers_get_and_head() {
     let host = Host::start(&[]);
-    for (path, said) in kinds(&host, "each_kind_answers_get_and_head") {
+    for (path, said) in kinds(&host, "every_handler_answers_get_and_head") {
         let mut client = host.connect();
-        let (got, _) = talk::on(&mut client, "GET", path, "");
+        let (got, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!(
             (got.status, got.text().trim_end()),
             (200, said.trim_end()),
             "{path}"
         );
         assert_eq!(got.head.matches("\r\nDate: ").count(), 1, "{path}");
-        // A response to HEAD has no body: the next response begins at once.
-        let (head, _) = talk::on(&mut client, "HEAD", path, "");
+        // A response to HEAD has no body, so the next response follows the head directly.
+        let (head, _) = talk::request_on(&mut client, "HEAD", path, "");
         assert_eq!(head.status, 200, "{path}");
-        let (again, _) = talk::on(&mut client, "GET", path, "");
+        let (again, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!((again.status, again.body), (200, got.body), "{path}");
     }
 }
 
 #[test]
-fn each_kind_gets_methods_that_the_server_does_not_know() {
+fn every_handler_gets_unknown_methods() {
     let host = Host::start(&[]);
-    for (path, said) in kinds(
-        &host,
-        "each_kind_gets_methods_that_the_server_does_not_know",
-    ) {
+    for (path, said) in kinds(&host, "every_handler_gets_unknown_methods") {
         for method in ["PROPFIND", "M-SEARCH", "brew", "PURGE"] {
             let (got, _) = ask(host.address(), method, path, "");
             let (status, text) = (got.status, got.text());
             match path {
-                _ if tells(path) => assert_eq!((status, &*text), (200, &*format!("{method} |"))),
+                _ if echoes_request(path) => {
+                    assert_eq!((status, &*text), (200, &*format!("{method} |")))
+                }
                 // A page accepts unsafe methods only from its own forms.
                 "/page.lrp" => assert_eq!(status, 403, "{text}"),
                 _ => assert_eq!((status, text.trim_end()), (200, said.trim_end()), "{path}"),
@@ -72,9 +71,9 @@ fn each_kind_gets_methods_that_the_server_does_not_know() {
 }
 
 #[test]
-fn each_kind_gets_bodies_of_all_forms() {
+fn every_handler_gets_bodies_in_every_framing() {
     let host = Host::start(&[]);
-    for (path, _) in kinds(&host, "each_kind_gets_bodies_of_all_forms") {
+    for (path, _) in kinds(&host, "every_handler_gets_bodies_in_every_framing") {
         let mut client = host.connect();
         let allowed = |status| status == 200 || path.ends_with(".lrp");
         for method in ["POST", "PUT"] {
@@ -86,29 +85,29 @@ fn each_kind_gets_bodies_of_all_forms() {
             if got.field("connection") == Some("close") {
                 client = host.connect();
             }
-            if tells(path) {
+            if echoes_request(path) {
                 assert_eq!(got.text(), format!("{method} 5|hello"), "{path}");
             }
         }
         let (got, _) = post_chunked(&mut client, path, &["hel", "lo, ", "you"]);
         assert!(allowed(got.status), "{path}: {got:?}");
-        if tells(path) {
+        if echoes_request(path) {
             assert_eq!(got.text(), "POST 10|hello, you", "{path}");
         }
-        // The connection continues, unless the response came before the whole body.
+        // The connection persists, unless the response was sent before the whole body had arrived.
         if got.field("connection") == Some("close") {
-            assert!(!tells(path), "{path}");
+            assert!(!echoes_request(path), "{path}");
             client = host.connect();
         }
-        let (got, _) = talk::on(&mut client, "GET", path, "");
+        let (got, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!(got.status, 200, "{path}");
     }
 }
 
 #[test]
-fn a_client_that_asks_first_is_told_to_go_on() {
+fn every_handler_answers_expect_100_continue() {
     let host = Host::start(&[]);
-    for (path, _) in kinds(&host, "a_client_that_asks_first_is_told_to_go_on") {
+    for (path, _) in kinds(&host, "every_handler_answers_expect_100_continue") {
         let mut client = host.connect();
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nContent-Length: 5\r\n\
@@ -118,18 +117,18 @@ fn a_client_that_asks_first_is_told_to_go_on() {
         if first.status == 100 {
             client.send("hello");
             let (got, _) = talk::answer(&mut client, "POST");
-            if tells(path) {
+            if echoes_request(path) {
                 assert_eq!(got.text(), "POST 5|hello", "{path}");
             }
         } else {
             // A program that ignores the body may respond at once.
-            assert!(!tells(path), "{path}: {first:?}");
+            assert!(!echoes_request(path), "{path}: {first:?}");
         }
     }
 }
 
 #[test]
-fn options_goes_to_the_program() {
+fn options_is_answered_by_the_program() {
     let host = Host::start(&[]);
     let (got, _) = ask(host.address(), "OPTIONS", "/cgi/say", "");
     assert_eq!((got.status, got.text()), (200, "OPTIONS |".into()));
@@ -138,7 +137,7 @@ fn options_goes_to_the_program() {
 }
 
 #[test]
-fn trace_and_connect_never_reach_a_program() {
+fn trace_and_connect_get_405() {
     let host = Host::start(&[("note", "echo x >>DIR/state/noted\nprintf '\\n'\n")]);
     for (path, _) in [KINDS.as_slice(), &[("/cgi/note", "")]].concat() {
         let (got, _) = ask(host.address(), "TRACE", path, "Cookie: secret\r\n");
@@ -153,7 +152,7 @@ fn trace_and_connect_never_reach_a_program() {
 }
 
 #[test]
-fn pipelined_requests_are_answered_in_their_order() {
+fn pipelined_requests_to_different_handlers_are_answered_in_order() {
     let host = Host::start(&[]);
     let mut client = host.connect();
     let mut all = String::new();
@@ -179,7 +178,7 @@ fn pipelined_requests_are_answered_in_their_order() {
 }
 
 #[test]
-fn a_connection_goes_on_after_a_post() {
+fn connection_persists_after_a_post() {
     let host = Host::start(&[]);
     let mut client = host.connect();
     for round in 1..5 {

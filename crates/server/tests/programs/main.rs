@@ -1,5 +1,5 @@
-//! The handler level over real sockets: programs of each kind behind routes, with clients, operators and faults.
-//! `lowroad-gateway` and `lowroad-module-host` test each kind by itself.
+//! Handlers over real sockets: programs of each kind behind routes, with clients, operators and faults. The crates
+//! `lowroad-gateway` and `lowroad-module-host` test each handler separately.
 
 mod admin;
 mod applications;

@@ -1,4 +1,4 @@
-//! Paths that no file can have, but that programs get; files and scripts keep their own paths.
+//! Paths that can't name a file, but that programs get; files and scripts are reachable only by their own paths.
 
 use lowroad_testkit::skip;
 
@@ -9,7 +9,7 @@ use crate::talk::{self, ask};
 const INFO: &str = "printf 'Content-Type: text/plain\\n\\n%s %s' \"$SCRIPT_NAME\" \"$PATH_INFO\"\n";
 
 #[test]
-fn a_program_gets_the_path_behind_its_name() {
+fn path_info_is_the_path_after_the_script_name() {
     let routes = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
     let host = Host::with_routes(routes, &[("info", INFO)]);
     let mut client = host.connect();
@@ -19,16 +19,16 @@ fn a_program_gets_the_path_behind_its_name() {
         ("/cgi/info/a%5Cb", "/a\\b"),
         ("/cgi/info/.gitignore", "/.gitignore"),
     ] {
-        let (got, _) = talk::on(&mut client, "GET", path, "");
+        let (got, _) = talk::request_on(&mut client, "GET", path, "");
         assert_eq!(got.text(), format!("/cgi/info {info}"), "{path}");
     }
     for (path, status) in [
-        // An escaped form of the script's name, or of its folder, does not reach it.
+        // An escaped spelling of the script's name, or of its folder, does not reach the script.
         ("/cgi%2Finfo", 404),
         ("/cgi/%2e%2e%2finfo", 400),
         ("/cgi/info/..%2f..%2fx", 400),
         ("/cgi/info/%00", 400),
-        // Nor does one reach files.
+        // Nor do escaped spellings reach files.
         ("/%2ffile.txt", 400),
         ("/file.txt%5c", 400),
     ] {
@@ -38,7 +38,7 @@ fn a_program_gets_the_path_behind_its_name() {
 }
 
 #[test]
-fn an_origin_is_not_asked_to_purge() {
+fn purge_is_not_forwarded_to_an_origin() {
     let routes = "[[site.route]]\npattern = \"/o/**\"\norigin = \"http://127.0.0.1:9\"\n";
     let host = Host::with_routes(routes, &[]);
     let (got, _) = ask(host.address(), "PURGE", "/o/a", "");
@@ -46,7 +46,7 @@ fn an_origin_is_not_asked_to_purge() {
 }
 
 #[test]
-fn purges_are_the_sites_own_where_it_says_from_whom() {
+fn purge_from_setting_restricts_purge_clients() {
     let routes = "purge_from = [\"192.0.2.1\"]\n\
                   [[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
     let host = Host::with_routes(routes, &[]);
@@ -54,10 +54,10 @@ fn purges_are_the_sites_own_where_it_says_from_whom() {
     assert_eq!(got.status, 405);
 }
 
-/// A script that returns its folder and the target.
+/// A script that returns the name of its folder and the request target.
 const WHICH: &str = "<?php echo basename(__DIR__), ' ', $_SERVER['REQUEST_URI'];\n";
 
-/// The configuration of a PHP application in the documentation.
+/// The documentation's configuration of a PHP application.
 fn documented() -> String {
     const DOCS: &str = include_str!("../../../../docs/configuration/site-route.md");
     let (_, text) = DOCS
@@ -71,10 +71,10 @@ fn documented() -> String {
 }
 
 #[test]
-fn the_documented_configuration_runs_what_an_application_has() {
+fn documented_configuration_runs_a_php_application() {
     let host = Host::with_routes(&documented(), &[]);
     if !host.has_php() {
-        let test = "the_documented_configuration_runs_what_an_application_has";
+        let test = "documented_configuration_runs_a_php_application";
         return skip(test, "no php-fpm");
     }
     for script in ["root/index.php", "root/wp-admin/index.php"] {
@@ -83,7 +83,7 @@ fn the_documented_configuration_runs_what_an_application_has() {
     host.file("root/.env", "SECRET");
     host.file("root/empty/x.txt", "");
     let mut client = host.connect();
-    let mut get = |path: &str| talk::on(&mut client, "GET", path, "").0;
+    let mut get = |path: &str| talk::request_on(&mut client, "GET", path, "").0;
     for path in [
         "/",
         "/wiki/.NET",

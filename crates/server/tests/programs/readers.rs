@@ -1,11 +1,11 @@
-//! Slow readers of long responses: the rest is buffered, and the program ends without waiting for them.
+//! Slow readers of long responses: the server buffers the rest of the response, so that the program can finish.
 
 use lowroad_testkit::{TestClient, skip, wait_until};
 
 use crate::host::Host;
 use crate::talk::{self, End, ask};
 
-/// More than all sockets and streams on the way hold.
+/// More than all sockets and streams between program and client can hold.
 const LEN: usize = 20_000_000;
 
 /// Two concurrent calls of each program; php-fpm has two processes.
@@ -23,7 +23,7 @@ pattern = "*.php"
 fastcgi = "unix:DIR/fpm.sock"
 "#;
 
-/// Prints the numbers 1 to 2,500,000 with eight digits each, and records the end.
+/// Prints the numbers from 1 to 2,500,000 with eight digits each, and then records that it has ended.
 const LONG: &str = "printf 'Content-Type: text/plain\\n\\n'\n\
                     seq -f %08.0f 1 2500000 | tr -d '\\n'\necho x >>DIR/state/sent\n";
 
@@ -33,7 +33,7 @@ const LONG_PHP: &str = "<?php\nheader('Content-Type: text/plain');\n\
     file_put_contents(__DIR__ . '/../state/sent', \"x\\n\", FILE_APPEND);\n";
 
 /// A client that sends a request and does not read.
-fn asks(host: &Host, path: &str) -> TestClient {
+fn request_without_reading(host: &Host, path: &str) -> TestClient {
     let mut client = host.connect();
     client.send(format!("GET {path} HTTP/1.1\r\nHost: a\r\n\r\n"));
     client
@@ -49,18 +49,18 @@ fn counts_to_the_end(mut reader: TestClient) {
 }
 
 #[test]
-fn slow_readers_hold_no_program() {
+fn slow_readers_do_not_occupy_programs() {
     let host = Host::with_routes(ROUTES, &[("long", LONG)]);
     host.file("root/long.php", LONG_PHP);
     for (path, other) in [("/cgi/long", "/cgi/say"), ("/long.php", "/say.php")] {
         if path.ends_with(".php") && !host.has_php() {
-            skip("slow_readers_hold_no_program", "no php-fpm");
+            skip("slow_readers_do_not_occupy_programs", "no php-fpm");
             continue;
         }
         let _ = std::fs::remove_file(host.path("state/sent"));
         let mut readers = Vec::new();
         for round in 1..=4 {
-            readers.push(asks(&host, path));
+            readers.push(request_without_reading(&host, path));
             wait_until("the program to have said all", || {
                 (host.state("sent").lines().count() == round).then_some(())
             });
@@ -77,9 +77,12 @@ fn slow_readers_hold_no_program() {
 }
 
 #[test]
-fn slow_readers_hold_no_module() {
+fn slow_readers_do_not_occupy_modules() {
     let host = Host::with_routes(ROUTES, &[]);
-    let readers = [asks(&host, "/stream"), asks(&host, "/stream")];
+    let readers = [
+        request_without_reading(&host, "/stream"),
+        request_without_reading(&host, "/stream"),
+    ];
     host.status().wait_for("spool_responses", 2);
     wait_until("a free place", || {
         let (got, _) = ask(host.address(), "GET", "/stream", "");
@@ -93,10 +96,10 @@ fn slow_readers_hold_no_module() {
 }
 
 #[test]
-fn a_response_is_no_longer_in_its_file_than_it_may_be() {
+fn temp_file_max_limits_a_spooled_response() {
     let settings = "[buffering]\ntemp_path = \"DIR/temp\"\ntemp_file_max = \"1M\"\n";
     let host = Host::with_settings(settings, ROUTES, &[("long", LONG)]);
-    let reader = asks(&host, "/cgi/long");
+    let reader = request_without_reading(&host, "/cgi/long");
     wait_until("the program to wait", || {
         (host.status().value("spool_held_back") > 0).then_some(())
     });
@@ -107,11 +110,11 @@ fn a_response_is_no_longer_in_its_file_than_it_may_be() {
 }
 
 #[test]
-fn a_response_that_is_cut_stays_cut() {
+fn truncated_response_is_sent_truncated() {
     let dies = "printf 'Content-Type: text/plain\\n\\n'\nhead -c 20000000 /dev/zero\n\
                 echo x >>DIR/state/sent\nkill -9 $$\n";
     let host = Host::with_routes(ROUTES, &[("dies", dies)]);
-    let mut reader = asks(&host, "/cgi/dies");
+    let mut reader = request_without_reading(&host, "/cgi/dies");
     wait_until("the program's end", || {
         (host.state("sent") == "x\n").then_some(())
     });
@@ -122,9 +125,9 @@ fn a_response_that_is_cut_stays_cut() {
 }
 
 #[test]
-fn a_client_that_goes_leaves_nothing() {
+fn disconnected_client_releases_its_spool() {
     let host = Host::with_routes(ROUTES, &[("long", LONG)]);
-    let reader = asks(&host, "/cgi/long");
+    let reader = request_without_reading(&host, "/cgi/long");
     wait_until("something to wait", || {
         (host.status().value("spool_bytes") > 0).then_some(())
     });

@@ -1,4 +1,4 @@
-//! Request coalescing for programs: the requests that share a call, those that do not, and the ends of shared calls.
+//! Request coalescing for programs: which requests share a call, which do not, and how shared calls end.
 
 use std::thread;
 
@@ -10,7 +10,7 @@ use crate::talk::{self, End};
 const CLIENTS: usize = 40;
 const MINUTE: &str = "Cache-Control: max-age=60\\n";
 
-/// A program that records each call, then waits for a word before its head, then for another before the rest of its
+/// A program that records each call, waits for a file before its head, and for another file before the rest of its
 /// body.
 fn gated(fields: &str) -> String {
     format!(
@@ -24,14 +24,14 @@ fn host(script: &str) -> Host {
     Host::start(&[("n", script)])
 }
 
-/// The route's line of `lowroad status`.
+/// The line of `lowroad status` about the route.
 fn route(host: &Host) -> String {
-    let said = host.say(&["status"]);
+    let said = host.command_output(&["status"]);
     let line = said.lines().find(|line| line.contains("/cgi/"));
     line.unwrap_or_default().to_string()
 }
 
-/// Waits until this many requests wait for another one's call.
+/// Waits until this many requests have joined another request's call.
 fn wait_for_shared(host: &Host, count: usize) {
     let text = format!("{count} by another request's call");
     wait_until("requests that wait for another's", || {
@@ -61,16 +61,16 @@ fn body(client: &mut TestClient) -> String {
 }
 
 #[test]
-fn many_clients_are_one_call() {
+fn concurrent_requests_share_one_call() {
     let host = host(&gated(MINUTE));
     let mut clients = ask_many(&host, CLIENTS);
     wait_for_shared(&host, CLIENTS - 1);
     host.file("state/head", "");
-    // All readers have the beginning while the rest is still missing.
+    // All readers have the beginning of the body while its end is still missing.
     for client in &mut clients {
         assert!(talk::head(client).starts_with("HTTP/1.1 200"));
     }
-    // A request that arrives now joins them.
+    // A request that arrives now joins the call, too.
     let mut late = ask_many(&host, 1);
     assert!(talk::head(&mut late[0]).contains("\r\nAge: "));
     host.file("state/rest", "");
@@ -86,15 +86,15 @@ fn many_clients_are_one_call() {
 }
 
 #[test]
-fn what_may_not_be_stored_releases_the_others_at_once() {
+fn uncacheable_response_releases_followers_immediately() {
     let host = host(&gated(""));
     let mut clients = ask_many(&host, 8);
     wait_for_shared(&host, 7);
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     host.file("state/head", "");
-    // They run concurrently: none waits for another one's end.
+    // The calls run concurrently: none waits for another to end.
     wait_until("all calls", || (calls(&host) == 8).then_some(()));
-    // And later requests do not wait either.
+    // Later requests do not wait either.
     let mut late = ask_many(&host, 2);
     wait_until("two more calls", || (calls(&host) == 10).then_some(()));
     host.file("state/rest", "");
@@ -108,9 +108,9 @@ fn what_may_not_be_stored_releases_the_others_at_once() {
     );
 }
 
-/// Both kinds of followers: those that wait for the head, and those that arrive after it.
+/// For both kinds of followers: those that wait for the head, and those that join after it.
 #[test]
-fn a_body_of_which_nothing_comes_holds_nobody_else() {
+fn stalled_body_releases_its_followers() {
     let script = format!(
         "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
          printf 'Content-Type: text/plain\\n{MINUTE}\\n'\n[ $(wc -l <DIR/state/n) -gt 1 ] && echo quick && exit\n\
@@ -118,7 +118,7 @@ fn a_body_of_which_nothing_comes_holds_nobody_else() {
     );
     let host = host(&script);
     let mut clients = ask_many(&host, 1);
-    // This request starts the call, independent of the order in which the others are accepted.
+    // This request starts the call, whatever the order in which the others are accepted.
     wait_until("the first call", || (calls(&host) == 1).then_some(()));
     clients.extend(ask_many(&host, 2));
     wait_for_shared(&host, 2);
@@ -134,7 +134,7 @@ fn a_body_of_which_nothing_comes_holds_nobody_else() {
 }
 
 #[test]
-fn a_call_goes_on_while_one_of_those_who_share_it_is_there() {
+fn shared_call_continues_while_one_client_remains() {
     let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));
     let mut clients = ask_many(&host, 3);
     wait_for_shared(&host, 2);
@@ -148,23 +148,23 @@ fn a_call_goes_on_while_one_of_those_who_share_it_is_there() {
 }
 
 #[test]
-fn a_call_that_nobody_waits_for_is_given_up() {
+fn shared_call_without_clients_is_cancelled() {
     let host = host(&format!("echo $$ >DIR/state/pid\n{}", gated(MINUTE)));
     let clients = ask_many(&host, 3);
     wait_for_shared(&host, 2);
     let pid = crate::streams::pid(&host, "pid");
-    // Resets are noticed at once, unlike closes of a client that may still read.
+    // A reset is noticed immediately; after a close, the client might still read.
     clients.into_iter().for_each(TestClient::reset);
     crate::streams::wait_for_end(&pid);
 }
 
 #[test]
-fn who_asks_after_a_purge_does_not_share_what_began_before_it() {
+fn request_after_purge_does_not_join_an_earlier_call() {
     let host = host(&gated(MINUTE));
     let mut early = ask_many(&host, 2);
     wait_for_shared(&host, 1);
     // The call in progress may return content from before the purge.
-    host.say(&["purge", "all"]);
+    host.command_output(&["purge", "all"]);
     let mut late = ask_many(&host, 1);
     wait_until("another call", || (calls(&host) == 2).then_some(()));
     host.file("state/head", "");
@@ -175,7 +175,7 @@ fn who_asks_after_a_purge_does_not_share_what_began_before_it() {
 }
 
 #[test]
-fn others_who_ask_for_something_else_do_not_wait() {
+fn requests_that_can_not_be_coalesced_do_not_wait() {
     let host = host(&gated(MINUTE));
     let _waiting = ask_many(&host, 1);
     wait_until("a call", || (calls(&host) == 1).then_some(()));
@@ -195,14 +195,14 @@ fn others_who_ask_for_something_else_do_not_wait() {
 }
 
 #[test]
-fn a_failure_is_nobody_else_s() {
+fn failed_call_is_not_shared_with_followers() {
     let script = "echo x >>DIR/state/n\n\
                   while [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
                   [ -n \"$HTTP_X_FAIL\" ] && exit\n\
                   printf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\ngood'\n";
     let host = host(script);
     let mut bad = host.connect();
-    // The leader of the call, which fails because of the leader's field.
+    // The leader of the call, whose own field makes the call fail.
     bad.send("GET /cgi/n HTTP/1.1\r\nHost: a\r\nX-Fail: 1\r\n\r\n");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
     let mut good = ask_many(&host, 3);
@@ -212,29 +212,29 @@ fn a_failure_is_nobody_else_s() {
     for client in &mut good {
         assert_eq!(body(client), "good");
     }
-    // The response of a separate call is stored.
+    // The call made after the failure was stored.
     let before = calls(&host);
     assert_eq!(body(&mut ask_many(&host, 1)[0]), "good");
     assert_eq!(calls(&host), before);
 }
 
 #[test]
-fn fields_that_the_program_does_not_see_make_no_variant() {
+fn fields_hidden_from_the_program_make_no_variant() {
     let script = "echo x >>DIR/state/n\nprintf 'Content-Type: text/plain\\nVary: X-Lang\\n'\n\
                   printf 'Cache-Control: max-age=60\\n\\n%s' \"$HTTP_X_LANG\"\n";
     let host = host(script);
     let ask = |fields: &str| {
-        let (got, _) = talk::on(&mut host.connect(), "GET", "/cgi/n", fields);
+        let (got, _) = talk::request_on(&mut host.connect(), "GET", "/cgi/n", fields);
         got.text()
     };
-    // Connection removes the field before the program and before the variant's selection.
+    // Connection removes the field before the program gets it and before the variant is selected.
     assert_eq!(ask("X-Lang: de\r\nConnection: X-Lang\r\n"), "");
     assert_eq!(ask("X-Lang: de\r\n"), "de");
     assert_eq!(ask("X-Lang:\r\nX-Lang: fr\r\n"), ", fr");
     assert_eq!(ask("X-Lang: fr\r\n"), "fr");
 }
 
-/// Responds in a language after its file appears, and records the call.
+/// Responds in a language after a file of that name appears, and records the call.
 const LANGUAGES: &str = "echo x >>DIR/state/n\nlang=$HTTP_X_LANG\n\
     while [ -d DIR/state ] && ! [ -e DIR/state/$lang ]; do sleep 0.01; done\n\
     printf 'Content-Type: text/plain\\nVary: X-Lang\\nCache-Control: max-age=60\\n\\n%s' $lang\n";
@@ -265,7 +265,7 @@ fn variants_do_not_wait_for_each_other() {
 }
 
 #[test]
-fn equal_requests_share_also_when_it_turns_out_that_there_are_variants() {
+fn followers_coalesce_by_variant_once_vary_is_known() {
     let host = host(LANGUAGES);
     let mut first = ask_in(&host, "de");
     wait_until("a call", || (calls(&host) == 1).then_some(()));
@@ -282,7 +282,7 @@ fn equal_requests_share_also_when_it_turns_out_that_there_are_variants() {
 }
 
 #[test]
-fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
+fn body_too_long_to_store_is_streamed_to_all_at_their_own_speed() {
     let script = format!(
         "echo x >>DIR/state/n\nwhile [ -d DIR/state ] && ! [ -e DIR/state/head ]; do sleep 0.01; done\n\
          printf 'Content-Type: text/plain\\n{MINUTE}\\n'\nhead -c 8000000 /dev/zero\n"
@@ -291,7 +291,7 @@ fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
     let mut clients = ask_many(&host, 4);
     wait_for_shared(&host, 3);
     host.file("state/head", "");
-    // The last one starts to read when all others have the whole.
+    // The last client starts to read only when all others have the whole body.
     let mut slow = clients.pop().expect("there are four");
     let readers = clients
         .into_iter()
@@ -302,7 +302,7 @@ fn a_body_too_long_to_be_stored_reaches_all_and_nobody_waits_for_the_slow() {
     }
     assert_eq!(talk::answer(&mut slow, "GET").0.body.len(), 8_000_000);
     assert_eq!(calls(&host), 1);
-    // It is not stored.
-    let (got, _) = talk::on(&mut host.connect(), "GET", "/cgi/n", "");
+    // The body is not stored.
+    let (got, _) = talk::request_on(&mut host.connect(), "GET", "/cgi/n", "");
     assert_eq!((got.body.len(), calls(&host)), (8_000_000, 2));
 }

@@ -1,4 +1,4 @@
-//! Streamed responses: slow readers, clients that disconnect, programs that die.
+//! Streamed responses: slow readers, clients that disconnect, and programs that are killed.
 
 use std::path::Path;
 
@@ -12,7 +12,7 @@ const PARTS: usize = 800;
 /// Maximum growth of the server's memory by a long response.
 const MEMORY_MAX_KIB: u64 = 16 << 10;
 
-/// Sends its parts and records their number.
+/// Sends its parts one after the other, and records how many it has sent.
 const LONG: &str = "echo $$ >DIR/state/pid\nprintf 'Content-Type: text/plain\\n\\n'\ni=0\n\
     while [ $i -lt 800 ]; do head -c 65536 /dev/zero || exit; i=$((i+1)); echo $i >DIR/state/sent; done\n";
 
@@ -35,7 +35,7 @@ pub fn wait_for_end(pid: &str) {
     });
 }
 
-/// Waits until a program stops sending.
+/// Waits until a program sends no more parts; returns their number.
 fn wait_for_rest(host: &Host) -> usize {
     let (mut last, mut same) = (String::new(), 0);
     wait_until("the program to wait", || {
@@ -52,7 +52,7 @@ fn wait_for_rest(host: &Host) -> usize {
 }
 
 #[test]
-fn a_program_waits_for_a_slow_reader_where_the_route_says_so() {
+fn unbuffered_program_waits_for_a_slow_reader() {
     let route = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n\
                  response_buffering = false\n";
     let host = Host::with_routes(route, &[("long", LONG)]);
@@ -69,14 +69,14 @@ fn a_program_waits_for_a_slow_reader_where_the_route_says_so() {
     );
     let more_kib = host.memory_max_kib() - before_kib;
     assert!(more_kib < MEMORY_MAX_KIB, "{more_kib} KiB");
-    // And the connection goes on.
-    let (got, _) = talk::on(&mut client, "GET", "/cgi/say", "");
+    // The connection persists.
+    let (got, _) = talk::request_on(&mut client, "GET", "/cgi/say", "");
     assert_eq!(got.text(), "GET |");
     assert_eq!(host.status().value("spool_responses"), 0);
 }
 
 #[test]
-fn a_program_is_ended_when_its_client_goes() {
+fn disconnect_ends_the_program() {
     let silent =
         "echo $$ >DIR/state/pid\nprintf 'Content-Type: text/plain\\n\\nx'\nexec sleep 1000\n";
     let mute = "echo $$ >DIR/state/pid\nexec sleep 1000\n";
@@ -88,7 +88,7 @@ fn a_program_is_ended_when_its_client_goes() {
         if script != mute {
             assert!(talk::head(&mut client).starts_with("HTTP/1.1 200 "));
         }
-        // A close is noticed at the next write to the client, a reset at once.
+        // The server notices a close at its next write to the client, and a reset immediately.
         match script == LONG {
             true => drop(client),
             false => client.reset(),
@@ -98,7 +98,7 @@ fn a_program_is_ended_when_its_client_goes() {
 }
 
 #[test]
-fn a_response_whose_program_dies_is_cut() {
+fn response_of_a_killed_program_is_truncated() {
     for version in ["1.1", "1.0"] {
         let host = Host::start(&[("dies", DIES)]);
         let mut client = host.connect();
@@ -107,7 +107,7 @@ fn a_response_whose_program_dies_is_cut() {
         assert!(head.starts_with("HTTP/1.1 200 "), "{head}");
         host.file("state/die", "");
         let is_orderly = client.wait_for_close();
-        // For a client of HTTP/1.0, an orderly end of the connection would be the end of the body.
+        // For an HTTP/1.0 client, an orderly close would mark the end of the body.
         assert_eq!(is_orderly, version == "1.1");
         let received = String::from_utf8_lossy(&client.received).into_owned();
         assert!(received.contains("the beginning"), "{received}");
@@ -120,7 +120,7 @@ fn a_response_whose_program_dies_is_cut() {
 }
 
 #[test]
-fn an_old_client_is_told_the_end_by_closing() {
+fn http_1_0_response_of_unknown_length_ends_by_close() {
     let host = Host::start(&[("long", LONG)]);
     let mut client = host.connect();
     client.send("GET /cgi/long HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
@@ -131,7 +131,7 @@ fn an_old_client_is_told_the_end_by_closing() {
     );
     assert_eq!(got.field("transfer-encoding"), None);
     assert_ne!(got.field("connection"), Some("keep-alive"));
-    // A response with a known length states it, and keeps the connection.
+    // A response of known length has Content-Length, and its connection persists.
     let mut client = host.connect();
     for _ in 0..2 {
         client.send("GET /linked HTTP/1.0\r\nHost: a\r\nConnection: keep-alive\r\n\r\n");
@@ -141,12 +141,12 @@ fn an_old_client_is_told_the_end_by_closing() {
 }
 
 #[test]
-fn a_head_has_no_body_however_long_it_would_be() {
+fn head_response_of_a_long_stream_has_no_body() {
     let host = Host::start(&[("long", LONG)]);
     let mut client = host.connect();
-    let (got, _) = talk::on(&mut client, "HEAD", "/cgi/long", "");
+    let (got, _) = talk::request_on(&mut client, "HEAD", "/cgi/long", "");
     assert_eq!(got.status, 200);
     wait_for_end(&pid(&host, "pid"));
-    let (got, _) = talk::on(&mut client, "GET", "/linked", "");
+    let (got, _) = talk::request_on(&mut client, "GET", "/linked", "");
     assert_eq!(got.text(), "Hi, world!\n");
 }

@@ -1,4 +1,4 @@
-//! Requests and their responses with any framing: by length, chunked, or until the connection closes.
+//! Sends requests, and receives responses with any framing: by length, chunked, or until the connection closes.
 
 use std::net::SocketAddr;
 
@@ -13,17 +13,17 @@ pub enum End {
     Chunk,
     /// By the connection's end.
     Close,
-    /// The response was cut.
+    /// The response was truncated.
     Cut,
 }
 
 /// Sends a request without a body on a new connection.
 pub fn ask(address: SocketAddr, method: &str, path: &str, fields: &str) -> (ClientResponse, End) {
-    on(&mut TestClient::connect(address), method, path, fields)
+    request_on(&mut TestClient::connect(address), method, path, fields)
 }
 
 /// Sends a request without a body on this connection.
-pub fn on(
+pub fn request_on(
     client: &mut TestClient,
     method: &str,
     path: &str,
@@ -56,7 +56,7 @@ pub fn post_chunked(client: &mut TestClient, path: &str, parts: &[&str]) -> (Cli
     answer(client, "POST")
 }
 
-/// Sends a POST of `len` bytes with only the first of them.
+/// Sends the head of a POST of `len` bytes with only the first bytes of its body.
 pub fn begin_post(client: &mut TestClient, path: &str, len: usize, first: &[u8]) {
     client.send(format!(
         "POST {path} HTTP/1.1\r\nHost: test\r\nContent-Length: {len}\r\n\r\n"
@@ -104,7 +104,7 @@ pub fn answer(client: &mut TestClient, method: &str) -> (ClientResponse, End) {
     (response, end)
 }
 
-/// Receives a head, and leaves the bytes after it.
+/// Receives a head, and leaves the bytes after it in the buffer.
 pub fn head(client: &mut TestClient) -> String {
     let found = |bytes: &[u8]| bytes.windows(4).position(|four| four == b"\r\n\r\n");
     loop {

@@ -1,4 +1,4 @@
-//! Stored pages, and changes of their source files.
+//! Stored pages, and their invalidation when source files change.
 
 use std::fs;
 
@@ -6,7 +6,7 @@ use lowroad_testkit::{TempFolder, TestClient, TestServer, wait_until};
 
 use crate::host::PROGRAM;
 
-/// Two sites with long-lived pages, one of them with an included fragment.
+/// Two sites with pages of long lifetime, one of which includes a fragment.
 fn start(folder: &TempFolder) -> TestServer {
     for (name, text) in [
         (
@@ -44,27 +44,27 @@ fn page(client: &mut TestClient, host: &str, path: &str) -> (String, bool) {
     (got.text(), got.field("age").is_some())
 }
 
-fn is_kept(client: &mut TestClient, host: &str, path: &str) -> bool {
+fn is_from_cache(client: &mut TestClient, host: &str, path: &str) -> bool {
     page(client, host, path);
     page(client, host, path).1
 }
 
 #[test]
-fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
+fn stored_page_is_invalidated_when_its_template_changes() {
     let folder = TempFolder::new();
     let server = start(&folder);
     let client = &mut server.connect();
     for (host, path) in [("a", "/"), ("a", "/other.lrp"), ("b", "/")] {
-        assert!(is_kept(client, host, path), "{host} {path}");
+        assert!(is_from_cache(client, host, path), "{host} {path}");
     }
-    // Between the changes, no request renews a stored page.
+    // The pages have long lifetimes, so only invalidation can replace a stored page.
     for (file, text, shown) in [
         ("a/_part.lrp", "new part", "new part and index"),
         ("a/index.lrp", "{{ cache(9999) }}index", "index"),
     ] {
         folder.file(file, text);
         wait_until(shown, || (page(client, "a", "/").0 == shown).then_some(()));
-        assert!(is_kept(client, "a", "/"), "{shown}");
+        assert!(is_from_cache(client, "a", "/"), "{shown}");
         // The site's other pages are dropped, too, but not another site's.
         assert!(!page(client, "a", "/other.lrp").1, "{shown}");
         assert!(page(client, "b", "/").1, "{shown}");
@@ -77,11 +77,11 @@ fn a_kept_page_is_dropped_when_a_file_changes_that_it_was_made_of() {
 }
 
 #[test]
-fn a_new_configuration_goes_on_looking() {
+fn template_files_are_watched_after_reload() {
     let folder = TempFolder::new();
     let server = start(&folder);
     let client = &mut server.connect();
-    assert!(is_kept(client, "a", "/"));
+    assert!(is_from_cache(client, "a", "/"));
     folder.file("lowroad.toml", config(&folder, "helpers = 3\n"));
     server.signal("HUP");
     server.wait_for_error_line("is in force");

@@ -1,5 +1,5 @@
-//! Slow or long request bodies: they are buffered in memory, then in files, and the programs are called when they are
-//! complete.
+//! Slow or long request bodies: the server buffers them in memory, then in files, and calls a program only when its
+//! body is complete.
 
 use std::fs;
 use std::os::unix::fs::{MetadataExt, PermissionsExt};
@@ -44,13 +44,13 @@ fastcgi = "unix:DIR/fpm.sock"
 
 const CGI: &str = "[[site.route]]\npattern = \"/cgi/**\"\ncgi = \"DIR/cgi\"\n";
 
-/// More than concurrent calls, or processes of php-fpm.
+/// More uploads than concurrent calls, or processes of php-fpm.
 const SLOW: usize = 8;
-/// The length of a body, and of its first part: more than is buffered in memory.
+/// The length of a body; it and its first part exceed the part that is buffered in memory.
 const LEN: usize = 200_000;
 const FIRST: usize = 100_000;
 
-/// Uploads after their first part was sent and is in a file.
+/// Uploads whose first part has been sent, and is in a file.
 fn slow_uploads(host: &Host, path: &str) -> Vec<(TestClient, Vec<u8>)> {
     let uploads = (0..SLOW).map(|number| {
         let (mut client, body) = (host.connect(), noise(LEN, number as u64));
@@ -63,7 +63,7 @@ fn slow_uploads(host: &Host, path: &str) -> Vec<(TestClient, Vec<u8>)> {
 }
 
 #[test]
-fn slow_uploads_take_no_places() {
+fn slow_uploads_do_not_occupy_handlers() {
     let host = Host::with_routes(ROUTES, &[]);
     let echoing = ["/echo", "/cgi/say", "/say.php"];
     for path in ["/linked", "/separate", "/wasm", "/page.lrp"]
@@ -71,11 +71,11 @@ fn slow_uploads_take_no_places() {
         .chain(&echoing)
     {
         if path.ends_with(".php") && !host.has_php() {
-            skip("slow_uploads_take_no_places", "no php-fpm");
+            skip("slow_uploads_do_not_occupy_handlers", "no php-fpm");
             continue;
         }
         let uploads = slow_uploads(&host, path);
-        // More requests than free calls, if uploads took any.
+        // More requests than free calls would exist if uploads occupied calls.
         for _ in 0..3 {
             let (got, _) = ask(host.address(), "GET", path, "");
             assert_eq!(got.status, 200, "{path}");
@@ -83,7 +83,7 @@ fn slow_uploads_take_no_places() {
         for (mut client, body) in uploads {
             client.send(&body[FIRST..]);
             let (got, _) = talk::answer(&mut client, "POST");
-            // A form without its token is refused, but its body was read.
+            // A form without its token is refused, but only after its body was read.
             let want = if *path == "/page.lrp" { 403 } else { 200 };
             assert_eq!(got.status, want, "{path}");
             if echoing.contains(path) {
@@ -96,7 +96,7 @@ fn slow_uploads_take_no_places() {
 }
 
 #[test]
-fn a_body_in_a_file_is_the_servers_alone() {
+fn spooled_body_file_is_private_to_the_server() {
     let host = Host::with_routes(CGI, &[]);
     let mut uploads = slow_uploads(&host, "/cgi/say");
     let folder = host.path("temp");
@@ -122,7 +122,7 @@ fn a_body_in_a_file_is_the_servers_alone() {
 }
 
 #[test]
-fn long_bodies_arrive_whole_and_with_their_length() {
+fn long_bodies_are_forwarded_with_content_length() {
     let host = Host::with_routes(ROUTES, &[]);
     let body = noise(5_000_000, 7);
     for path in ["/cgi/say", "/say.php", "/echo"] {
@@ -140,7 +140,7 @@ fn long_bodies_arrive_whole_and_with_their_length() {
         begin_post(&mut client, path, body.len(), &body);
         let (got, _) = talk::answer(&mut client, "POST");
         assert!(got.status == 200 && got.body == want, "{path}");
-        // The same chunked, without a length in advance.
+        // The same body chunked, so that its length is not known in advance.
         client.send(format!(
             "POST {path} HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n"
         ));
@@ -158,7 +158,7 @@ fn long_bodies_arrive_whole_and_with_their_length() {
 }
 
 #[test]
-fn a_client_that_goes_has_engaged_nothing() {
+fn disconnect_during_upload_never_starts_the_program() {
     let host = Host::with_routes(CGI, &[("note", "echo x >>DIR/state/noted\nprintf '\\n'\n")]);
     drop(slow_uploads(&host, "/cgi/note"));
     host.status().wait_for("spool_files", 0);
@@ -168,7 +168,7 @@ fn a_client_that_goes_has_engaged_nothing() {
 }
 
 #[test]
-fn what_may_not_wait_is_told_to_come_again() {
+fn upload_beyond_temp_total_max_gets_503() {
     let settings = "[buffering]\ntemp_path = \"DIR/temp\"\ntemp_total_max = \"256K\"\n";
     let host = Host::with_settings(settings, CGI, &[]);
     let mut waiting = host.connect();
@@ -222,12 +222,9 @@ impl Drop for SmallDisk {
 }
 
 #[test]
-fn a_full_disk_is_told_and_does_not_lose_a_response() {
+fn full_disk_is_logged_without_losing_a_response() {
     let Some(disk) = SmallDisk::mount() else {
-        return skip(
-            "a_full_disk_is_told_and_does_not_lose_a_response",
-            "no root",
-        );
+        return skip("full_disk_is_logged_without_losing_a_response", "no root");
     };
     let long = "printf 'Content-Type: text/plain\\n\\n'\nhead -c 20000000 /dev/zero\necho x >>DIR/state/sent\n";
     let host = Host::with_settings(&disk.settings(), CGI, &[("long", long)]);
@@ -239,7 +236,7 @@ fn a_full_disk_is_told_and_does_not_lose_a_response() {
         .wait_for_error_line("507 at /cgi/say: can't use a file in ");
     let failed = host.status().value("spool_failed");
     assert!(failed > 0);
-    // A response is then sent at its client's pace.
+    // Without disk space, a response is sent at the client's pace.
     let mut reader = host.connect();
     reader.send("GET /cgi/long HTTP/1.1\r\nHost: a\r\n\r\n");
     wait_until("the response to need the disk", || {
@@ -252,7 +249,7 @@ fn a_full_disk_is_told_and_does_not_lose_a_response() {
 }
 
 #[test]
-fn a_folder_where_no_file_can_be_made_is_told_at_the_start() {
+fn unusable_temp_path_is_reported_at_start() {
     let folder = TempFolder::new();
     let config = format!(
         "[buffering]\ntemp_path = \"/proc/self\"\n[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"{}\"\n",

@@ -1,4 +1,4 @@
-//! Folders outside of the root.
+//! Aliases: folders outside of the site's root.
 
 use std::fs;
 use std::os::unix::fs::symlink;
@@ -22,7 +22,7 @@ const FILES: [&str; 9] = [
 ];
 
 #[test]
-fn a_path_is_another_folder() {
+fn alias_maps_a_path_to_another_folder() {
     let place = Place::new(&FILES, ALIAS);
     for (path, said) in [
         ("/a.txt", "root/a.txt"),
@@ -43,7 +43,7 @@ fn a_path_is_another_folder() {
         ("/static.txt", "404"),
         ("/app/a.css", "404"),
     ] {
-        assert_eq!(place.says(path), said, "{path}");
+        assert_eq!(place.body_or_status(path), said, "{path}");
     }
     let css = place.get("/static/a.css");
     assert_eq!(css.field("content-type"), Some("text/css; charset=utf-8"));
@@ -68,7 +68,7 @@ fn a_path_is_another_folder() {
 }
 
 #[test]
-fn the_longest_path_counts_and_rules_are_for_the_path_asked_for() {
+fn longest_alias_applies_and_rules_match_the_requested_path() {
     let place = Place::new(
         &["app/in/a", "other/a", "other/secret", "root/x"],
         "listing = true\n\
@@ -88,9 +88,9 @@ fn the_longest_path_counts_and_rules_are_for_the_path_asked_for() {
         "/app/in/secret.gz",
         "/app/in/%73ecret",
     ] {
-        assert_eq!(place.says(path), "403", "{path}");
+        assert_eq!(place.body_or_status(path), "403", "{path}");
     }
-    let listed = place.says("/app/in/");
+    let listed = place.body_or_status("/app/in/");
     assert!(
         listed.contains("secret") && listed.contains("/app/in/"),
         "{listed}"
@@ -98,7 +98,7 @@ fn the_longest_path_counts_and_rules_are_for_the_path_asked_for() {
 }
 
 #[test]
-fn nothing_leads_out_of_its_folder() {
+fn alias_symlinks_can_not_leave_the_folder() {
     for (symlinks, out, beside) in [
         ("beneath", "403", "app/a.css"),
         ("none", "403", "403"),
@@ -111,17 +111,17 @@ fn nothing_leads_out_of_its_folder() {
         symlink("../root/a.txt", folder.path().join("app/root")).expect("a link");
         let lines = format!("symlinks = \"{symlinks}\"\n{ALIAS}");
         let place = Place::after(folder, &FILES, &lines);
-        assert_eq!(place.says("/static/out"), out, "{symlinks}");
-        assert_eq!(place.says("/static/beside"), beside, "{symlinks}");
-        // A link from the alias's folder to the site's root leaves the alias's folder.
+        assert_eq!(place.body_or_status("/static/out"), out, "{symlinks}");
+        assert_eq!(place.body_or_status("/static/beside"), beside, "{symlinks}");
+        // A link from the alias's folder to the site's root leads out of the alias's folder.
         if symlinks != "follow" {
-            assert_eq!(place.says("/static/root"), "403", "{symlinks}");
+            assert_eq!(place.body_or_status("/static/root"), "403", "{symlinks}");
         }
     }
 }
 
 #[test]
-fn what_is_compressed_beside_a_file_is_sent() {
+fn precompressed_siblings_are_served_under_an_alias() {
     let folder = TempFolder::new();
     folder.file("app/a.css", "a{}".repeat(1000));
     folder.file("app/a.css.gz", "prepared");
@@ -136,18 +136,18 @@ fn what_is_compressed_beside_a_file_is_sent() {
 }
 
 #[test]
-fn changes_are_noticed() {
+fn changes_of_aliased_files_are_detected() {
     let folder = TempFolder::new();
     fs::create_dir_all(folder.path().join("v1")).expect("a folder");
     symlink("v1", folder.path().join("app")).expect("a link");
     let place = Place::after(folder, &["v1/a", "v1/sub/a", "v2/a"], ALIAS);
     let notices = |path: &str, said: &str| {
-        wait_until(path, || (place.says(path) == said).then_some(()));
+        wait_until(path, || (place.body_or_status(path) == said).then_some(()));
     };
     for _ in 0..3 {
-        assert_eq!(place.says("/static/a"), "v1/a");
-        assert_eq!(place.says("/static/sub/a"), "v1/sub/a");
-        assert_eq!(place.says("/static/new"), "404");
+        assert_eq!(place.body_or_status("/static/a"), "v1/a");
+        assert_eq!(place.body_or_status("/static/sub/a"), "v1/sub/a");
+        assert_eq!(place.body_or_status("/static/new"), "404");
     }
     place.folder.file("v1/a", "changed");
     notices("/static/a", "changed");
@@ -155,7 +155,7 @@ fn changes_are_noticed() {
     notices("/static/new", "new");
     fs::remove_dir_all(place.folder.path().join("v1/sub")).expect("removed");
     notices("/static/sub/a", "404");
-    // A new version is installed by a link.
+    // A new version is installed by replacing a link.
     let link = place.folder.path().join("next");
     symlink("v2", &link).expect("a link");
     fs::rename(link, place.folder.path().join("app")).expect("renamed");
@@ -164,25 +164,25 @@ fn changes_are_noticed() {
 }
 
 #[test]
-fn another_folder_after_a_reload_is_another_answer() {
+fn reload_with_another_alias_folder_replaces_responses() {
     let place = Place::new(
         &["one/a", "two/a"],
         "[[site.alias]]\npath = \"/x\"\nfolder = \"{}/one\"\n",
     );
     for _ in 0..3 {
-        assert_eq!(place.says("/x/a"), "one/a");
+        assert_eq!(place.body_or_status("/x/a"), "one/a");
     }
     let file = place.folder.path().join("lowroad.toml");
     let text = fs::read_to_string(&file).expect("the configuration");
     fs::write(&file, text.replace("/one\"", "/two\"")).expect("written");
     place.server.signal("HUP");
     wait_until("the reload", || {
-        (place.says("/x/a") == "two/a").then_some(())
+        (place.body_or_status("/x/a") == "two/a").then_some(())
     });
 }
 
 #[test]
-fn programs_are_found_there() {
+fn cgi_scripts_are_found_under_an_alias() {
     let folder = TempFolder::new();
     let script = "#!/bin/sh\nsaid=\"$SCRIPT_NAME $PATH_INFO $SCRIPT_FILENAME\"\n\
         printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"\n";
@@ -211,7 +211,7 @@ fn programs_are_found_there() {
         ("/static/say.cgi", "404".into()),
         ("/static/index.lrp", "app/index.lrp".into()),
     ] {
-        assert_eq!(place.says(path), said, "{path}");
+        assert_eq!(place.body_or_status(path), said, "{path}");
     }
     let told = place.explain("/static/sub/say.cgi");
     assert!(
@@ -221,7 +221,7 @@ fn programs_are_found_there() {
 }
 
 #[test]
-fn an_alias_that_is_wrong_is_told() {
+fn invalid_alias_is_reported_by_check() {
     for (lines, said) in [
         (
             "[[site.alias]]\npath = \"/static\"\nfolder = \"{}/none\"\n",

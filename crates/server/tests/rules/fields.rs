@@ -1,4 +1,4 @@
-//! Rules for fields apply alike to files, programs, origins, stored responses, redirects and refusals.
+//! Rules for header fields apply alike to files, programs, origins, stored responses, redirects and refusals.
 
 use std::io::Write;
 
@@ -7,7 +7,7 @@ use lowroad_testkit::{ClientResponse, TempFolder};
 
 use crate::place::{Place, program};
 
-/// The fields of programs and origins.
+/// The header fields of programs and origins.
 const OWN: &str = "X-Frame-Options: DENY\\r\\nStrict-Transport-Security: max-age=0\\r\\nX-Powered-By: me\\r\\n\
     Link: </own>\\r\\nX-Robots-Tag: own\\r\\n";
 
@@ -45,7 +45,7 @@ fn place(origin: &TestOrigin) -> Place {
     Place::after(folder, &["root/f.txt"], &lines)
 }
 
-/// The values of a response's fields of a name.
+/// The values of all fields with this name in a response.
 fn values<'r>(response: &'r ClientResponse, name: &str) -> Vec<&'r str> {
     let lines = response
         .head
@@ -56,7 +56,7 @@ fn values<'r>(response: &'r ClientResponse, name: &str) -> Vec<&'r str> {
 }
 
 #[test]
-fn responses_of_every_source_have_the_fields_of_the_rules() {
+fn header_rules_apply_to_responses_of_every_source() {
     let own = OWN.replace("\\r\\n", "\r\n");
     let origin = TestOrigin::with_response(move |asked| {
         let lifetime = match asked.target.as_str() {
@@ -106,9 +106,10 @@ fn responses_of_every_source_have_the_fields_of_the_rules() {
     assert_eq!(stored, 1);
 }
 
-/// A rule's lifetime for clients does not apply to the cache, also when the origin has only confirmed its response.
+/// A lifetime that a rule sets for clients does not apply to the cache, even if the origin only validated the stored
+/// response.
 #[test]
-fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
+fn cache_control_rule_does_not_affect_the_cache() {
     let origin = TestOrigin::with_response(|asked| {
         match asked.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
@@ -128,10 +129,10 @@ fn a_lifetime_that_a_rule_sets_does_not_count_for_the_cache() {
     }
 }
 
-/// 101 has the fields of a final response. Other interim responses keep the origin's fields: rules replace and remove
-/// these, and add only beside them.
+/// 101 has the fields of a final response. In other interim responses, which have the origin's fields, rules replace
+/// and remove fields but add none.
 #[test]
-fn interim_responses_and_upgrades_have_the_fields_of_the_rules() {
+fn header_rules_apply_to_interim_responses_and_upgrades() {
     let own = OWN.replace("\\r\\n", "\r\n");
     let origin = TestOrigin::start(move |asked, stream| {
         let head = match asked.field("upgrade") {

@@ -1,5 +1,5 @@
-//! A site's path rules before the look-up of a file, over real sockets: aliases, rewrites, redirects, and programs'
-//! internal redirects. Access rules are in `site_rules`.
+//! A site's path rules, applied before files are looked up, over real sockets: aliases, rewrites, redirects, and
+//! programs' internal redirects. `site_rules` tests access rules.
 
 mod aliases;
 mod fields;

@@ -1,4 +1,4 @@
-//! A server with one site in the folder `root`, and other folders beside it.
+//! A server with one site in the folder `root`, and other folders next to `root`.
 
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Command, Output};
@@ -13,13 +13,13 @@ pub struct Place {
 }
 
 impl Place {
-    /// A site with these files, each of which contains its name, and these lines; `{}` in them is the surrounding
-    /// folder.
+    /// Starts a site with these files, each of which contains its own path, and these configuration lines, in which
+    /// `{}` is the surrounding folder.
     pub fn new(files: &[&str], lines: &str) -> Place {
         Place::after(TempFolder::new(), files, lines)
     }
 
-    /// The same, with the folder's existing contents.
+    /// As `new`, with the folder's existing contents.
     pub fn after(folder: TempFolder, files: &[&str], lines: &str) -> Place {
         std::fs::create_dir_all(folder.path().join("root")).expect("a folder");
         for name in files {
@@ -37,8 +37,8 @@ impl Place {
         self.server.connect().get(path, fields)
     }
 
-    /// The response to a path: the body of a 200, or the status.
-    pub fn says(&self, path: &str) -> String {
+    /// The body of a 200 response to a path, or the status.
+    pub fn body_or_status(&self, path: &str) -> String {
         let got = self.get(path);
         match got.status {
             200 => got.text(),
@@ -92,7 +92,7 @@ said=\"$REQUEST_METHOD uri=$REQUEST_URI query=$QUERY_STRING script=$SCRIPT_NAME 
 printf 'Content-Type: text/plain\\nContent-Length: %d\\n\\n%s' ${#said} \"$said\"
 ";
 
-/// The response to a path over HTTP/2: the body of a 200, or the status. `None` without curl.
+/// The body of a 200 response to a path over HTTP/2, or the status; `None` without curl.
 pub fn by_http2(place: &Place, path: &str) -> Option<String> {
     let url = format!("http://{}{path}", place.server.address());
     let mut command = Command::new("curl");
@@ -121,7 +121,7 @@ pub fn users(folder: &TempFolder) {
     folder.file("users", format!("ann:{ann}\n"));
 }
 
-/// The field with a user's password.
+/// The Authorization field for a user and password.
 pub fn basic(user: &str, password: &str) -> String {
     use base64::Engine;
     let pair = base64::engine::general_purpose::STANDARD.encode(format!("{user}:{password}"));

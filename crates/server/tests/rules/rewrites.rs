@@ -1,4 +1,4 @@
-//! Rewrites and redirects, by glob and by regular expression.
+//! Rewrites and redirects, with globs and regular expressions.
 
 use lowroad_testkit::TempFolder;
 use lowroad_testkit::origin::TestOrigin;
@@ -15,7 +15,7 @@ const FILES: [&str; 7] = [
     "in/x.pdf",
 ];
 
-/// With the program `say.cgi`, which returns its request.
+/// A site with the program `say.cgi`, which returns its request.
 fn with_program(lines: &str) -> Place {
     let folder = TempFolder::new();
     program(&folder, "root/say.cgi", SAY);
@@ -24,7 +24,7 @@ fn with_program(lines: &str) -> Place {
 }
 
 #[test]
-fn a_path_is_answered_with_another() {
+fn rewrite_serves_another_path() {
     let place = with_program(
         "[[site.rewrite]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
          [[site.rewrite]]\nregex = \"^/blog/([0-9]+)(?:-.*)?$\"\nto = \"/say.cgi/post?id=$1&$query\"\n\
@@ -36,7 +36,7 @@ fn a_path_is_answered_with_another() {
         ("/old/none", "404"),
         ("/new/a.txt", "root/new/a.txt"),
         ("/lang/de/a.txt", "root/a.txt"),
-        // A rewrite's result is not rewritten again.
+        // The result of a rewrite is not rewritten again.
         ("/lang/de/old/a.txt", "404"),
         (
             "/blog/7",
@@ -50,7 +50,7 @@ fn a_path_is_answered_with_another() {
         ("/old/..%2fa.txt", "400"),
         ("/old/%00", "400"),
     ] {
-        assert_eq!(place.says(path), said, "{path}");
+        assert_eq!(place.body_or_status(path), said, "{path}");
         if let Some(by_http2) = by_http2(&place, path) {
             assert_eq!(by_http2, said, "{path} by HTTP/2");
         }
@@ -64,7 +64,7 @@ fn a_path_is_answered_with_another() {
 }
 
 #[test]
-fn a_front_controller_has_what_is_no_file() {
+fn rewrite_sends_missing_paths_to_a_front_controller() {
     let place = with_program(
         "[[site.rewrite]]\nregex = \"^/(.*)$\"\nto = \"/say.cgi?q=$1&$query\"\nmissing = true\n",
     );
@@ -99,7 +99,7 @@ fn a_front_controller_has_what_is_no_file() {
             "GET uri=/say.cgi/x?y query=y script=/say.cgi info=/x",
         ),
     ] {
-        assert_eq!(place.says(path), said, "{path}");
+        assert_eq!(place.body_or_status(path), said, "{path}");
         if let Some(by_http2) = by_http2(&place, path) {
             assert_eq!(by_http2, said, "{path} by HTTP/2");
         }
@@ -113,7 +113,7 @@ fn a_front_controller_has_what_is_no_file() {
 }
 
 #[test]
-fn rules_look_at_the_path_asked_for_and_at_the_new_one() {
+fn access_rules_match_requested_and_rewritten_path() {
     let place = Place::new(
         &FILES,
         "[[site.rewrite]]\nfrom = \"/open/**\"\nto = \"/secret/$1\"\n\
@@ -138,7 +138,7 @@ fn rules_look_at_the_path_asked_for_and_at_the_new_one() {
         "/up/secret/x.txt",
     ] {
         let status = if path.contains("%2F") { "400" } else { "403" };
-        assert_eq!(place.says(path), status, "{path}");
+        assert_eq!(place.body_or_status(path), status, "{path}");
         if let Some(by_http2) = by_http2(&place, path) {
             assert_eq!(by_http2, status, "{path} by HTTP/2");
         }
@@ -151,7 +151,7 @@ fn rules_look_at_the_path_asked_for_and_at_the_new_one() {
 }
 
 #[test]
-fn a_password_for_the_new_path_is_needed_under_the_old_one() {
+fn password_rule_of_rewritten_path_applies() {
     let folder = TempFolder::new();
     users(&folder);
     let place = Place::after(
@@ -160,7 +160,7 @@ fn a_password_for_the_new_path_is_needed_under_the_old_one() {
         "[[site.rewrite]]\nfrom = \"/open/**\"\nto = \"/secret/$1\"\n\
          [[site.rule]]\npattern = \"/secret/**\"\nauth = \"users\"\n",
     );
-    assert_eq!(place.says("/open/x.txt"), "401");
+    assert_eq!(place.body_or_status("/open/x.txt"), "401");
     let got = place.get_with("/open/x.txt", &basic("ann", "secret of ann"));
     assert_eq!((got.status, got.text()), (200, "root/secret/x.txt".into()));
     let got = place.get_with("/open/x.txt", &basic("ann", "none"));
@@ -170,7 +170,7 @@ fn a_password_for_the_new_path_is_needed_under_the_old_one() {
 }
 
 #[test]
-fn a_limit_counts_a_request_once() {
+fn rate_limit_counts_a_rewritten_request_once() {
     let place = Place::new(
         &FILES,
         "[[site.rewrite]]\nfrom = \"/old/**\"\nto = \"/new/$1\"\n\
@@ -181,7 +181,7 @@ fn a_limit_counts_a_request_once() {
 }
 
 #[test]
-fn an_internal_alias_is_for_rewrites_only() {
+fn internal_alias_is_reachable_only_by_rewrite() {
     let place = Place::new(
         &FILES,
         "[[site.alias]]\npath = \"/in\"\nfolder = \"{}/in\"\ninternal = true\n\
@@ -195,16 +195,20 @@ fn an_internal_alias_is_for_rewrites_only() {
         "/%69n/x.pdf",
         "/in/none",
     ] {
-        assert_eq!(place.says(path), "404", "{path}");
+        assert_eq!(place.body_or_status(path), "404", "{path}");
     }
-    assert_eq!(place.says("/files/x.pdf"), "in/x.pdf");
-    assert_eq!(place.says("/in/x.pdf"), "404", "nor when it is stored");
+    assert_eq!(place.body_or_status("/files/x.pdf"), "in/x.pdf");
+    assert_eq!(
+        place.body_or_status("/in/x.pdf"),
+        "404",
+        "nor when it is stored"
+    );
     let told = place.explain("/in/x.pdf");
     assert!(told.contains("/in is an internal alias"), "{told}");
 }
 
 #[test]
-fn an_origin_gets_the_new_target_and_its_response_is_kept_for_the_old_one() {
+fn origin_gets_rewritten_target_and_response_is_stored_by_original() {
     let origin = TestOrigin::with_response(|asked| {
         let said = &asked.target;
         let len = said.len();
@@ -221,14 +225,14 @@ fn an_origin_gets_the_new_target_and_its_response_is_kept_for_the_old_one() {
         ),
     );
     for _ in 0..2 {
-        assert_eq!(place.says("/v1/x?a=b"), "/api/x?v=1&a=b");
-        assert_eq!(place.says("/v1/x?a=c"), "/api/x?v=1&a=c");
+        assert_eq!(place.body_or_status("/v1/x?a=b"), "/api/x?v=1&a=b");
+        assert_eq!(place.body_or_status("/v1/x?a=c"), "/api/x?v=1&a=c");
     }
     assert_eq!(origin.count(), 2, "they are stored");
 }
 
 #[test]
-fn redirects_capture_too() {
+fn redirect_rules_use_captures() {
     let place = Place::new(
         &FILES,
         "[[site.redirect]]\nregex = \"^/([0-9]{4})/([0-9]{2})/(.*)$\"\nto = \"/archive/$3?year=$1&month=$2\"\nstatus = 308\n\
@@ -255,7 +259,7 @@ fn redirects_capture_too() {
 }
 
 #[test]
-fn what_is_wrong_is_told() {
+fn invalid_rewrites_are_reported_by_check() {
     let told = check("[[site.rewrite]]\nregex = \"^/(.*\"\nto = \"/x\"\n");
     assert!(
         told.contains(

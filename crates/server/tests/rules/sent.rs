@@ -1,4 +1,5 @@
-//! Responses that programs delegate: paths and files of internal aliases, and local redirects.
+//! Internal redirects by programs (X-Accel-Redirect, X-Sendfile, CGI local redirects): to paths, files and other
+//! programs.
 
 use std::os::unix::fs::symlink;
 
@@ -7,21 +8,21 @@ use lowroad_testkit::{TempFolder, wait_until};
 
 use crate::place::{Place, SAY, basic, by_http2, program, users};
 
-/// A program that names a path, and further fields.
+/// A program that responds with X-Accel-Redirect and further fields.
 const ACCEL: &str = "#!/bin/sh
 cat > /dev/null
 printf 'Content-Type: application/x-own\\nContent-Disposition: attachment\\nSet-Cookie: a=b\\n'
 printf 'Cache-Control: max-age=60\\nETag: \"own\"\\nContent-Length: 7\\nX-Accel-Redirect: %s\\n\\nignored' \"$QUERY_STRING\"
 ";
 
-/// The program that another one redirects to.
+/// The target of internal redirects to a program.
 const STORE: &str = "#!/bin/sh
 test \"$QUERY_STRING\" = missing && printf 'Status: 404\\n'
 printf 'Content-Type: binary/octet-stream\\nCache-Control: public\\nSet-Cookie: c=d\\nX-Store: 1\\n'
 printf 'Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\\nContent-Length: 5\\n\\nbytes'
 ";
 
-/// A program that names a file.
+/// A program that responds with X-Sendfile.
 const SENDFILE: &str = "#!/bin/sh
 printf 'Content-Type: text/x-own\\nX-Sendfile: %s\\n\\n' \"$QUERY_STRING\"
 ";
@@ -69,7 +70,7 @@ fn place() -> Place {
 }
 
 #[test]
-fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
+fn x_accel_redirect_to_a_program_keeps_the_first_programs_fields() {
     let place = place();
     let got = place.get("/accel.cgi?/store.cgi");
     assert_eq!((got.status, got.text()), (200, "bytes".into()));
@@ -91,7 +92,7 @@ fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
             got.head
         );
     }
-    // The program's fields do not apply to an error.
+    // The fields of the first program do not apply to an error.
     let got = place.get("/accel.cgi?/store.cgi?missing");
     assert_eq!(got.status, 404);
     assert_eq!(
@@ -100,7 +101,7 @@ fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
     );
     assert_eq!(field_values(&got.head, "content-disposition"), [""; 0]);
     assert_eq!(field_values(&got.head, "set-cookie"), ["c=d", "a=b"]);
-    // Through a second program, the first one's fields still apply.
+    // After a redirect by a second program, the fields of the first one still apply.
     let got = place.get("/accel.cgi?/accel.cgi?/store.cgi");
     assert_eq!(got.status, 200);
     assert_eq!(
@@ -110,7 +111,7 @@ fn a_program_that_is_led_to_answers_with_the_first_one_s_fields() {
 }
 
 #[test]
-fn an_internal_route_is_for_rewrites_and_programs_only() {
+fn internal_route_is_reachable_only_by_rewrite_and_accel_redirect() {
     let place = place();
     for path in ["/store.cgi", "/local.cgi?/store.cgi"] {
         assert_eq!(place.get(path).status, 404, "{path}");
@@ -126,7 +127,7 @@ fn field_values<'h>(head: &'h str, name: &str) -> Vec<&'h str> {
 }
 
 #[test]
-fn a_path_is_sent_with_the_program_s_fields() {
+fn x_accel_redirect_sends_a_file_with_the_programs_fields() {
     let place = place();
     let path = "/accel.cgi?/in/page.txt";
     let text = "0123456789".repeat(100);
@@ -185,7 +186,7 @@ fn a_path_is_sent_with_the_program_s_fields() {
 }
 
 #[test]
-fn every_method_gets_the_file_and_the_log_has_what_was_asked() {
+fn x_accel_redirect_applies_to_all_methods_and_logs_the_original_path() {
     let place = place();
     let mut client = place.server.connect();
     client.send("HEAD /accel.cgi?/in/x.pdf HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -204,14 +205,14 @@ fn every_method_gets_the_file_and_the_log_has_what_was_asked() {
 }
 
 #[test]
-fn what_is_named_is_a_file_of_the_site_that_rules_allow() {
+fn x_accel_redirect_is_subject_to_access_rules() {
     let place = place();
     for (named, said) in [
         ("/in/x.pdf", "in/x.pdf"),
         ("/in/%78.pdf", "in/x.pdf"),
         ("/a.txt", "root/a.txt"),
         ("/out/x.pdf", "out/x.pdf"),
-        // The script is sent, not run.
+        // The script is sent as a file, not executed.
         ("/in/run.cgi", SAY),
         ("/in/sub/", "404"),
         ("/in/sub", "404"),
@@ -222,7 +223,7 @@ fn what_is_named_is_a_file_of_the_site_that_rules_allow() {
         ("/in/../secret", "502"),
         ("http://a/in/x.pdf", "502"),
         ("", "502"),
-        // Programs may redirect again, but not endlessly.
+        // Programs may redirect repeatedly, but not without limit.
         (
             "/say.cgi/info?b=c",
             "GET uri=/accel.cgi?/say.cgi/info?b=c query=b=c script=/say.cgi info=/info",
@@ -233,15 +234,19 @@ fn what_is_named_is_a_file_of_the_site_that_rules_allow() {
             "GET uri=/accel.cgi?/pretty/x query=q=x script=/say.cgi info=",
         ),
     ] {
-        assert_eq!(place.says(&format!("/accel.cgi?{named}")), said, "{named}");
+        assert_eq!(
+            place.body_or_status(&format!("/accel.cgi?{named}")),
+            said,
+            "{named}"
+        );
     }
     for path in ["/in/x.pdf", "/in/run.cgi", "/in/sub/index.cgi"] {
-        assert_eq!(place.says(path), "404", "{path}");
+        assert_eq!(place.body_or_status(path), "404", "{path}");
     }
 }
 
 #[test]
-fn a_file_is_named_by_its_absolute_path() {
+fn x_sendfile_names_an_absolute_path() {
     let place = place();
     let at = place.folder.path().display().to_string();
     for (named, said) in [
@@ -257,12 +262,12 @@ fn a_file_is_named_by_its_absolute_path() {
         ("/inner/x", "502"),
     ] {
         assert_eq!(
-            place.says(&format!("/sendfile.cgi?{at}{named}")),
+            place.body_or_status(&format!("/sendfile.cgi?{at}{named}")),
             said,
             "{named}"
         );
     }
-    assert_eq!(place.says("/sendfile.cgi?in/x.pdf"), "502");
+    assert_eq!(place.body_or_status("/sendfile.cgi?in/x.pdf"), "502");
     let got = place.get(&format!("/sendfile.cgi?{at}/in/x.pdf"));
     assert_eq!(got.field("content-type"), Some("text/x-own"));
     assert_eq!(got.field("x-sendfile"), None);
@@ -272,7 +277,7 @@ fn a_file_is_named_by_its_absolute_path() {
 }
 
 #[test]
-fn a_local_redirect_is_answered_at_once() {
+fn cgi_local_redirect_is_answered_internally() {
     let place = place();
     for (to, said) in [
         ("/a.txt", "root/a.txt"),
@@ -285,13 +290,13 @@ fn a_local_redirect_is_answered_at_once() {
             "GET uri=/local.cgi?/pretty/x query=q=x script=/say.cgi info=",
         ),
         ("/none", "404"),
-        // These local redirects could also be requests of a client.
+        // A local redirect reaches only resources that a client could request.
         ("/in/x.pdf", "404"),
         ("/out", "301"),
         ("/../secret", "502"),
     ] {
         let path = format!("/local.cgi?{to}");
-        assert_eq!(place.says(&path), said, "{to}");
+        assert_eq!(place.body_or_status(&path), said, "{to}");
         if let Some(by_http2) = by_http2(&place, &path) {
             assert_eq!(by_http2, said, "{to} by HTTP/2");
         }
@@ -308,7 +313,7 @@ fn a_local_redirect_is_answered_at_once() {
 }
 
 #[test]
-fn programs_are_told_whose_password_was_verified() {
+fn redirected_programs_get_the_authenticated_user() {
     let folder = TempFolder::new();
     users(&folder);
     let script = "#!/bin/sh\nsaid=\"$AUTH_TYPE,$REMOTE_USER\"\n\
@@ -349,7 +354,7 @@ fn programs_are_told_whose_password_was_verified() {
 }
 
 #[test]
-fn programs_do_not_lead_in_circles() {
+fn internal_redirect_loop_is_ended() {
     let folder = TempFolder::new();
     program(
         &folder,
@@ -361,14 +366,14 @@ fn programs_do_not_lead_in_circles() {
         &[],
         "[[site.route]]\npattern = \"*.cgi\"\ncgi = true\n",
     );
-    assert_eq!(place.says("/a.cgi"), "502");
+    assert_eq!(place.body_or_status("/a.cgi"), "502");
     place
         .server
         .wait_for_error_line("too many internal redirects");
 }
 
 #[test]
-fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
+fn accel_redirect_of_an_origin_needs_permission_and_is_not_stored() {
     let origin = TestOrigin::with_response(|asked| {
         let path = asked.target.trim_start_matches("/app");
         format!(
@@ -385,7 +390,7 @@ fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
     };
     let place = site("internal_redirects = true\n");
     for count in 1..=2 {
-        assert_eq!(place.says("/app/x"), "in/x");
+        assert_eq!(place.body_or_status("/app/x"), "in/x");
         assert_eq!(origin.count(), count, "it is asked each time");
     }
     let place = site("");
@@ -395,7 +400,7 @@ fn an_origin_leads_if_it_may_and_what_it_says_is_not_kept() {
 }
 
 #[test]
-fn the_access_log_names_whose_password_was_verified() {
+fn access_log_has_the_authenticated_user() {
     let folder = TempFolder::new();
     users(&folder);
     program(&folder, "root/app/say.cgi", SAY);
@@ -422,7 +427,7 @@ fn the_access_log_names_whose_password_was_verified() {
         let log = std::fs::read_to_string(place.folder.path().join("access.log")).ok()?;
         (log.lines().count() == asked.len()).then_some(log)
     });
-    // Each worker passes its lines to the log at its own time.
+    // Each worker passes its lines to the log at a different time.
     let mut logged: Vec<(&str, &str)> = Vec::new();
     for line in log.lines() {
         let words: Vec<&str> = line.split(' ').collect();

@@ -1,4 +1,4 @@
-//! The daemon of `lowroad attach`: takeover of an existing level, interfaces, remaining privileges, and its
+//! The daemon of `lowroad attach`: taking over an existing level, recreated interfaces, remaining privileges, and
 //! identification.
 
 use lowroad_testkit::net::DEVICE;
@@ -7,8 +7,8 @@ use lowroad_testkit::wait_until;
 use crate::place::{PORT, PROGRAM, Place, attach, attach_by, can_run, connect};
 
 #[test]
-fn a_new_daemon_denies_what_it_is_told_and_no_more() {
-    if !can_run("a_new_daemon_denies_what_it_is_told_and_no_more") {
+fn restarted_daemon_applies_only_its_own_deny_list() {
+    if !can_run("restarted_daemon_applies_only_its_own_deny_list") {
         return;
     }
     let mut place = Place::new(&["--ttl", "60", "--deny", "10.77.0.1/24"]);
@@ -22,8 +22,8 @@ fn a_new_daemon_denies_what_it_is_told_and_no_more() {
 }
 
 #[test]
-fn an_interface_that_is_made_anew_is_attached_to() {
-    if !can_run("an_interface_that_is_made_anew_is_attached_to") {
+fn recreated_interface_is_attached_again() {
+    if !can_run("recreated_interface_is_attached_again") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
@@ -32,7 +32,7 @@ fn an_interface_that_is_made_anew_is_attached_to() {
     gone.expect("the cable is cut");
     connect(&place.client, &place.server, 1400);
     place.warm("/small");
-    // The MTU may be shorter, and change while the level exists.
+    // The new interface may have a smaller MTU, which can also change while the level exists.
     let pinned = place
         .server
         .enter(|| lowroad_softirq::programs::folder::port_folder(PORT));
@@ -45,13 +45,13 @@ fn an_interface_that_is_made_anew_is_attached_to() {
 }
 
 #[test]
-fn the_daemon_has_what_it_needs_and_is_known_by_its_lock() {
-    if !can_run("the_daemon_has_what_it_needs_and_is_known_by_its_lock") {
+fn daemon_keeps_only_needed_capabilities_and_is_identified_by_its_lock() {
+    if !can_run("daemon_keeps_only_needed_capabilities_and_is_identified_by_its_lock") {
         return;
     }
     let mut place = Place::new(&["--ttl", "60"]);
     place.kill();
-    // The name of its program is irrelevant.
+    // The daemon is identified by its lock, not by the name of its program.
     let other = place.folder.path().join("renamed");
     std::os::unix::fs::symlink(PROGRAM, &other).expect("a link");
     let other = other.to_str().expect("a plain path");
@@ -72,7 +72,7 @@ fn the_daemon_has_what_it_needs_and_is_known_by_its_lock() {
     let said = String::from_utf8_lossy(&second.stderr).into_owned();
     let expected = format!("process {pid} is attached there already");
     assert!(said.contains(&expected), "{said}");
-    assert_eq!(place.say(&["detach", "8080"]), "detached\n");
+    assert_eq!(place.command_output(&["detach", "8080"]), "detached\n");
     let end = place.attached.child().wait().expect("a child of ours");
     assert!(end.success(), "{end}");
 }

@@ -1,4 +1,4 @@
-//! Detaching: only the named ports are removed, and no state remains. Ports without a level are refused.
+//! Detaching: only the named ports are removed, and no state remains. Ports without a level are an error.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -35,15 +35,15 @@ fn connect(place: &Place, port: u16) -> TestClient {
 }
 
 fn ports(place: &Place) -> Vec<u64> {
-    let json = place.say(&["status", "--json"]);
+    let json = place.command_output(&["status", "--json"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let ports = json["levels"][0]["ports"].as_array().expect("ports");
     ports.iter().filter_map(serde_json::Value::as_u64).collect()
 }
 
 #[test]
-fn only_the_ports_that_are_named_are_taken_off() {
-    if !can_run("only_the_ports_that_are_named_are_taken_off") {
+fn detach_removes_only_the_named_ports() {
+    if !can_run("detach_removes_only_the_named_ports") {
         return;
     }
     let mut place = Place::new(&["--ttl", "60"]);
@@ -51,12 +51,12 @@ fn only_the_ports_that_are_named_are_taken_off() {
     let get = format!("GET /small HTTP/1.1\r\nHost: {HOST}\r\n\r\n");
     second_server(&place.server);
     for (going, staying) in [(&second, &first), (&first, &second)] {
-        place.say(&["detach", &first]);
+        place.command_output(&["detach", &first]);
         place.attached = attach(&place.server, &["--ttl", "60", &second]);
         place.warm("/small");
-        // The handshake is complete; the request arrives while or after the port is removed.
+        // The handshake is complete; the request arrives during the removal of the port, or after it.
         let mut live = [SECOND_PORT, PORT].map(|port| connect(&place, port));
-        let said = place.say(&["detach", going, "--drain", "1"]);
+        let said = place.command_output(&["detach", going, "--drain", "1"]);
         let wanted = format!("detached from port {going}; port {staying} stays attached\n");
         assert_eq!(said, wanted);
         assert_eq!(ports(&place), [staying.parse::<u64>().expect("a port")]);
@@ -80,19 +80,19 @@ fn only_the_ports_that_are_named_are_taken_off() {
             continue;
         }
         assert_eq!(place.get("/small", "").field("age"), None);
-        assert_eq!(place.say(&["detach", staying]), "detached\n");
+        assert_eq!(place.command_output(&["detach", staying]), "detached\n");
     }
 }
 
 #[test]
-fn a_request_under_way_to_a_port_that_goes_is_answered() {
-    if !can_run("a_request_under_way_to_a_port_that_goes_is_answered") {
+fn request_in_progress_is_answered_after_detach() {
+    if !can_run("request_in_progress_is_answered_after_detach") {
         return;
     }
     let mut place = Place::new(&["--ttl", "60"]);
     let (first, second) = (PORT.to_string(), SECOND_PORT.to_string());
     second_server(&place.server);
-    place.say(&["detach", &first]);
+    place.command_output(&["detach", &first]);
     place.attached = attach(&place.server, &["--ttl", "60", &second]);
     place.warm("/small");
     let mut client = connect(&place, SECOND_PORT);
@@ -115,8 +115,8 @@ fn a_request_under_way_to_a_port_that_goes_is_answered() {
 }
 
 #[test]
-fn a_prefix_that_is_none_is_refused_before_anything_is_attached() {
-    if !can_run("a_prefix_that_is_none_is_refused_before_anything_is_attached") {
+fn invalid_deny_prefix_is_refused_before_attaching() {
+    if !can_run("invalid_deny_prefix_is_refused_before_attaching") {
         return;
     }
     let namespace = NetNamespace::new("empty").expect("a namespace");
@@ -130,8 +130,8 @@ fn a_prefix_that_is_none_is_refused_before_anything_is_attached() {
 }
 
 #[test]
-fn what_is_asked_by_tls_is_not_explained_as_if_it_were_not() {
-    if !can_run("what_is_asked_by_tls_is_not_explained_as_if_it_were_not") {
+fn explain_refuses_https_urls() {
+    if !can_run("explain_refuses_https_urls") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);

@@ -1,5 +1,5 @@
-//! The commands for a level in front of a port: status, top, explain, purge and doctor, in network namespaces. The
-//! level's responses are tested by `attach`.
+//! The commands for a level in front of a port (status, top, explain, purge and doctor) in network namespaces. The test
+//! `attach` checks the level's responses.
 
 mod daemon;
 mod ends;
@@ -21,7 +21,7 @@ fn status_shows_levels_and_their_counters() {
     let place = Place::new(&["--ttl", "60"]);
     place.warm("/small");
     place.get("/small", "Cookie: a=b\r\n");
-    let text = place.say(&["status"]);
+    let text = place.command_output(&["status"]);
     for part in [
         "ports                  8080\n",
         "eth0, TC ingress",
@@ -34,7 +34,7 @@ fn status_shows_levels_and_their_counters() {
     }
     let pid = format!("process {}, heartbeat", place.attached.pid());
     assert!(text.contains(&pid), "{text}");
-    let json = place.say(&["status", "--json", "--stats"]);
+    let json = place.command_output(&["status", "--json", "--stats"]);
     let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
     let level = &json["levels"][0];
     assert_eq!(level["ports"][0], 8080);
@@ -49,15 +49,15 @@ fn status_shows_levels_and_their_counters() {
 }
 
 #[test]
-fn status_and_top_say_who_answers_how_much() {
-    if !can_run("status_and_top_say_who_answers_how_much") {
+fn status_and_top_show_answer_shares() {
+    if !can_run("status_and_top_show_answer_shares") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
     let first = place.shares();
     place.warm("/small");
     let before = place.shares();
-    // So far the server has answered all but one request, including the daemon's.
+    // So far the server has answered all but one request; these include requests of the daemon.
     let warmed = |name: &str| before["server"][name].as_u64() > first["server"][name].as_u64();
     assert!(warmed("requests") && warmed("bytes"), "{before}");
     let (hits, misses) = (30, 10);
@@ -75,7 +75,7 @@ fn status_and_top_say_who_answers_how_much() {
     };
     assert_eq!(grew("answered", "requests"), hits);
     assert_eq!(usize::try_from(grew("answered", "bytes")), Ok(len));
-    // The daemon refreshes used responses at 80 % of their lifetime.
+    // The daemon refreshes responses that are in use at 80 % of their lifetime.
     assert!((misses..misses + 3).contains(&grew("server", "requests")));
     let up = |shares: &serde_json::Value| shares["handed_up"].as_u64().expect("a number");
     assert_eq!(up(&after) - up(&before), misses);
@@ -88,7 +88,7 @@ fn status_and_top_say_who_answers_how_much() {
     let wanted = f64::from(u32::try_from(here).expect("few"))
         / f64::from(u32::try_from(here + all).expect("few"));
     assert!((share - wanted).abs() < 1e-9, "{after}");
-    let text = place.say(&["status"]);
+    let text = place.command_output(&["status"]);
     let requests = format!(
         "{here} answered here ({:.1} %), {all} by the server (process ",
         100.0 * share
@@ -103,40 +103,40 @@ fn status_and_top_say_who_answers_how_much() {
     }
     wait_until("a page that is too long", || {
         place.get("/large", "");
-        let text = place.say(&["status"]);
+        let text = place.command_output(&["status"]);
         text.contains("  size               longer than the 14,480 bytes")
             .then_some(())
     });
-    let text = place.say(&["top", "--count", "1", "--interval", "0.1"]);
+    let text = place.command_output(&["top", "--count", "1", "--interval", "0.1"]);
     assert!(text.contains("requests: 0 answered here ("), "{text}");
 }
 
 #[test]
-fn what_is_purged_is_not_answered_again() {
-    if !can_run("what_is_purged_is_not_answered_again") {
+fn purged_response_is_not_answered_by_the_fast_path() {
+    if !can_run("purged_response_is_not_answered_by_the_fast_path") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
     place.warm("/small");
     place.warm("/other");
     let url = format!("http://{HOST}/small");
-    // The server belongs to this namespace, too.
+    // The purge includes the server, which runs in this namespace, too.
     let purged = "purged at once, and 1 response of the levels below\n";
-    assert_eq!(place.say(&["purge", &url]), purged);
-    // Responses from the server's cache have no Age here.
+    assert_eq!(place.command_output(&["purge", &url]), purged);
+    // Here, responses from the server's cache have no Age.
     assert_eq!(place.get("/small", "").field("age"), None);
     place.warm("/small");
-    let nothing = place.say(&["purge", "http://another/*"]);
+    let nothing = place.command_output(&["purge", "http://another/*"]);
     assert!(
         nothing.starts_with("no stored response matched"),
         "{nothing}"
     );
     place.warm("/other");
     let prefix = format!("{HOST}/*");
-    let other = place.say(&["purge", &prefix, "--port", "8080"]);
+    let other = place.command_output(&["purge", &prefix, "--port", "8080"]);
     assert!(other.starts_with("purged "), "{other}");
     assert_eq!(place.get("/other", "").field("age"), None);
-    // Levels do not know tags, so all of the server's responses are removed.
+    // Levels do not know cache tags, so all responses of the server are removed.
     place.warm("/small");
     let mut lowroad = Command::new(PROGRAM);
     place.server.prepare(lowroad.args(["purge", "tag:any"]));
@@ -152,31 +152,31 @@ fn what_is_purged_is_not_answered_again() {
 }
 
 #[test]
-fn explain_says_who_answers_and_why() {
-    if !can_run("explain_says_who_answers_and_why") {
+fn explain_names_the_answering_level_and_reason() {
+    if !can_run("explain_names_the_answering_level_and_reason") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
     let url = |path: &str| format!("http://{HOST}{path}");
-    let text = place.say(&["explain", &url("/small")]);
+    let text = place.command_output(&["explain", &url("/small")]);
     assert!(
         text.contains("not now: it is published when it is requested again"),
         "{text}"
     );
-    // Its Date may be of the previous second.
+    // The Date of the response may be of the previous second.
     let lifetimes = ["60 s, by --ttl", "59 s, by --ttl"];
     assert!(lifetimes.iter().any(|said| text.contains(said)), "{text}");
     place.warm("/small");
-    let text = place.say(&["explain", &url("/small")]);
+    let text = place.command_output(&["explain", &url("/small")]);
     assert!(
         text.contains("yes, from the segment of the request"),
         "{text}"
     );
-    let text = place.say(&["explain", &url("/small"), "-H", "Accept-Encoding: br"]);
+    let text = place.command_output(&["explain", &url("/small"), "-H", "Accept-Encoding: br"]);
     assert!(text.contains("published also for"), "{text}");
-    let text = place.say(&["explain", &url("/large")]);
+    let text = place.command_output(&["explain", &url("/large")]);
     assert!(text.contains("at most 4344"), "{text}");
-    let text = place.say(&["explain", &url("/small"), "-H", "Cookie: a=b"]);
+    let text = place.command_output(&["explain", &url("/small"), "-H", "Cookie: a=b"]);
     assert!(
         text.contains("no: a Cookie (Cookie: a=b): passed to the server"),
         "{text}"
@@ -184,8 +184,8 @@ fn explain_says_who_answers_and_why() {
 }
 
 #[test]
-fn explain_gives_the_reasons_that_the_programs_count() {
-    if !can_run("explain_gives_the_reasons_that_the_programs_count") {
+fn explain_gives_the_ebpf_punt_reasons() {
+    if !can_run("explain_gives_the_ebpf_punt_reasons") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
@@ -212,18 +212,18 @@ fn explain_gives_the_reasons_that_the_programs_count() {
         place.get("/small", &format!("{field}\r\n"));
         assert_eq!(place.counter(reason), before + 1, "{field}");
         let url = format!("{HOST}/small");
-        let text = place.say(&["explain", &url, "-H", field]);
+        let text = place.command_output(&["explain", &url, "-H", field]);
         assert!(text.contains(said), "{field}: {text}");
     }
 }
 
 #[test]
-fn without_a_lifetime_explain_says_so() {
-    if !can_run("without_a_lifetime_explain_says_so") {
+fn explain_reports_missing_freshness_lifetime() {
+    if !can_run("explain_reports_missing_freshness_lifetime") {
         return;
     }
     let place = Place::new(&[]);
-    let text = place.say(&["explain", &format!("{HOST}/missing")]);
+    let text = place.command_output(&["explain", &format!("{HOST}/missing")]);
     assert!(
         text.contains("no: the response has no freshness lifetime"),
         "{text}"
@@ -237,19 +237,19 @@ fn top_writes_a_block_per_interval() {
     }
     let place = Place::new(&["--ttl", "60"]);
     place.warm("/small");
-    let text = place.say(&["top", "--count", "2", "--interval", "0.1"]);
+    let text = place.command_output(&["top", "--count", "2", "--interval", "0.1"]);
     assert_eq!(text.matches("hit share").count(), 2, "{text}");
     assert!(text.contains("http://10.77.0.2:8080/small"), "{text}");
     assert!(!text.contains('\u{1b}'), "{text}");
 }
 
 #[test]
-fn doctor_judges_machine_interface_and_port() {
-    if !can_run("doctor_judges_machine_interface_and_port") {
+fn doctor_checks_machine_interface_and_port() {
+    if !can_run("doctor_checks_machine_interface_and_port") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
-    let text = place.say(&["doctor", "--port", "8080"]);
+    let text = place.command_output(&["doctor", "--port", "8080"]);
     for part in [
         "eth0: native XDP",
         "eth0: TC ingress",
@@ -258,7 +258,7 @@ fn doctor_judges_machine_interface_and_port() {
     ] {
         assert!(text.contains(part), "{part:?} in\n{text}");
     }
-    let text = place.say(&["doctor", "--interface", DEVICE, "--try"]);
+    let text = place.command_output(&["doctor", "--interface", DEVICE, "--try"]);
     assert!(text.contains("tried"), "{text}");
     place
         .server
@@ -274,8 +274,8 @@ fn doctor_judges_machine_interface_and_port() {
 }
 
 #[test]
-fn where_nothing_is_attached_the_commands_say_so() {
-    if !can_run("where_nothing_is_attached_the_commands_say_so") {
+fn commands_fail_if_nothing_is_attached() {
+    if !can_run("commands_fail_if_nothing_is_attached") {
         return;
     }
     let namespace = NetNamespace::new("empty").expect("a namespace");
@@ -293,8 +293,8 @@ fn where_nothing_is_attached_the_commands_say_so() {
 }
 
 #[test]
-fn a_reader_that_has_seen_enough_is_no_error() {
-    if !can_run("a_reader_that_has_seen_enough_is_no_error") {
+fn closed_stdout_pipe_is_not_an_error() {
+    if !can_run("closed_stdout_pipe_is_not_an_error") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);

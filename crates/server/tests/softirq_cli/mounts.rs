@@ -1,4 +1,4 @@
-//! Pins of levels: never in a mount that other processes can't see, and none remains.
+//! Pinned maps: never in a mount that other processes can't see, and removed with the level.
 
 use crate::place::{HOST, PORT, PROGRAM, Place, can_run};
 
@@ -11,13 +11,13 @@ fn with_mounts(place: &Place, options: &[&str], script: &str) -> Result<String, 
 }
 
 #[test]
-fn mounts_of_its_own_are_not_pinned_into() {
-    if !can_run("mounts_of_its_own_are_not_pinned_into") {
+fn private_mount_namespace_is_refused() {
+    if !can_run("private_mount_namespace_is_refused") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
-    place.say(&["detach", &PORT.to_string()]);
-    // As `ip netns exec` does.
+    place.command_output(&["detach", &PORT.to_string()]);
+    // `ip netns exec` mounts /sys like this.
     let sys = "umount -l /sys; mount -t sysfs sysfs /sys";
     for command in [
         "attach 8080",
@@ -25,7 +25,7 @@ fn mounts_of_its_own_are_not_pinned_into() {
         "detach 8080",
         "explain http://x",
     ] {
-        // Hides other servers of this machine, which would answer for the URL.
+        // Hides other servers of this machine, which could answer for the URL.
         let hide = match command.starts_with("explain") {
             true => "mount -t tmpfs tmpfs /run",
             false => ":",
@@ -40,8 +40,8 @@ fn mounts_of_its_own_are_not_pinned_into() {
         assert!(said.contains("its own mounts"), "{command}: {said}");
         assert!(said.contains("nsenter --net="), "{command}: {said}");
     }
-    // Only the mount of the pins matters; other mounts may differ.
-    // The last level unmounts bpffs, unless another process mounted it: another one stays.
+    // Only the mount of the pins matters; other mounts may differ. The last level unmounts bpffs, unless another
+    // process has mounted it; here another level remains.
     let _other = Place::new(&["--ttl", "60"]);
     let script = format!(
         "mount -t tmpfs tmpfs /mnt; \"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
@@ -53,13 +53,13 @@ fn mounts_of_its_own_are_not_pinned_into() {
 }
 
 #[test]
-fn nothing_is_left_of_a_level_that_was_taken_off() {
-    if !can_run("nothing_is_left_of_a_level_that_was_taken_off") {
+fn detach_leaves_no_pins() {
+    if !can_run("detach_leaves_no_pins") {
         return;
     }
     let place = Place::new(&["--ttl", "60"]);
-    place.say(&["detach", &PORT.to_string()]);
-    // With a separate PID namespace the processes outside are invisible.
+    place.command_output(&["detach", &PORT.to_string()]);
+    // With a separate PID namespace, processes outside of it are invisible.
     let options = ["--pid", "--fork", "--mount-proc"];
     let begin = "umount -l /sys/fs/bpf 2>/dev/null || true; mount -t tmpfs tmpfs /run";
     let attach = "\"$1\" attach 8080 -i eth0 --drain 1 >/dev/null & \
@@ -77,7 +77,7 @@ fn nothing_is_left_of_a_level_that_was_taken_off() {
         let said = with_mounts(&place, &options, &script);
         assert_eq!(said, Ok(nothing.to_owned()), "{name}");
     }
-    // Mounts of other processes stay.
+    // Mounts of other processes remain.
     let theirs = "mount -t bpf bpf /sys/fs/bpf; rmdir /run/mount 2>/dev/null || true";
     let count = "grep -c ' - bpf ' /proc/self/mountinfo; ls -A -I '*.debug' /run /sys/fs/bpf";
     let script =

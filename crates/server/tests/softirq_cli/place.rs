@@ -1,4 +1,4 @@
-//! A Lowroad server in a namespace with a level in front of it, for tests to start, query and end.
+//! A Lowroad server in a network namespace with a level in front of it.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpStream};
@@ -13,7 +13,7 @@ pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 pub const PORT: u16 = 8080;
 pub const HOST: &str = "10.77.0.2:8080";
 
-/// A client and a server on one cable, a Lowroad server at its port, and a level in front of it.
+/// A client and a server connected by a veth pair, a Lowroad server, and a level in front of its port.
 pub struct Place {
     // Dropped before the server and the namespaces.
     pub attached: NamespaceProgram,
@@ -47,7 +47,7 @@ impl Place {
             folder,
         };
         wait_until("the daemon's first sign of life", || {
-            let text = place.say(&["status"]);
+            let text = place.command_output(&["status"]);
             (!text.contains("no heartbeat")).then_some(())
         });
         place
@@ -70,20 +70,20 @@ impl Place {
     }
 
     pub fn counter(&self, reason: &str) -> u64 {
-        let json = self.say(&["status", "--json"]);
+        let json = self.command_output(&["status", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         let count = &json["levels"][0]["counters"][reason];
         count.as_u64().expect("a counter")
     }
 
-    /// The shares in the level's status.
+    /// The shares of the answers in the level's status.
     pub fn shares(&self) -> serde_json::Value {
-        let json = self.say(&["status", "--json"]);
+        let json = self.command_output(&["status", "--json"]);
         let json: serde_json::Value = serde_json::from_str(&json).expect("JSON");
         json["levels"][0]["shares"].clone()
     }
 
-    pub fn say(&self, arguments: &[&str]) -> String {
+    pub fn command_output(&self, arguments: &[&str]) -> String {
         let output = self.output(arguments);
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         assert!(
@@ -115,7 +115,7 @@ impl Place {
     }
 }
 
-/// Connects two namespaces by a cable.
+/// Connects two namespaces by a veth pair.
 pub fn connect(client: &NetNamespace, server: &NetNamespace, mtu: u16) {
     let end = |namespace, addresses| CableEnd {
         namespace,
@@ -147,7 +147,7 @@ pub fn attach_by(program: &str, namespace: &NetNamespace, options: &[&str]) -> N
 
 impl Drop for Place {
     fn drop(&mut self) {
-        // Otherwise the pins would remain: the kernel does not remove them with the namespace.
+        // The kernel does not remove pins with the namespace, so they would remain.
         let port = PORT.to_string();
         let _ = self.output(&["detach", &port, "--drain", "1"]);
     }

@@ -1,5 +1,5 @@
-//! Automatic certificates from a real authority (pebble) over loopback. `lowroad-acme` tests the manager; here the
-//! server answers challenges and presents the certificates.
+//! Automatic certificates from a real ACME server (pebble) over loopback. `lowroad-acme` tests the certificate manager;
+//! here the server answers challenges and presents the certificates.
 
 use std::net::{SocketAddr, TcpListener};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use crate::kit::pebble::{Options, Pebble};
 use crate::kit::web::{self, Answer};
 use crate::support::{PROGRAM, Place, run, unix_s};
 
-/// The addresses at which the authority validates challenges, and the server answers.
+/// The addresses at which pebble validates challenges, and at which the server answers.
 struct Ports {
     http: SocketAddr,
     tls: SocketAddr,
@@ -43,7 +43,7 @@ fn acme(pebble: &Pebble, keys: &str) -> String {
     )
 }
 
-/// The page that a client gets with this SNI name. `None`: its handshake failed.
+/// The page that a client gets with this SNI name; `None` if the handshake failed.
 fn page(place: &Place, tls: SocketAddr, name: &str) -> Option<String> {
     let said = place.curl(tls, &["-k", "--http2", &format!("https://{name}/")]);
     (said.code == Some(0)).then(|| said.text())
@@ -58,8 +58,8 @@ fn status(place: &Place) -> String {
     String::from_utf8(status.expect("a status").stdout).expect("text")
 }
 
-/// A site gets its certificate by this challenge, presents it, and still has it after a restart.
-fn comes_by(test: &str, challenge: &str) {
+/// Checks that a site gets its certificate by this challenge, presents it, and still has it after a restart.
+fn assert_certificate_by(test: &str, challenge: &str) {
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
@@ -86,20 +86,17 @@ fn comes_by(test: &str, challenge: &str) {
 }
 
 #[test]
-fn a_certificate_comes_by_an_answer_on_the_plain_port() {
-    comes_by(
-        "a_certificate_comes_by_an_answer_on_the_plain_port",
-        "http-01",
-    );
+fn http_01_challenge_yields_a_certificate() {
+    assert_certificate_by("http_01_challenge_yields_a_certificate", "http-01");
 }
 
 #[test]
-fn a_certificate_comes_by_a_handshake() {
-    comes_by("a_certificate_comes_by_a_handshake", "tls-alpn-01");
+fn tls_alpn_01_challenge_yields_a_certificate() {
+    assert_certificate_by("tls_alpn_01_challenge_yields_a_certificate", "tls-alpn-01");
 }
 
-/// A server that answers 200 for these names. Also returns the queried names.
-fn asker(wanted: &'static [&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
+/// Starts a server that answers 200 for the wanted names. Also returns the list of queried names.
+fn start_ask_server(wanted: &'static [&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
     let asked = Arc::new(Mutex::new(Vec::new()));
     let noted = asked.clone();
     let addr = web::serve(web::listen(), move |_, target| {
@@ -112,15 +109,15 @@ fn asker(wanted: &'static [&str]) -> (SocketAddr, Arc<Mutex<Vec<String>>>) {
 }
 
 #[test]
-fn certificates_come_for_names_that_somebody_wants() {
-    let test = "certificates_come_for_names_that_somebody_wants";
+fn certificates_are_ordered_on_demand() {
+    let test = "certificates_are_ordered_on_demand";
     let Some(mut pebble) = Pebble::start(test, Options::default()) else {
         return;
     };
     let place = Place::new();
     let Ports { http, tls } = Ports::of(&mut pebble);
     place.folder.file("site/index.html", "hello");
-    let (ask, asked) = asker(&["a.example", "d.example"]);
+    let (ask, asked) = start_ask_server(&["a.example", "d.example"]);
     let asked = || asked.lock().expect("names").clone();
     let demand = format!("on_demand = {{ ask = \"http://{ask}/ask\", per_minute = 2 }}");
     let config = format!(
@@ -139,23 +136,23 @@ fn certificates_come_for_names_that_somebody_wants() {
     let shown = status(&place);
     assert!(shown.contains("a.example: valid until"), "{shown}");
 
-    // The next name is not wanted, and gets no other certificate.
+    // The next name is not wanted; it gets no certificate.
     assert_eq!(page("B.example"), None);
     wait_until("a question", || (asked().len() == 2).then_some(()));
     assert_eq!(asked()[1], "b.example");
     assert_eq!(page("b.example"), None);
 
-    // Further names are not queried within a minute; impossible names never are.
+    // Within the minute, further names are not queried; names that can't have a certificate never are.
     let refused = place.count("tls.no_certificate");
     for name in ["d.example", "e.example", "localhost"] {
         assert_eq!(page(name), None);
     }
     assert_eq!(place.count("tls.no_certificate"), refused + 3);
-    // A slow machine may enter another minute, with another allowance.
+    // On a slow machine the test may take more than a minute, and each minute allows further queries.
     let minutes = started.elapsed().as_secs() as usize / 60 + 1;
     assert!(asked().len() <= 2 * minutes, "{:?}", asked());
 
-    // The next start has the certificate, and needs no authority.
+    // After a restart the server has the certificate, without contacting pebble.
     drop(server);
     pebble.down();
     let _server = place.run(&config);
@@ -164,14 +161,14 @@ fn certificates_come_for_names_that_somebody_wants() {
     assert_eq!(about_it, 1);
 }
 
-/// A site that gets a certificate for `a.example` from an authority that does not answer.
+/// The configuration of a site that orders a certificate for `a.example` from an ACME server that does not answer.
 const UNREACHABLE: &str = "[acme]\nterms_agreed = true\nfolder = \"acme\"\n\
     challenge = \"tls-alpn-01\"\n[[acme.authority]]\ndirectory = \"http://127.0.0.1:1/dir\"\n\
     [[site]]\nnames = \"a.example\"\nroot = \"site\"\n\
     [site.tls]\nlisten = \"127.0.0.1:0\"\nautomatic = true\n";
 
 #[test]
-fn an_order_that_fails_is_an_error_and_counted() {
+fn failed_order_is_logged_and_counted() {
     let place = Place::new();
     place.folder.file("site/index.html", "hello");
     let server = place.run(UNREACHABLE);
@@ -182,9 +179,9 @@ fn an_order_that_fails_is_an_error_and_counted() {
     assert_eq!(place.count("acme.missing"), 1);
 }
 
-/// Without another process: a changed file is checked at once, and also after a reload.
+/// No other process is involved: the changed file is detected immediately, and also after a reload.
 #[test]
-fn a_damaged_file_is_written_back_at_once() {
+fn damaged_certificate_file_is_restored_immediately() {
     let place = Place::new();
     place.folder.file("site/index.html", "hello");
     let folder = place.path("acme");
@@ -197,7 +194,7 @@ fn a_damaged_file_is_written_back_at_once() {
     let line = server.wait_for_error_line("certificate.pem is missing; it was restored");
     assert!(line.contains("warn"), "{line}");
     assert_eq!(std::fs::read(&file).expect("a file"), text);
-    // Other settings belong to another manager.
+    // With other settings, another certificate manager is in charge.
     std::fs::write(&file, "rubbish").expect("a file");
     let config = std::fs::read_to_string(place.path("lowroad.toml")).expect("a file");
     let config = config.replace("[acme]", "[acme]\ncontact = \"mailto:a@a.example\"");
@@ -210,11 +207,11 @@ fn a_damaged_file_is_written_back_at_once() {
     assert_eq!(place.count("acme.orders"), 0);
 }
 
-/// The warnings of `check` about files that the server's user can't use: `run` starts nevertheless.
+/// `check` warns of files that the server's user can't use; `run` starts nevertheless.
 #[test]
-fn check_looks_as_the_user_of_the_server() {
+fn check_tests_acme_folder_as_the_servers_user() {
     if !rustix::process::geteuid().is_root() {
-        return skip("check_looks_as_the_user_of_the_server", "needs root");
+        return skip("check_tests_acme_folder_as_the_servers_user", "needs root");
     }
     let place = Place::new();
     place.folder.file("site/index.html", "hello");

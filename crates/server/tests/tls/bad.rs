@@ -1,17 +1,19 @@
-//! Bytes that are no TLS, or violate its rules: docs/bad-input.md.
+//! Bytes that are not TLS, or violate TLS: see docs/bad-input.md.
 
 use std::io::{Read, Write};
 use std::net::{Shutdown, TcpStream};
 use std::time::Duration;
 
-use lowroad_testkit::{PATIENCE, TestServer, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, TestServer, wait_until};
 
 use super::support::Place;
 
-/// Sends these bytes, and reads to the end.
+/// Sends these bytes, and reads until the connection ends.
 fn answer(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(server.address()).expect("a connection");
-    stream.set_read_timeout(Some(PATIENCE)).expect("a socket");
+    stream
+        .set_read_timeout(Some(TEST_TIMEOUT))
+        .expect("a socket");
     stream.write_all(bytes).expect("sent");
     stream.shutdown(Shutdown::Write).expect("a socket");
     let mut got = Vec::new();
@@ -21,9 +23,9 @@ fn answer(server: &TestServer, bytes: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn plain_http_is_answered_in_plain_text() {
+fn plain_http_on_tls_port_gets_a_plain_400() {
     let place = Place::new();
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for request in [
         "GET / HTTP/1.1\r\nHost: a.example\r\n\r\n",
         "POST /x HTTP/1.0\r\n\r\n",
@@ -40,15 +42,15 @@ fn plain_http_is_answered_in_plain_text() {
 }
 
 #[test]
-fn what_is_no_tls_ends_the_connection() {
+fn non_tls_bytes_close_the_connection() {
     let place = Place::new();
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let long = [&[22, 3, 1, 0x50, 0][..], &[1; 0x5000]].concat();
     let cases: [&[u8]; 6] = [
         b"SSH-2.0-OpenSSH_9.9\r\n",
         b"\x00\x00\x00\x00\x00\x00\x00\x00",
         &[0xff; 500],
-        // A record of SSL 2, an empty one, and one that is too long.
+        // A record of SSL 2, an empty record, and one that is too long.
         b"\x80\x2e\x01\x03\x01\x00\x15\x00\x00\x00\x10",
         &[22, 3, 1, 0, 0],
         &long,
@@ -73,7 +75,7 @@ fn what_is_no_tls_ends_the_connection() {
 }
 
 #[test]
-fn who_takes_too_long_for_a_handshake_is_let_go() {
+fn slow_handshake_is_timed_out() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     let limits = "[limits]\nheader_timeout = \"200ms\"\n";
@@ -92,9 +94,9 @@ fn who_takes_too_long_for_a_handshake_is_let_go() {
 }
 
 #[test]
-fn a_client_that_goes_in_the_middle_leaves_nothing_behind() {
+fn disconnect_during_handshake_leaves_no_connection() {
     let place = Place::new();
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for _ in 0..20 {
         let mut stream = TcpStream::connect(server.address()).expect("a connection");
         stream.write_all(&[22, 3, 1, 2, 0, 1]).expect("sent");
@@ -108,7 +110,7 @@ fn a_client_that_goes_in_the_middle_leaves_nothing_behind() {
 fn renegotiation_is_refused() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let said = place.s_client(server.address(), &["-tls1_2"], "R\nGET /file HTTP/1.1\r\n");
     assert!(!said.text().contains("hello"), "{}", said.all());
     assert_eq!(

@@ -1,4 +1,4 @@
-//! Changed certificates and keys, reloads, and the end of a server.
+//! Changed certificates and keys, reloads, and graceful shutdown.
 
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn fingerprint(place: &Place, name: &str) -> String {
 }
 
 /// The SHA-256 of the certificate that a server presents.
-fn shown(place: &Place, server: &lowroad_testkit::TestServer) -> String {
+fn presented_fingerprint(place: &Place, server: &lowroad_testkit::TestServer) -> String {
     let said = place.s_client(server.address(), &["-servername", "a.example"], "");
     let text = said.text();
     let start = text.find("-----BEGIN").expect("a certificate");
@@ -33,37 +33,43 @@ fn shown(place: &Place, server: &lowroad_testkit::TestServer) -> String {
 }
 
 #[test]
-fn files_that_change_are_read_again() {
+fn changed_certificate_files_are_reloaded() {
     let place = Place::new();
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let first = fingerprint(&place, "a");
-    assert_eq!(shown(&place, &server), first);
+    assert_eq!(presented_fingerprint(&place, &server), first);
     place.certify("a", &["a.example", "new.example"]);
     let second = fingerprint(&place, "a");
     server.wait_for_error_line("a.pem: reloaded, valid until ");
-    assert_eq!(shown(&place, &server), second);
+    assert_eq!(presented_fingerprint(&place, &server), second);
     assert!(place.status("certificate")[0].contains("new.example"));
-    // A key that does not match keeps the previous pair, with a message.
+    // If the key does not match the certificate, the server keeps the previous pair and logs a message.
     place.certify("other", &["a.example"]);
     std::fs::copy(place.path("other.pem"), place.path("a.pem")).expect("a file");
     server.wait_for_error_line("the previous certificate stays in use: ");
-    assert_eq!(shown(&place, &server), second);
-    // The matching key arrives, and the new pair is used.
+    assert_eq!(presented_fingerprint(&place, &server), second);
+    // When the matching key arrives, the server uses the new pair.
     std::fs::copy(place.path("other.key"), place.path("a.key")).expect("a file");
     server.wait_for_error_line("a.pem: reloaded, valid until ");
-    assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
-    // A missing file is reported, and changes nothing.
+    assert_eq!(
+        presented_fingerprint(&place, &server),
+        fingerprint(&place, "other")
+    );
+    // A missing file is reported, but changes nothing.
     std::fs::remove_file(place.path("a.key")).expect("a file");
     server.wait_for_error_line("changes can't be detected");
-    assert_eq!(shown(&place, &server), fingerprint(&place, "other"));
+    assert_eq!(
+        presented_fingerprint(&place, &server),
+        fingerprint(&place, "other")
+    );
 }
 
 #[test]
-fn a_reload_keeps_connections_and_changes_certificates() {
+fn reload_keeps_connections_and_changes_certificates() {
     let place = Place::new();
     place.folder.file("site/file", vec![b'x'; 8 << 20]);
     place.certify("b", &["a.example"]);
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let mut command = Command::new("curl");
     command.args(["-sS", "--limit-rate", "4M", "--cacert", &place.ca()]);
     let to = format!("::127.0.0.1:{}", server.address().port());
@@ -77,14 +83,20 @@ fn a_reload_keeps_connections_and_changes_certificates() {
     place.folder.file("lowroad.toml", &text);
     server.signal("HUP");
     server.wait_for_error_line("lowroad.toml is in force");
-    assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
-    // A configuration with an unreadable key leaves the previous one in force.
+    assert_eq!(
+        presented_fingerprint(&place, &server),
+        fingerprint(&place, "b")
+    );
+    // If a key is unreadable, the previous configuration stays in force.
     place
         .folder
         .file("lowroad.toml", text.replace("b.key", "none.key"));
     server.signal("HUP");
     server.wait_for_error_line("the previous configuration stays in force");
-    assert_eq!(shown(&place, &server), fingerprint(&place, "b"));
+    assert_eq!(
+        presented_fingerprint(&place, &server),
+        fingerprint(&place, "b")
+    );
     let long = long.join().expect("curl");
     assert_eq!(
         (long.code, long.out.len()),
@@ -95,11 +107,11 @@ fn a_reload_keeps_connections_and_changes_certificates() {
 }
 
 #[test]
-fn a_drain_lets_responses_finish() {
+fn graceful_shutdown_finishes_responses() {
     let place = Place::new();
     place.folder.file("site/file", vec![b'x'; 8 << 20]);
     for version in super::support::VERSIONS {
-        let mut server = place.simple();
+        let mut server = place.run_with_certificate();
         let mut command = Command::new("curl");
         command.args([
             "-sS",
@@ -128,7 +140,7 @@ fn a_drain_lets_responses_finish() {
 }
 
 #[test]
-fn a_check_names_what_is_wrong() {
+fn check_names_invalid_tls_settings() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.certify("b", &["b.example"]);
@@ -171,7 +183,7 @@ fn a_check_names_what_is_wrong() {
         if says == "cannot be read" {
             assert!(said.contains("check.toml:"), "{said}");
         }
-        // Problems with which `run` would start are warnings.
+        // Problems with which `run` would start are only warnings.
         let expected = if says.starts_with("the site has no certificate") {
             3
         } else {
@@ -201,15 +213,15 @@ fn a_check_names_what_is_wrong() {
 }
 
 #[test]
-fn nobody_notices_reloads_and_new_certificates() {
+fn reloads_and_new_certificates_fail_no_requests() {
     let place = Place::new();
     if !std::path::Path::new("/usr/bin/h2load").exists() {
-        return lowroad_testkit::skip("nobody_notices_reloads_and_new_certificates", "no h2load");
+        return lowroad_testkit::skip("reloads_and_new_certificates_fail_no_requests", "no h2load");
     }
     place
         .folder
         .file("site/file", super::support::noise(20_000));
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for protocol in ["h2", "http/1.1"] {
         let url = format!("https://{}/file", server.address());
         let load = std::thread::spawn({

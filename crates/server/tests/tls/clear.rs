@@ -1,4 +1,4 @@
-//! HTTP/2 in clear text by prior knowledge: stored responses, files, conditions, concurrent streams.
+//! HTTP/2 in clear text with prior knowledge (h2c): stored responses, files, conditional requests, concurrent streams.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use super::support::{Place, noise, run};
 const WAY: &str = "--http2-prior-knowledge";
 
 #[test]
-fn files_are_served_from_the_store_and_from_the_disk() {
+fn h2c_serves_stored_and_unstored_files() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     let server = place.run(&place.site("a", "listen = \"127.0.0.2:0\"", ""));
@@ -15,7 +15,7 @@ fn files_are_served_from_the_store_and_from_the_disk() {
         let bytes = noise(len);
         place.folder.file(format!("site/{len}"), &bytes);
         let url = format!("http://a.example/{len}");
-        // Twice: a loaded file is stored, unless it is too long.
+        // Requested twice: after the first response a file is stored, unless it is too long.
         let form = "%{http_version} %{http_code}\n";
         for _ in 0..2 {
             let got = place.curl(server.addresses[0], &[WAY, "-w", form, &url]);
@@ -44,14 +44,14 @@ fn files_are_served_from_the_store_and_from_the_disk() {
 }
 
 #[test]
-fn many_requests_at_a_time_are_answered() {
+fn h2c_answers_concurrent_streams() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/small", noise(1000));
     place.folder.file("site/long", noise(300_000));
     let server = place.run(&place.site("a", "listen = \"127.0.0.2:0\"", ""));
     if !std::path::Path::new("/usr/bin/h2load").exists() {
-        return lowroad_testkit::skip("many_requests_at_a_time_are_answered", "no h2load");
+        return lowroad_testkit::skip("h2c_answers_concurrent_streams", "no h2load");
     }
     let (plain, tls) = (server.addresses[0], server.addresses[1]);
     for (name, count) in [("small", 5000), ("long", 200)] {

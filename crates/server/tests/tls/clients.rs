@@ -1,4 +1,4 @@
-//! Client certificates: requested or required.
+//! Client certificates: optional or required.
 
 use lowroad_testkit::TestServer;
 
@@ -6,12 +6,12 @@ use super::support::{Place, VERSIONS};
 
 const ENVIRONMENT: &str = "#!/bin/sh\nprintf 'Content-Type: text/plain\\nCache-Control: max-age=60\\n\\n'\nenv | grep -E '^(HTTPS|SSL_|REQUEST_SCHEME)' | grep -v CERT | sort\n";
 
-/// A server that requests certificates of an authority; `one.pem` is signed by it, `other.pem` is self-signed.
+/// A server that asks for certificates of an authority, which has signed `one.pem`; `other.pem` is self-signed.
 fn server(place: &Place, wants: &str) -> TestServer {
     server_with(place, wants, "")
 }
 
-/// The same with further keys of `[site.tls]`.
+/// As `server`, with further keys of `[site.tls]`.
 fn server_with(place: &Place, wants: &str, keys: &str) -> TestServer {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
@@ -36,8 +36,13 @@ fn server_with(place: &Place, wants: &str, keys: &str) -> TestServer {
     place.run(&format!("{}{route}", place.site("a", "", &tls)))
 }
 
-/// The variables of programs for a client with this certificate, or without one.
-fn told(place: &Place, server: &TestServer, version: &str, shown: Option<&str>) -> Option<String> {
+/// The CGI variables for a client with this certificate, or without a certificate; `None` if the handshake failed.
+fn program_variables(
+    place: &Place,
+    server: &TestServer,
+    version: &str,
+    shown: Option<&str>,
+) -> Option<String> {
     let (cert, key) = match shown {
         Some(name) => (
             place.path(&format!("{name}.pem")).display().to_string(),
@@ -54,11 +59,11 @@ fn told(place: &Place, server: &TestServer, version: &str, shown: Option<&str>) 
 }
 
 #[test]
-fn who_is_asked_may_say_nothing() {
+fn requested_client_certificate_is_optional() {
     let place = Place::new();
     let server = server(&place, "request");
     for version in VERSIONS {
-        let nobody = told(&place, &server, version, None).expect("a response");
+        let nobody = program_variables(&place, &server, version, None).expect("a response");
         assert!(nobody.contains("SSL_CLIENT_VERIFY=NONE\n"), "{nobody}");
         assert!(nobody.contains("HTTPS=on\n"), "{nobody}");
         assert!(nobody.contains("REQUEST_SCHEME=https\n"), "{nobody}");
@@ -68,32 +73,38 @@ fn who_is_asked_may_say_nothing() {
             "{nobody}"
         );
         assert!(nobody.contains("SSL_TLS_SNI=a.example\n"), "{nobody}");
-        // A response stored for another client does not answer it, though the program allows caching.
-        let one = told(&place, &server, version, Some("one")).expect("a response");
+        // Although the program allows caching, a response stored for one client does not answer another one.
+        let one = program_variables(&place, &server, version, Some("one")).expect("a response");
         assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
         assert!(one.contains("SSL_CLIENT_S_DN=O=Ours,CN=One\n"), "{one}");
-        let nobody_again = told(&place, &server, version, None);
+        let nobody_again = program_variables(&place, &server, version, None);
         assert_eq!(nobody_again, Some(nobody), "{version}");
-        assert_eq!(told(&place, &server, version, Some("other")), None);
+        assert_eq!(
+            program_variables(&place, &server, version, Some("other")),
+            None
+        );
     }
     assert_eq!(place.count("tls.client_certificate"), 2);
 }
 
 #[test]
-fn who_must_show_a_certificate_is_nobody_without() {
+fn required_client_certificate_is_enforced() {
     let place = Place::new();
     let server = server(&place, "require");
     for version in VERSIONS {
-        assert_eq!(told(&place, &server, version, None), None);
-        assert_eq!(told(&place, &server, version, Some("other")), None);
-        let one = told(&place, &server, version, Some("one")).expect("a response");
+        assert_eq!(program_variables(&place, &server, version, None), None);
+        assert_eq!(
+            program_variables(&place, &server, version, Some("other")),
+            None
+        );
+        let one = program_variables(&place, &server, version, Some("one")).expect("a response");
         assert!(one.contains("SSL_CLIENT_VERIFY=SUCCESS\n"), "{one}");
     }
     assert_eq!(place.count("tls.client_certificate"), 4);
 }
 
 #[test]
-fn some_paths_are_for_clients_with_certificates_only() {
+fn client_paths_require_a_client_certificate() {
     let place = Place::new();
     place.folder.file("site/admin/file", "secret");
     place.folder.file("site/file", "open");
@@ -107,7 +118,7 @@ fn some_paths_are_for_clients_with_certificates_only() {
             let arguments = [&[version, "--path-as-is", url], more].concat();
             place.fetch(server.address(), &arguments)
         };
-        // Also with the file in memory, and for each spelling of the path.
+        // Also if the file is in memory, and for each spelling of the path.
         for _ in 0..2 {
             assert_eq!(ask("https://a.example/admin/file", &one), "secret");
             for name in [
@@ -128,7 +139,7 @@ fn some_paths_are_for_clients_with_certificates_only() {
 }
 
 #[test]
-fn no_other_path_leads_to_what_they_mean() {
+fn client_paths_can_not_be_bypassed_by_other_paths() {
     let place = Place::new();
     for name in ["admin/index.html", "list.txt", "list.txt.gz"] {
         place.folder.file(format!("site/{name}"), "secret");
@@ -151,7 +162,7 @@ fn no_other_path_leads_to_what_they_mean() {
 }
 
 #[test]
-fn such_paths_are_not_served_without_tls() {
+fn client_paths_are_not_served_without_tls() {
     let place = Place::new();
     place.folder.file("site/admin/file", "secret");
     let paths = "client_paths = \"/admin/**\"";

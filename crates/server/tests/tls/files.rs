@@ -1,11 +1,11 @@
-//! Files over both protocols: whole, in parts, not modified, or only heads.
+//! Files over HTTP/1.1 and HTTP/2 with TLS: complete, ranges, not modified, and HEAD.
 
 use super::support::{Place, VERSIONS, noise, read};
 
 #[test]
-fn files_of_all_lengths_are_equal_byte_by_byte() {
+fn files_of_all_lengths_are_sent_unchanged() {
     let place = Place::new();
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for len in [1, 16 * 1024, 100_000, 10 << 20] {
         let bytes = noise(len);
         let name = format!("{len}");
@@ -20,10 +20,10 @@ fn files_of_all_lengths_are_equal_byte_by_byte() {
 }
 
 #[test]
-fn both_protocols_are_spoken() {
+fn http_1_1_and_http_2_are_served_over_tls() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for (version, number) in VERSIONS.into_iter().zip(["1.1", "2"]) {
         let form = "%{http_code} %{http_version} %{ssl_verify_result}";
         let got = place.fetch(
@@ -44,10 +44,10 @@ fn both_protocols_are_spoken() {
 }
 
 #[test]
-fn connections_are_kept() {
+fn connections_are_persistent_over_tls() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for version in VERSIONS {
         let url = "https://a.example/file";
         let form = "%{num_connects} ";
@@ -57,11 +57,11 @@ fn connections_are_kept() {
 }
 
 #[test]
-fn heads_parts_and_conditions_are_answered() {
+fn head_range_and_conditional_requests_work_over_tls() {
     let place = Place::new();
     let bytes = noise(50_000);
     place.folder.file("site/file", &bytes);
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let url = "https://a.example/file";
     for version in VERSIONS {
         let fetch = |arguments: &[&str]| {

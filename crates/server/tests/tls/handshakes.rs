@@ -4,16 +4,16 @@ use std::process::Command;
 
 use lowroad_testkit::TestServer;
 
-use super::support::{PROGRAM, Place, Said, run};
+use super::support::{PROGRAM, Place, ProgramOutput, run};
 
 /// A request that also closes the connection.
 const LAST: &str = "GET /file HTTP/1.1\r\nHost: a.example\r\nConnection: close\r\n\r\n";
 
 #[test]
-fn both_versions_are_spoken_and_no_older() {
+fn only_tls_1_2_and_1_3_are_accepted() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for (option, version) in [("-tls1_2", "TLSv1.2"), ("-tls1_3", "TLSv1.3")] {
         let said = place.s_client(server.address(), &[option, "-ign_eof"], LAST);
         assert!(
@@ -39,7 +39,7 @@ fn both_versions_are_spoken_and_no_older() {
 }
 
 #[test]
-fn the_oldest_version_is_a_setting() {
+fn min_version_setting_is_enforced() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     let server = place.run(&place.site("a", "", "min_version = \"1.3\""));
@@ -57,7 +57,7 @@ fn the_oldest_version_is_a_setting() {
 fn sessions_are_resumed() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let file = place.path("session").display().to_string();
     for version in ["-tls1_2", "-tls1_3"] {
         let said = talk(&place, &server, version, ["-sess_out", &file]);
@@ -93,7 +93,7 @@ fn sessions_are_resumed_after_a_restart_and_by_another_process() {
 }
 
 #[test]
-fn keys_that_others_may_read_are_not_used() {
+fn ticket_keys_readable_by_others_are_not_used() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("tickets", "");
@@ -115,7 +115,7 @@ fn keys_that_others_may_read_are_not_used() {
 }
 
 /// One request, with a session from or to a file.
-fn talk(place: &Place, server: &TestServer, version: &str, session: [&str; 2]) -> Said {
+fn talk(place: &Place, server: &TestServer, version: &str, session: [&str; 2]) -> ProgramOutput {
     let [option, file] = session;
     let arguments = &[
         version,
@@ -129,10 +129,10 @@ fn talk(place: &Place, server: &TestServer, version: &str, session: [&str; 2]) -
 }
 
 #[test]
-fn protocols_are_agreed_on() {
+fn alpn_selects_the_protocol() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     for (offer, agreed) in [
         ("h2,http/1.1", "ALPN protocol: h2"),
         // The server's preference decides (RFC 7301 §3.2).
@@ -155,10 +155,10 @@ fn protocols_are_agreed_on() {
 }
 
 #[test]
-fn the_end_of_a_connection_is_said() {
+fn close_notify_is_sent() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
-    let server = place.simple();
+    let server = place.run_with_certificate();
     let said = place.s_client(server.address(), &["-ign_eof", "-msg"], LAST);
     let end = said.text();
     let end = end.rsplit("<<<").next().unwrap_or_default();
@@ -170,7 +170,7 @@ fn the_end_of_a_connection_is_said() {
 }
 
 #[test]
-fn a_folder_is_served_with_a_certificate_of_the_machine_s_own() {
+fn serve_uses_a_locally_trusted_certificate() {
     let place = Place::new();
     place.folder.file("site/file", "hello");
     let data = place.path("data");

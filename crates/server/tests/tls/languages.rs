@@ -1,14 +1,14 @@
-//! Clients of the standard libraries of Go and Python, which many programs use.
+//! Clients written with the standard libraries of Go and Python, which many programs use.
 
 use std::process::Command;
 
 use lowroad_testkit::{TestServer, skip};
 
-use super::support::{Place, Said, noise, run};
+use super::support::{Place, ProgramOutput, noise, run};
 
 const ECHO: &str = "#!/bin/sh\nprintf 'Content-Type: application/octet-stream\\n\\n'\ncat\n";
 
-/// Files `small` and `large`, and a program `/cgi/echo`.
+/// A server with the files `small` and `large`, and the program `/cgi/echo`.
 fn server(place: &Place) -> TestServer {
     use std::os::unix::fs::PermissionsExt;
     place.certify("a", &["a.example"]);
@@ -22,7 +22,7 @@ fn server(place: &Place) -> TestServer {
 }
 
 /// Runs a client with the authority's certificate, the server's address, and the large file.
-fn visit(place: &Place, server: &TestServer, program: &[&str], input: &str) -> Said {
+fn visit(place: &Place, server: &TestServer, program: &[&str], input: &str) -> ProgramOutput {
     let mut command = Command::new("timeout");
     command.arg("120").args(program).arg(place.ca());
     command.arg(server.address().to_string());
@@ -30,7 +30,7 @@ fn visit(place: &Place, server: &TestServer, program: &[&str], input: &str) -> S
     run(&mut command, input.as_bytes())
 }
 
-/// Over HTTP/2 and HTTP/1.1: concurrent files on few connections, bodies of unknown length, cancelled responses, and
+/// Over HTTP/2 and HTTP/1.1: concurrent requests on few connections, bodies of unknown length, cancelled responses, and
 /// resumed sessions.
 const GO: &str = r#"
 package main
@@ -136,7 +136,7 @@ func main() {
 "#;
 
 #[test]
-fn a_client_in_go() {
+fn go_client_is_served() {
     let place = Place::new();
     place.folder.file("go/main.go", GO);
     let program = place.path("go/program");
@@ -147,7 +147,7 @@ fn a_client_in_go() {
         .env("GO111MODULE", "off");
     match build.output() {
         Ok(built) if built.status.success() => {}
-        built => return skip("a_client_in_go", &format!("no go: {built:?}")),
+        built => return skip("go_client_is_served", &format!("no go: {built:?}")),
     }
     let server = server(&place);
     let program = program.display().to_string();
@@ -156,7 +156,7 @@ fn a_client_in_go() {
     assert_eq!(place.count("handshake_failures"), 0);
 }
 
-/// By `http.client`: several requests on a connection, bodies both ways, and resumed sessions.
+/// With `http.client`: several requests on a connection, bodies in both directions, and resumed sessions.
 const PYTHON: &str = r#"
 import http.client, socket, ssl, sys
 large = open(sys.argv[3], "rb").read()
@@ -194,12 +194,12 @@ print("done")
 "#;
 
 #[test]
-fn a_client_in_python() {
+fn python_client_is_served() {
     let place = Place::new();
     let server = server(&place);
     let said = visit(&place, &server, &["python3", "-"], PYTHON);
     if said.code == Some(127) {
-        return skip("a_client_in_python", "no python3");
+        return skip("python_client_is_served", "no python3");
     }
     assert_eq!(said.text(), "done\n", "{}", said.errors);
     assert_eq!(place.count("handshake_failures"), 0);

@@ -1,7 +1,7 @@
-//! Measures the memory of an idle HTTP/2 connection over TLS, here and in nginx.
+//! Measures the memory of an idle HTTP/2 connection over TLS, in Lowroad and in nginx.
 //!
 //! `cargo test --release -p lowroad --test tls memory -- --ignored --nocapture` prints it. Kernel memory is not
-//! counted.
+//! included.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use lowroad_testkit::process::{PrivateMemory, enough_descriptors};
+use lowroad_testkit::process::{PrivateMemory, raise_descriptor_limit};
 use lowroad_testkit::wait_until;
 use rustls::client::Resumption;
 use rustls::pki_types::ServerName;
@@ -18,10 +18,10 @@ use rustls::{ClientConfig, ClientConnection, StreamOwned};
 use super::support::{Place, trusting};
 
 const IDLE: usize = 10_000;
-/// Connections before the measurement: memory that only the first ones need does not count.
+/// Number of connections before the measurement, so that memory that is allocated only once does not count.
 const WARM_UP: usize = 200;
 const DESCRIPTORS: u64 = (IDLE + WARM_UP) as u64 + 1_000;
-/// Maximum bytes of a connection.
+/// Maximum number of bytes per connection.
 const IDLE_MAX: f64 = 12.0 * 1024.0;
 
 /// A preface, empty SETTINGS, and `GET /file` on stream 1.
@@ -34,7 +34,7 @@ const END_STREAM: u8 = 1;
 
 type Connection = StreamOwned<ClientConnection, TcpStream>;
 
-/// A connection with a full handshake that stays open after one response.
+/// Opens a connection with a full handshake, which stays open after one response.
 fn idle(to: SocketAddr, config: &Arc<ClientConfig>) -> Connection {
     let name = ServerName::try_from("a.example").expect("a name");
     let tls = ClientConnection::new(config.clone(), name).expect("a client");
@@ -57,7 +57,7 @@ fn idle(to: SocketAddr, config: &Arc<ClientConfig>) -> Connection {
     stream
 }
 
-/// Bytes of each of many idle connections in a process: resident, and anonymous.
+/// Bytes per idle connection of a process with many: resident, and anonymous.
 fn measure(place: &Place, to: SocketAddr, pid: u32) -> (f64, f64) {
     let mut config = trusting(place, rustls::ALL_VERSIONS);
     config.alpn_protocols = vec![b"h2".to_vec()];
@@ -73,7 +73,7 @@ fn measure(place: &Place, to: SocketAddr, pid: u32) -> (f64, f64) {
     each
 }
 
-/// nginx with one worker; ended when dropped.
+/// nginx with one worker, ended on drop.
 struct Nginx {
     master: Child,
     address: SocketAddr,
@@ -121,8 +121,8 @@ impl Drop for Nginx {
 
 #[test]
 #[ignore = "a measurement: prints what an idle connection takes"]
-fn memory_of_an_idle_connection() {
-    if !enough_descriptors(DESCRIPTORS) {
+fn memory_per_idle_connection() {
+    if !raise_descriptor_limit(DESCRIPTORS) {
         return;
     }
     let place = Place::new();

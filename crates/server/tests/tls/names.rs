@@ -1,10 +1,10 @@
-//! Selection of the certificate and of the site.
+//! Selection of the certificate and of the site by name.
 
 use super::support::{Place, VERSIONS};
 
 const STATUS: [&str; 4] = ["-o", "/dev/null", "-w", "%{http_code}"];
 
-/// `a.example` and `c.example` with one certificate, `b.example` and all subdomains of `w.example` with others.
+/// Sites `a.example` and `c.example` with one certificate; `b.example` and all subdomains of `w.example` with others.
 fn three(place: &Place) -> lowroad_testkit::TestServer {
     place.certify("a", &["a.example", "c.example"]);
     place.certify("b", &["b.example"]);
@@ -25,7 +25,7 @@ fn three(place: &Place) -> lowroad_testkit::TestServer {
 }
 
 #[test]
-fn the_name_in_the_handshake_chooses_the_certificate() {
+fn sni_selects_the_certificate() {
     let place = Place::new();
     let server = three(&place);
     for version in VERSIONS {
@@ -56,7 +56,7 @@ fn the_name_in_the_handshake_chooses_the_certificate() {
 }
 
 #[test]
-fn a_host_with_another_certificate_is_misdirected() {
+fn host_with_another_certificate_gets_421() {
     let place = Place::new();
     let server = three(&place);
     let ask = |version: &str, url: &str, host: &str| {
@@ -70,11 +70,11 @@ fn a_host_with_another_certificate_is_misdirected() {
             ("A.Example:443", "200"),
             ("a.example.", "200"),
             ("c.example", "200"),
-            // Another certificate was verified in the handshake (RFC 9110 §7.4, §15.5.20).
+            // The handshake verified another certificate (RFC 9110 §7.4, §15.5.20).
             ("b.example", "421"),
             ("b.example:8443", "421"),
             ("x.w.example", "421"),
-            // A name without a certificate gets the first site's. But no site has the name.
+            // A name without a certificate gets that of the first site, but no site has this name.
             ("x.example", "421"),
         ] {
             let got = ask(version, "https://a.example/who", host);
@@ -84,7 +84,7 @@ fn a_host_with_another_certificate_is_misdirected() {
 }
 
 #[test]
-fn an_elliptic_key_goes_before_rsa_where_a_client_takes_both() {
+fn ecdsa_certificate_is_preferred_over_rsa() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.openssl(

@@ -14,14 +14,14 @@ const EVENTS: &str = "#!/bin/sh\nprintf 'Content-Type: text/event-stream\\n\\n'\
 const LONG: &str =
     "#!/bin/sh\nprintf 'Content-Type: text/plain\\n\\n'\nhead -c 3000000 /dev/zero\n";
 
-/// The ways of curl: over TLS with both versions, and in clear text with HTTP/2.
+/// Options of curl: over TLS with both HTTP versions, and in clear text with HTTP/2.
 pub const WAYS: [(&str, bool); 3] = [
     (VERSIONS[0], true),
     (VERSIONS[1], true),
     ("--http2-prior-knowledge", false),
 ];
 
-/// A server with programs, an origin, files, and addresses with and without TLS.
+/// A server with programs, an origin, files, and listeners with and without TLS.
 pub fn server(place: &Place, origin: &TestOrigin) -> TestServer {
     place.certify("a", &["a.example"]);
     for (name, script) in [("echo", ECHO), ("events", EVENTS), ("long", LONG)] {
@@ -47,7 +47,7 @@ pub fn at(server: &TestServer, over_tls: bool, path: &str) -> (SocketAddr, Strin
     (address, format!("{scheme}://a.example{path}"))
 }
 
-/// An origin that returns the length of the body.
+/// An origin that returns the length of the request body.
 fn counting() -> TestOrigin {
     TestOrigin::with_response(|asked| {
         let text = format!("{} {}", asked.method, asked.body.len());
@@ -59,7 +59,7 @@ fn counting() -> TestOrigin {
 }
 
 #[test]
-fn bodies_go_up_to_programs_and_come_back() {
+fn bodies_are_echoed_by_programs_over_tls() {
     let place = Place::new();
     let origin = counting();
     let server = server(&place, &origin);
@@ -86,7 +86,7 @@ fn bodies_go_up_to_programs_and_come_back() {
 }
 
 #[test]
-fn what_comes_in_parts_is_sent_on() {
+fn streamed_responses_are_forwarded() {
     let place = Place::new();
     let origin = counting();
     let server = server(&place, &origin);
@@ -102,7 +102,7 @@ fn what_comes_in_parts_is_sent_on() {
     }
 }
 
-/// A client that upgrades a connection over TLS, sends much data and receives its echo.
+/// A client that upgrades a connection over TLS, sends much data and receives the echo.
 const TALK: &str = r#"
 import socket, ssl, sys, threading
 context = ssl.create_default_context(cafile=sys.argv[1])
@@ -127,7 +127,7 @@ print("done")
 "#;
 
 #[test]
-fn a_tunnel_is_sealed_too() {
+fn upgraded_connection_is_encrypted() {
     let place = Place::new();
     let origin = TestOrigin::start(|_, stream| {
         let _ = stream.write_all(b"HTTP/1.1 101 Switching Protocols\r\nUpgrade: echo\r\nConnection: Upgrade\r\n\r\nhello");
@@ -147,7 +147,7 @@ fn a_tunnel_is_sealed_too() {
 }
 
 #[test]
-fn a_proxy_in_front_says_whose_connection_it_is() {
+fn proxy_header_before_the_handshake_gives_the_client() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     let origin = TestOrigin::with_response(|asked| {

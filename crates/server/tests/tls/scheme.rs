@@ -1,4 +1,4 @@
-//! The scheme https: for origins, stored responses, redirects and `explain`.
+//! The scheme https: in requests to origins, stored responses, redirects and `explain`.
 
 use std::net::SocketAddr;
 
@@ -7,7 +7,7 @@ use lowroad_testkit::origin::TestOrigin;
 
 use super::support::{PROGRAM, Place, VERSIONS, run};
 
-/// The addresses of a site without TLS and with it.
+/// The addresses of a site's plain and TLS listeners.
 fn both(server: &TestServer) -> (SocketAddr, SocketAddr) {
     (server.addresses[0], server.addresses[1])
 }
@@ -27,7 +27,7 @@ fn origin() -> TestOrigin {
 }
 
 #[test]
-fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
+fn stored_responses_are_keyed_by_scheme() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     let origin = origin();
@@ -43,7 +43,7 @@ fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
     let server = place.run(&format!("{site}{route}"));
     let (plain, tls) = both(&server);
     for _ in 0..2 {
-        // A spelled-out or forged scheme changes nothing.
+        // A scheme in an absolute target or a forged field has no effect.
         let forged = &["-H", "X-Forwarded-Proto: https", "http://a.example/x"];
         assert_eq!(place.fetch(plain, forged), "http");
         for version in VERSIONS {
@@ -57,7 +57,7 @@ fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
         }
     }
     assert_eq!(origin.count(), 2, "each was stored");
-    // A purge removes both.
+    // A purge removes the responses of both schemes.
     let purge = &["-X", "PURGE", "http://a.example/x"];
     place.fetch(plain, purge);
     place.fetch(plain, &["http://a.example/x"]);
@@ -71,7 +71,7 @@ fn what_is_stored_for_one_scheme_is_not_said_to_the_other() {
 }
 
 #[test]
-fn plain_text_is_sent_to_tls() {
+fn http_is_redirected_to_https() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/file", "hello");
@@ -106,7 +106,7 @@ fn plain_text_is_sent_to_tls() {
 }
 
 #[test]
-fn a_proxy_that_ends_tls_is_not_redirected() {
+fn tls_terminating_proxy_is_not_redirected() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/file", "hello");
@@ -133,7 +133,7 @@ fn a_proxy_that_ends_tls_is_not_redirected() {
         got.contains("strict-transport-security: max-age=31536000\r\n"),
         "{got}"
     );
-    // The proxy has the default port of https, independent of this server's port.
+    // The proxy uses the default port of https, whatever this server's port is.
     let got = head("http");
     assert!(
         got.contains("location: https://a.example/file\r\n"),
@@ -142,7 +142,7 @@ fn a_proxy_that_ends_tls_is_not_redirected() {
 }
 
 #[test]
-fn an_explanation_takes_https() {
+fn explain_accepts_https_urls() {
     let place = Place::new();
     place.certify("a", &["a.example"]);
     place.folder.file("site/file", "hello");

@@ -1,4 +1,4 @@
-//! Soak test: handshakes, resumptions, renewed certificates and changed ticket keys concurrently: no request fails,
+//! Soak test with concurrent handshakes, resumptions, renewed certificates and changed ticket keys: no request fails,
 //! and memory does not grow. `LOWROAD_SOAK_S=600` makes it longer.
 
 use std::io::{Read, Write};
@@ -17,17 +17,17 @@ use rustls::{ClientConfig, ClientConnection, HandshakeKind, StreamOwned};
 use super::support::{Place, noise, read, trusting, unix_s};
 
 const SOAK_S: u64 = 12;
-/// Clients that connect repeatedly.
+/// Number of clients, which connect repeatedly.
 const CLIENTS: usize = 4;
 const REQUESTS_A_CONNECTION: usize = 4;
-/// Maximum growth of the server's memory from one third of the time to the end.
+/// Maximum growth of the server's memory from a third of the time to the end.
 const GROWTH_MAX: u64 = 8 << 20;
 /// Short, so that tickets are encrypted with many keys.
 const TICKET_PERIOD_S: u32 = 3;
 
 /// The results of all clients.
 #[derive(Default)]
-struct Done {
+struct SoakCounts {
     stop: AtomicBool,
     full: AtomicUsize,
     resumed: AtomicUsize,
@@ -54,13 +54,13 @@ fn visit(to: SocketAddr, config: &Arc<ClientConfig>, body: &[u8]) -> HandshakeKi
         }
         assert!(response.starts_with(b"HTTP/1.1 200 OK\r\n"));
     }
-    // The server also sends close_notify.
+    // The server sends close_notify at the end.
     assert_eq!(stream.read(&mut [0]).expect("an end"), 0);
     stream.conn.handshake_kind().expect("it is over")
 }
 
-/// Connects until stopped, three of four times with a previous session.
-fn visit_often(place: &Place, number: usize, to: SocketAddr, body: &[u8], done: &Done) {
+/// Connects until stopped; three of four connections try to resume a session.
+fn visit_often(place: &Place, number: usize, to: SocketAddr, body: &[u8], done: &SoakCounts) {
     let version = [&rustls::version::TLS13, &rustls::version::TLS12][number % 2];
     let client = || Arc::new(trusting(place, &[version]));
     let remembering = client();
@@ -78,19 +78,19 @@ fn visit_often(place: &Place, number: usize, to: SocketAddr, body: &[u8], done: 
 }
 
 #[test]
-fn nothing_fails_and_nothing_grows() {
+fn soak_has_no_failures_and_no_growth() {
     let soak_s = std::env::var("LOWROAD_SOAK_S").map(|text| text.parse().expect("seconds"));
     let soak = Duration::from_secs(soak_s.unwrap_or(SOAK_S));
     let place = Place::new();
     let body = noise(20_000);
     place.folder.file("site/file", &body);
     place.certify("a", &["a.example"]);
-    // The file determines the period: a server's own file has one of twelve hours.
+    // The key file determines the period: keys that the server creates have one of twelve hours.
     let keys = TicketKeys::new(TICKET_PERIOD_S, unix_s()).expect("randomness");
     place.private("tickets", keys.to_bytes());
     let tables = format!("ticket_keys = \"{}\"\n", place.path("tickets").display());
     let server = place.run_with(&tables, &place.site("a", "", ""));
-    let (to, body, done) = (server.address(), &body[..], &Done::default());
+    let (to, body, done) = (server.address(), &body[..], &SoakCounts::default());
     let place = &place;
 
     let start = Instant::now();

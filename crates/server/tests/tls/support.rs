@@ -11,7 +11,7 @@ use lowroad_tls::authority::LocalAuthority;
 
 pub const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
 
-/// The versions of HTTP for curl.
+/// curl's options for the HTTP versions.
 pub const VERSIONS: [&str; 2] = ["--http1.1", "--http2"];
 
 /// A folder with an authority, certificates and a site.
@@ -21,7 +21,7 @@ pub struct Place {
 }
 
 /// A program's output.
-pub struct Said {
+pub struct ProgramOutput {
     pub out: Vec<u8>,
     pub errors: String,
     pub code: Option<i32>,
@@ -60,7 +60,8 @@ impl Place {
         std::fs::set_permissions(path, mode).expect("a file of ours");
     }
 
-    /// A table of a site in the folder `site` with further keys, and TLS at any port with this certificate.
+    /// The configuration of a site in the folder `site` with further keys, and a TLS listener at any port with this
+    /// certificate.
     pub fn site(&self, certificate: &str, keys: &str, tls: &str) -> String {
         std::fs::create_dir_all(self.path("site")).expect("a folder");
         format!(
@@ -74,7 +75,7 @@ impl Place {
         self.run_with("", config)
     }
 
-    /// The same with further keys of `[server]` and tables.
+    /// As `run`, with further keys of `[server]` and further tables.
     pub fn run_with(&self, tables: &str, config: &str) -> TestServer {
         let admin = self.path("admin").display().to_string();
         let server = format!("[server]\nuser = \"root\"\nworkers = 1\nadmin = \"{admin}\"\n");
@@ -85,14 +86,14 @@ impl Place {
         )
     }
 
-    /// A server of files with a certificate for `a.example`.
-    pub fn simple(&self) -> TestServer {
+    /// Starts a server for files with a certificate for `a.example`.
+    pub fn run_with_certificate(&self) -> TestServer {
         self.certify("a", &["a.example"]);
         self.run(&self.site("a", "", ""))
     }
 
-    /// Runs curl, which resolves all hosts to this address and trusts the authority.
-    pub fn curl(&self, to: SocketAddr, arguments: &[&str]) -> Said {
+    /// Runs curl, which resolves all host names to this address and trusts the authority.
+    pub fn curl(&self, to: SocketAddr, arguments: &[&str]) -> ProgramOutput {
         let mut command = Command::new("timeout");
         command.args(["30", "curl", "-sS", "--cacert", &self.ca()]);
         command.args(["--connect-to", &format!("::{}:{}", to.ip(), to.port())]);
@@ -107,7 +108,7 @@ impl Place {
     }
 
     /// Runs `openssl s_client` with this input.
-    pub fn s_client(&self, to: SocketAddr, arguments: &[&str], input: &str) -> Said {
+    pub fn s_client(&self, to: SocketAddr, arguments: &[&str], input: &str) -> ProgramOutput {
         let mut command = Command::new("timeout");
         command.args(["30", "openssl", "s_client", "-CAfile", &self.ca()]);
         command.args(["-connect", &to.to_string()]);
@@ -124,7 +125,7 @@ impl Place {
         assert_eq!(said.code, Some(0), "{arguments}: {}", said.errors);
     }
 
-    /// The values of a name in `lowroad status`.
+    /// The values of a key in `lowroad status`.
     pub fn status(&self, name: &str) -> Vec<String> {
         let admin = self.path("admin").display().to_string();
         let said = run(
@@ -146,12 +147,12 @@ impl Place {
     }
 }
 
-impl Said {
+impl ProgramOutput {
     pub fn text(&self) -> String {
         String::from_utf8_lossy(&self.out).into_owned()
     }
 
-    /// Its standard output and standard error.
+    /// Standard output and standard error together.
     pub fn all(&self) -> String {
         format!("{}{}", self.text(), self.errors)
     }
@@ -172,13 +173,13 @@ pub fn trusting(
     builder.with_root_certificates(roots).with_no_client_auth()
 }
 
-pub fn run(command: &mut Command, input: &[u8]) -> Said {
+pub fn run(command: &mut Command, input: &[u8]) -> ProgramOutput {
     use std::io::Write;
     command.stdin(Stdio::piped());
     command.stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().expect("a program");
     let mut stdin = child.stdin.take().expect("piped");
-    // A program that ignores its input shows that by its output.
+    // If a program ignores its input, the write may fail; the output shows the result.
     let _ = stdin.write_all(input);
     drop(stdin);
     let Output {
@@ -186,7 +187,7 @@ pub fn run(command: &mut Command, input: &[u8]) -> Said {
         stdout,
         stderr,
     } = child.wait_with_output().expect("its end");
-    Said {
+    ProgramOutput {
         out: stdout,
         errors: String::from_utf8_lossy(&stderr).into_owned(),
         code: status.code(),

@@ -1,5 +1,5 @@
-//! Applies a site's access rules to a request: identifies the client, then checks the rules in order. The level below
-//! does not know the rules, so paths with rules are withheld from it.
+//! Applies the access rules of a site to a request: identifies the client, then checks the rules in order. The
+//! soft-interrupt level does not know the rules, so it gets no responses for paths with rules.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -16,7 +16,7 @@ use crate::is_from_daemon;
 use crate::responder::{RETRY_AFTER, RequestResponder};
 use crate::sites::{Site, SitePath};
 
-/// Takes the client's address, and the original request's facts, from the reports of a trusted proxy.
+/// Sets the client's address and the properties of the original request from the fields of a trusted proxy.
 ///
 /// # Errors
 /// The request was refused.
@@ -43,7 +43,7 @@ pub fn identify_client(
             );
         }
     };
-    // Logs, rules and limits use the client from here on.
+    // From here on, logs, rules and limits use the client's address.
     if client.address != peer {
         effects.trace(TraceEvent::Client(client.address.ip()));
         responder.exchange.peer = client.address.ip();
@@ -53,19 +53,19 @@ pub fn identify_client(
     Ok(())
 }
 
-/// The reason why a request is not admitted.
+/// Why a request is not admitted (yet).
 pub enum AccessRefusal {
-    /// It was refused.
+    /// The request was refused.
     Answered(StatusCode),
-    /// A helper must verify its password first, for the rule with this number.
-    Waits(usize),
+    /// A helper must first verify the password for the rule with this number.
+    NeedsPassword(usize),
 }
 
-/// Applies the rules of a site, starting at number `first_rule`. For each form of the path, the first rule that allows or
-/// refuses it decides; the request is refused if any of its forms is.
+/// Applies the rules of a site from number `first_rule` on. For each form of the path, the first rule that allows or
+/// refuses the form decides. The request is refused if any form of its path is.
 ///
 /// # Errors
-/// The request is refused, or must wait.
+/// The request was refused, or must wait.
 #[inline(never)]
 pub fn apply_rules(
     access_policy: &AccessPolicy,
@@ -79,7 +79,7 @@ pub fn apply_rules(
         matches,
         previous_path,
     } = access_check;
-    // Once for all limits.
+    // Computed once for all rate limits.
     let previous_matches = previous_path.map(|path| site_path.site.rules.match_path(path));
     let was_counted = |number| {
         let previous_matches = previous_matches.as_ref();
@@ -87,7 +87,7 @@ pub fn apply_rules(
     };
     // The level below would send its copy to other clients without applying the rules.
     if access_policy.has_rule_for(matches) {
-        effects.trace(TraceEvent::Ruled);
+        effects.trace(TraceEvent::HasAccessRules);
         if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
             let status = responder.refuse_by_rule(site_path, StatusCode::FORBIDDEN, &[]);
             return Err(AccessRefusal::Answered(status));
@@ -101,24 +101,24 @@ pub fn apply_rules(
     for (number, rule) in access_policy.rules_for(matches, input) {
         let forms = access_policy.matched_forms(number, matches);
         let refusable = forms.without(allowed);
-        // An earlier rule has allowed all forms that this one would refuse.
+        // Earlier rules have allowed all forms that this rule would refuse.
         if rule.action().refuses() && refusable.is_empty() {
             continue;
         }
         if number < first_rule {
-            // The rule was applied before the wait; the forms that it allowed stay allowed.
+            // The rule was applied before the wait; forms that it allowed remain allowed.
             if matches!(rule.action(), RuleAction::Allow) {
                 allowed = allowed.with(forms);
             }
             continue;
         }
         match rule.action() {
-            // Applied later, if the file is missing.
+            // Fallbacks are applied later, if the file is missing.
             RuleAction::Fallback(_) => continue,
             _ => effects.trace(TraceEvent::Rule(rule)),
         }
         if rule.action().refuses() && !allowed.is_empty() {
-            effects.trace(TraceEvent::NotAllowedForms(matches, refusable));
+            effects.trace(TraceEvent::RuleLimitedToForms(matches, refusable));
         }
         match rule.action() {
             RuleAction::Fallback(_) => {}
@@ -127,7 +127,7 @@ pub fn apply_rules(
                 let status = StatusCode::new(*status).unwrap_or(StatusCode::FORBIDDEN);
                 return Err(refuse(rule, status, &[], effects, site_path, responder));
             }
-            // The limit already counted this request under the path that led here.
+            // The limit already counted this request under the path from which it was rewritten or redirected.
             RuleAction::Limit(_) if was_counted(number) => {}
             RuleAction::Limit(_) => check_rate(rule, input, effects, site_path, responder)?,
             RuleAction::Auth(_) => match check_password(rule, effects, responder) {
@@ -135,24 +135,24 @@ pub fn apply_rules(
                     apply_password_outcome(rule, outcome, effects, site_path, responder)?;
                     responder.exchange.is_user = true;
                 }
-                None => return Err(AccessRefusal::Waits(number)),
+                None => return Err(AccessRefusal::NeedsPassword(number)),
             },
         }
     }
     Ok(())
 }
 
-/// The outcome of a password check for a rule.
+/// The outcome of the password check of a rule.
 pub struct CheckedPassword {
     /// The number of the rule.
     pub rule: usize,
     pub outcome: PasswordOutcome,
 }
 
-/// Continues with the rules after one that required a password.
+/// Applies the outcome of a password check, then the remaining rules.
 ///
 /// # Errors
-/// The request is refused, or must wait.
+/// The request was refused, or must wait.
 pub fn resume_after_password(
     access_policy: &AccessPolicy,
     checked: CheckedPassword,
@@ -161,7 +161,7 @@ pub fn resume_after_password(
     responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let site_path = access_check.site_path;
-    // The rule exists: a waiting request keeps the site that it started with across reloads.
+    // Normally present: a waiting request keeps its site across reloads.
     let Some(rule) = access_policy.rule(checked.rule) else {
         let status = responder.refuse(Some(site_path), StatusCode::INTERNAL_ERROR);
         return Err(AccessRefusal::Answered(status));
@@ -185,7 +185,7 @@ fn check_rate(
     responder: &mut RequestResponder<'_, '_>,
 ) -> Result<(), AccessRefusal> {
     let now_ms = responder.exchange.now_ms;
-    // Keyed by the client that trusted proxies report, not by the proxy.
+    // The rate is per client as reported by trusted proxies, not per proxy.
     let limit = rule.limit();
     let result = limit.map(|limit| effects.take_client_rate(limit, input.peer, now_ms));
     match result {
@@ -196,14 +196,14 @@ fn check_rate(
     }
 }
 
-/// The outcome for the password of a request; `None` if a helper must verify it first.
+/// Checks the password of a request; `None` if a helper must verify it first.
 fn check_password(
     rule: &AccessRule,
     effects: &impl Effects,
     responder: &RequestResponder<'_, '_>,
 ) -> Option<PasswordOutcome> {
     let credentials = BasicCredentials::from_request(responder.request);
-    // Without credentials, a 401 requests them.
+    // A missing password is treated as wrong: the 401 response asks for one.
     let (Some(credentials), Some(passwords)) = (credentials, rule.passwords()) else {
         return Some(PasswordOutcome::Wrong);
     };

@@ -1,4 +1,4 @@
-//! The context of a request with a known site, the decision about it, and the state of a request that waits.
+//! The context of a request whose site is known, the result of the decision, and the state of a deferred request.
 
 use std::sync::Arc;
 
@@ -17,59 +17,59 @@ use crate::sites::{Site, SitePath};
 
 /// The result of a decision.
 pub enum RequestDecision {
-    /// The response was written.
+    /// The response was written; its status and its source for the log.
     Answered(StatusCode, Logged),
-    /// The request waits and resumes later.
+    /// The request is deferred and will be resumed.
     Deferred(Box<PendingRequest>),
 }
 
-/// A request that waits.
+/// A deferred request.
 pub struct PendingRequest {
-    /// Its head: the fields select the response when the request resumes.
+    /// The request head: when the request is resumed, its fields are needed to select the response.
     pub request: OwnedRequest,
-    /// The decisions made so far.
+    /// The result of the decision so far.
     pub wait_context: WaitContext,
 }
 
-/// The decisions made so far about a request that waits.
+/// The result of the decision so far about a deferred request.
 pub struct WaitContext {
     pub site: Arc<Site>,
-    /// As in `RequestContext`.
+    /// See `RequestContext::host`.
     pub host: Box<[u8]>,
     /// The decoded path.
     pub path: Box<[u8]>,
-    /// As in `RequestContext`.
+    /// See `RequestContext::is_for_files`.
     pub is_for_files: bool,
-    /// As in `RequestContext`.
+    /// See `RequestContext::is_fallback`.
     pub is_fallback: bool,
-    /// As in `RequestContext`.
+    /// See `RequestContext::rewritten_target`.
     pub rewritten_target: Option<Arc<RewrittenTarget>>,
     /// The event that resumes the request.
     pub wait_reason: WaitReason,
 }
 
-/// A request with a known site.
+/// A request whose site is known.
 pub struct RequestContext<'a> {
     pub site: &'a Arc<Site>,
-    /// The normalised host name, if each host of the site has its own folder; else empty.
+    /// The normalized host name if each host of the site has its own folder; otherwise empty.
     pub host: &'a [u8],
     /// The decoded path.
     pub path: &'a [u8],
     /// The percent-encoded path.
     pub raw_path: &'a [u8],
-    /// The patterns of the site that the path matches.
+    /// The patterns of the site that match the path.
     pub matches: PathMatches<'a>,
     /// The query as the client sent it.
     pub query: Option<&'a [u8]>,
-    /// A file may have this path: the target had no encoded slash.
+    /// Whether a file may have this path: the target contained no encoded slash.
     pub is_for_files: bool,
-    /// The requested file is missing and this path replaces it.
+    /// Whether the requested file is missing and this path replaces its path.
     pub is_fallback: bool,
-    /// The rewrite or internal redirect that led to this target; `None` for the target that the client sent.
+    /// The rewrite or internal redirect that set this target; `None` if the client sent it.
     pub rewritten_target: Option<&'a Arc<RewrittenTarget>>,
 }
 
-/// A decoded path and the route that answers for it. The path may be that of a folder's index file.
+/// A decoded path, and the route that handles it. It may be the path of a folder's index file.
 #[derive(Clone, Copy)]
 pub struct RoutedPath<'a> {
     pub path: &'a [u8],
@@ -81,21 +81,21 @@ pub struct RoutedPath<'a> {
 pub struct AccessCheck<'a> {
     /// The site and the path.
     pub site_path: SitePath<'a>,
-    /// The patterns that the path matches.
+    /// The patterns that match the path.
     pub matches: &'a PathMatches<'a>,
-    /// The decoded path before an internal redirect or rewrite; the rules have already admitted it.
+    /// The decoded path before an internal redirect or rewrite, which the rules have already admitted.
     pub previous_path: Option<&'a [u8]>,
 }
 
 impl<'a> RequestContext<'a> {
-    /// Both forms of the path, for rules that lead to another path.
+    /// The raw and decoded path, for rules that produce another path.
     pub fn request_path(&self) -> RequestPath<'a> {
         RequestPath::new(self.raw_path, self.path)
     }
 }
 
 impl RequestContext<'_> {
-    /// The site and path, for their rules.
+    /// The site and the path, whose rules apply to the response.
     pub fn site_path(&self) -> SitePath<'_> {
         SitePath {
             site: self.site,
@@ -114,9 +114,9 @@ impl RequestContext<'_> {
         }
     }
 
-    /// The site's rule for missing files and the path that replaces the requested one.
+    /// The fallback rule for a missing file, and the path that replaces the requested one.
     pub fn fallback(&self, responder: &RequestResponder<'_, '_>) -> Option<(&AccessRule, &str)> {
-        // A replacement that is missing, too, is not replaced again.
+        // If the replacement is missing as well, it is not replaced again.
         let access_policy = self
             .site
             .access_policy
@@ -129,7 +129,7 @@ impl RequestContext<'_> {
         access_policy.fallback(&self.matches, input)
     }
 
-    /// Keeps the decisions made so far until the event arrives.
+    /// Defers the request: keeps the decision so far until the event occurs.
     pub fn wait(
         &self,
         responder: &RequestResponder<'_, '_>,
@@ -145,25 +145,25 @@ impl RequestContext<'_> {
             wait_reason,
         };
         RequestDecision::Deferred(Box::new(PendingRequest {
-            // Copied: the connection's buffer is used for its next bytes.
+            // Copied, because the connection's buffer is reused for the next bytes.
             request: OwnedRequest::from_request(responder.request),
             wait_context,
         }))
     }
 
-    /// Waits until a helper has verified the password for the rule with this number.
+    /// Defers the request until a helper has verified the password for rule number `rule`.
     pub fn wait_for_password(
         &self,
         responder: &mut RequestResponder<'_, '_>,
         rule: usize,
     ) -> RequestDecision {
         let body = responder.exchange.body.take();
-        // The body stays unread until the decision: no 100 (Continue) is sent yet.
+        // Whether the body is needed is undecided, so no 100 (Continue) is sent yet.
         responder.exchange.is_body_undecided = true;
         self.wait(responder, WaitReason::Password { body, rule })
     }
 
-    /// Waits for the response of a handler.
+    /// Defers the request until a handler has responded.
     pub fn wait_for_program(
         &self,
         responder: &RequestResponder<'_, '_>,
@@ -181,7 +181,7 @@ impl RequestContext<'_> {
     }
 }
 
-/// A decision with a response generated for this request.
+/// The decision for a response that was generated for this request.
 pub fn generated_response(status: StatusCode) -> RequestDecision {
-    RequestDecision::Answered(status, Logged::Made)
+    RequestDecision::Answered(status, Logged::Generated)
 }

@@ -1,4 +1,4 @@
-//! Waits of deferred requests. Each kind of wait ends with one kind of outcome.
+//! Why requests are deferred. Each reason ends with one kind of outcome.
 
 use std::sync::Arc;
 
@@ -12,70 +12,70 @@ use lowroad_response_cache::storage::StoredResponse;
 use lowroad_routes::routes::Route;
 use lowroad_store::disk_cache::RecallOutcome;
 
-/// The event that a deferred request waits for.
+/// The event for which a deferred request waits.
 pub enum WaitReason {
-    /// A helper that loads a file. If there is no file, a handler may get the body.
+    /// A helper loads a file. If there is no file, a handler may get the body.
     File {
         /// The request's body.
         body: Option<BodyReceiver>,
     },
     /// A handler's response.
     Program {
-        /// Its drop cancels the call, unless other requests wait for it.
+        /// Dropping it cancels the call, unless other requests wait for the same call.
         _call_guard: Box<dyn Send>,
-        /// The variant of the request is known.
+        /// Whether the variant of the request is known.
         is_variant: bool,
-        /// Its route.
+        /// The route whose handler was called.
         route: Arc<Route>,
-        /// The decoded path of the call: the requested one, or its folder's index file.
+        /// The decoded path of the call: the requested path, or that of the folder's index file.
         path: Box<[u8]>,
     },
-    /// The verification of the request's password.
+    /// A helper verifies the request's password.
     Password {
-        /// The request's body, for a handler if the request passes.
+        /// The request's body, for a handler if the password is right.
         body: Option<BodyReceiver>,
         /// The number of the rule that requires the password.
         rule: usize,
     },
-    /// The report that a purge is durable.
+    /// A purge is being written to disk.
     Purge,
-    /// A helper that searches the disk cache.
+    /// A helper searches the disk cache.
     Disk {
-        /// The route to call if the disk has no response.
+        /// The route to call if the disk cache has no response.
         route: Arc<Route>,
         /// The decoded path of the call.
         path: Box<[u8]>,
         /// The progress of the disk look-ups.
         progress: DiskLookups,
     },
-    /// The end of a body that is discarded.
+    /// A body is being read and discarded.
     Body,
 }
 
 /// The progress of a request's disk look-ups.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DiskLookups {
-    /// None yet: equal requests share one look-up by the key alone.
+    /// No look-up yet. Equal requests share the first look-up, which uses the key alone.
     First,
-    /// One; its response varies and may be for other request fields, so one more look-up uses the fields.
+    /// After one look-up: its response varies and may not match the request fields, so a second one uses these.
     ForFields,
-    /// No more look-ups.
-    Over,
+    /// No further look-ups.
+    Finished,
 }
 
 impl DiskLookups {
-    /// The progress after a look-up with this outcome.
+    /// The progress after a look-up with outcome `recalled`.
     pub fn next(self, recalled: RecallOutcome) -> DiskLookups {
         match self {
             DiskLookups::First if recalled.varies => DiskLookups::ForFields,
-            _ => DiskLookups::Over,
+            _ => DiskLookups::Finished,
         }
     }
 }
 
 /// The end of a wait, with its outcome.
 pub enum WaitEnd<'w> {
-    /// A helper has loaded the file or found none.
+    /// A helper has loaded the file, or found none.
     File {
         /// The request's body.
         body: Option<BodyReceiver>,
@@ -84,14 +84,14 @@ pub enum WaitEnd<'w> {
     },
     /// A handler has responded or failed.
     Reply {
-        /// Its route.
+        /// The route of the handler.
         route: &'w Arc<Route>,
-        /// Its response.
+        /// The handler's response.
         reply: Result<Box<HandlerReply>, HandlerFailure>,
     },
-    /// A handler's response is in the store.
+    /// The handler's response has been stored.
     Stored {
-        /// Its route.
+        /// The route of the handler.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
@@ -100,42 +100,43 @@ pub enum WaitEnd<'w> {
         /// The response.
         stored: StoredResponse,
     },
-    /// The response to an equal request can't be shared; this request needs its own.
+    /// The response to an equal request cannot be shared, so the handler must be called for this request.
     Unshared {
-        /// Its route.
+        /// The route of the handler.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
     },
-    /// A helper has searched the disk.
+    /// A helper has searched the disk cache.
     Disk {
-        /// The route to call if the disk has no response.
+        /// The route to call if the disk cache has no response.
         route: &'w Arc<Route>,
         /// The path of the call.
         path: &'w [u8],
-        /// The next state of the look-ups.
+        /// The progress of the look-ups.
         next: DiskLookups,
     },
-    /// The password of a rule was verified.
+    /// A password has been verified.
     Password {
         /// The request's body.
         body: Option<BodyReceiver>,
-        /// The number of the rule.
+        /// The number of the rule that required the password.
         rule: usize,
-        /// The result.
+        /// The outcome of the verification.
         checked: PasswordOutcome,
     },
     /// A purge was written to disk.
     Purge {
-        /// Whether the purge is durable.
+        /// Whether the write succeeded.
         is_durable: bool,
     },
-    /// The body was read and dropped.
+    /// The body was read and discarded.
     Body,
 }
 
 impl WaitReason {
-    /// Ends this wait with an outcome; without one, a body has ended. `None`: the outcome is for another kind of wait.
+    /// Converts an outcome to the end of this wait; without an outcome, a body has ended. Returns `None` if the outcome
+    /// belongs to another kind of wait.
     pub fn end(&mut self, outcome: Option<HandlerOutcome>) -> Option<WaitEnd<'_>> {
         Some(match (self, outcome) {
             (WaitReason::File { body }, Some(HandlerOutcome::Loaded(loaded))) => WaitEnd::File {
@@ -152,7 +153,7 @@ impl WaitReason {
                     is_variant,
                     ..
                 },
-                // From the store, or from the call of an equal request.
+                // Found in the store, or stored by the call of an equal request.
                 Some(HandlerOutcome::Stored(stored)),
             ) => WaitEnd::Stored {
                 route,
@@ -160,7 +161,7 @@ impl WaitReason {
                 is_variant: *is_variant,
                 stored,
             },
-            (WaitReason::Program { route, path, .. }, Some(HandlerOutcome::Alone)) => {
+            (WaitReason::Program { route, path, .. }, Some(HandlerOutcome::NotShareable)) => {
                 WaitEnd::Unshared { route, path }
             }
             (
@@ -175,14 +176,15 @@ impl WaitReason {
                 path,
                 next: progress.next(recalled),
             },
-            (WaitReason::Password { body, rule }, Some(HandlerOutcome::Checked(checked))) => {
-                WaitEnd::Password {
-                    body: body.take(),
-                    rule: *rule,
-                    checked,
-                }
-            }
-            (WaitReason::Purge, Some(HandlerOutcome::Purged { is_durable })) => {
+            (
+                WaitReason::Password { body, rule },
+                Some(HandlerOutcome::PasswordChecked(checked)),
+            ) => WaitEnd::Password {
+                body: body.take(),
+                rule: *rule,
+                checked,
+            },
+            (WaitReason::Purge, Some(HandlerOutcome::PurgeSaved { is_durable })) => {
                 WaitEnd::Purge { is_durable }
             }
             (WaitReason::Body, None) => WaitEnd::Body,
@@ -196,16 +198,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_its_own_outcome_ends_a_wait() {
-        let purged = || Some(HandlerOutcome::Purged { is_durable: true });
+    fn wait_ends_only_with_outcome_of_its_kind() {
+        let purged = || Some(HandlerOutcome::PurgeSaved { is_durable: true });
         let mut password = WaitReason::Password {
             body: None,
             rule: 1,
         };
-        for other in [None, Some(HandlerOutcome::Alone), purged()] {
+        for other in [None, Some(HandlerOutcome::NotShareable), purged()] {
             assert!(password.end(other).is_none());
         }
-        let checked = Some(HandlerOutcome::Checked(PasswordOutcome::Right));
+        let checked = Some(HandlerOutcome::PasswordChecked(PasswordOutcome::Right));
         assert!(matches!(
             password.end(checked),
             Some(WaitEnd::Password {

@@ -1,6 +1,6 @@
-//! The effects that are open to a decision. There are three implementations: a worker's loads files and calls
-//! handlers; a level offer's answers from memory only; an explanation's loads on its own thread and changes nothing.
-//! The decision itself is the same.
+//! The effects that a decision may have. The decision is the same for all three implementations: that of a worker loads
+//! files and calls handlers; that of a level offer answers from memory only; that of an explanation loads files on its
+//! own thread and changes nothing.
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -30,51 +30,55 @@ use lowroad_store::{ObjectArc, StoredObject, VariantSet};
 use super::context::RequestContext;
 use crate::sites::Site;
 
-/// Loads, calls, purges and checks that a decision can start.
+/// The operations that a decision can start: loads, calls, purges and checks.
 pub trait Effects {
-    /// The hash under which a key is looked up.
+    /// The hash by which a key is looked up.
     fn hash(&self, key: &[u8]) -> u64;
 
-    /// The stored objects under a key.
+    /// The stored objects with a key.
     fn find(&self, hash: u64, key: &[u8]) -> Option<VariantSet>;
 
-    /// The stored objects under a key, unless they were purged.
+    /// The stored objects with a key, unless they were purged.
     fn find_unpurged(&self, hash: u64, key: &[u8]) -> Option<VariantSet>;
 
-    /// Starts to load a file.
+    /// Starts loading a file.
     fn fetch(&self, request: LoadRequest, id: ExchangeId) -> LoadProgress;
 
-    /// Starts to load a response from disk into memory. False: the disk has none, or the helpers are busy.
+    /// Starts loading a response from the disk cache into memory. Returns false if the disk cache has none, or if the
+    /// helpers are busy.
     fn recall(&self, recall: &DiskRecall<'_>, id: ExchangeId) -> bool;
 
-    /// Puts a request to a handler.
+    /// Calls a handler.
     fn call(&self, call: &HandlerCall<'_>, exchange: &mut Exchange) -> CallStatus;
 
-    /// Revalidates a stored response that was just used stale, in the background (RFC 5861).
+    /// Revalidates in the background a stored response that was just used while stale (RFC 5861).
     fn refresh(&self, call: &HandlerCall<'_>, exchange: &mut Exchange);
 
-    /// Purges stored responses, where the effects allow it.
+    /// Purges stored responses; an implementation without side effects does nothing.
     fn purge(&self, _: &PurgeTarget, _: PurgeMode) {}
 
-    /// Whether an outcome will be posted once all purges so far are durable. False: no storage outlives the process.
+    /// Whether the exchange will be resumed when all purges so far are durable. False if no storage outlives the
+    /// process.
     fn await_durable_purges(&self, _: ExchangeId) -> bool {
         false
     }
 
-    /// Returns a stored response if its body can begin; otherwise registers the request and posts the outcome later.
+    /// Returns a stored response whose body has started to arrive; otherwise registers the exchange, which is resumed
+    /// later.
     fn wait(&self, stored: StoredResponse, _: ExchangeId) -> Option<StoredResponse> {
         Some(stored)
     }
 
-    /// Takes one request of a class's rate; the error is the number of seconds until the next may come.
+    /// Takes one request from the rate of a class. The error is the number of seconds until the next one is permitted.
     fn take(&self, class: &TrafficClass, now_ms: u64) -> Result<(), u64>;
 
-    /// Takes one request of a client's rate under a rule; the error is the number of seconds until the next may come.
+    /// Takes one request from a client's rate under a rule. The error is the number of seconds until the next one is
+    /// permitted.
     fn take_client_rate(&self, _: &ClientRates, _: IpAddr, _now_ms: u64) -> Result<(), u64> {
         Ok(())
     }
 
-    /// Checks a request's password; `None` if the outcome is posted later.
+    /// Checks the password of a request; `None` if the exchange is resumed later with the outcome.
     fn check(
         &self,
         _: &Arc<PasswordFile>,
@@ -85,7 +89,7 @@ pub trait Effects {
         None
     }
 
-    /// Records a step of the decision, in order.
+    /// Records a step of the decision. Steps are recorded in order.
     fn trace(&self, event: TraceEvent<'_>);
 }
 
@@ -93,13 +97,13 @@ pub trait Effects {
 pub struct DiskRecall<'r> {
     /// The site of the request.
     pub site: &'r Site,
-    /// The key in memory.
+    /// The key of the memory cache.
     pub key: &'r [u8],
     /// The hash of the key.
     pub hash: u64,
-    /// The client's request.
+    /// The request of the client.
     pub request: &'r Request<'r>,
-    /// The response is known to vary by request fields (RFC 9111 §4.1).
+    /// Whether the response is known to vary by request fields (RFC 9111 §4.1).
     pub is_for_lines: bool,
 }
 
@@ -107,51 +111,51 @@ pub struct DiskRecall<'r> {
 pub enum LoadProgress {
     /// The file is loaded.
     Loaded(LoadOutcome),
-    /// The outcome is posted later.
-    Later,
+    /// The exchange is resumed later with the outcome.
+    Pending,
     /// Too many loads are queued.
     Refused,
 }
 
-/// A step of a decision.
+/// A step of a decision, recorded for `lowroad explain`.
 pub enum TraceEvent<'s> {
-    /// No site serves the authority.
+    /// No site has the request's host name.
     NoSite,
-    /// This site serves the request.
+    /// The request belongs to this site.
     Site(&'s Site),
     /// The TLS connection was made for a name with other certificates.
     OtherCertificate,
-    /// The path requires a client certificate, and the client sent none.
+    /// The path requires a client certificate, but the client sent none.
     NoClientCertificate,
-    /// The request is in this traffic class.
+    /// The request belongs to this traffic class.
     Class(&'s ClassChoice),
-    /// This access rule of the site matches.
+    /// This access rule matches the request.
     Rule(&'s AccessRule),
-    /// This rule matches these forms of the path; earlier rules admit only other forms.
-    NotAllowedForms(&'s PathMatches<'s>, FormSet),
-    /// This rule refuses the request.
+    /// The last matching rule applies to these forms of the path only; earlier rules allowed the other forms.
+    RuleLimitedToForms(&'s PathMatches<'s>, FormSet),
+    /// This access rule refuses the request.
     Refused(&'s AccessRule),
-    /// Access rules apply to the path for any client, so no lower level may answer it.
-    Ruled,
-    /// A trusted proxy reports this client.
+    /// Access rules apply to the path for some clients, so the level below must not answer it.
+    HasAccessRules,
+    /// A trusted proxy reported this client.
     Client(IpAddr),
-    /// The target is not a path that can be served; the reason.
+    /// The target is not a path that can be served, for this reason.
     BadTarget(&'s str),
-    /// The path is below this internal alias, which clients can't request.
+    /// The path is below this internal alias, which clients cannot request.
     Internal(&'s AliasConfig),
-    /// The path belongs to this internal route, which clients can't request.
+    /// The path belongs to this internal route, which clients cannot request.
     InternalRoute(&'s Route),
-    /// This rewrite of the site leads to this target.
+    /// This rewrite sets this target.
     Rewrite(&'s RewriteConfig, &'s [u8]),
-    /// A rule of the site redirects the client to this location.
+    /// A rule redirects the client to this location.
     Redirect(&'s [u8]),
-    /// The object that is stored for the path or was just loaded.
+    /// This object was stored for the path, or was just loaded.
     Found(&'s RequestContext<'s>, &'s StoredObject),
-    /// The variant that is sent, if the request's conditions allow.
+    /// This variant is sent, unless the request's conditions or ranges require another response.
     Chosen(&'s StoredObject),
-    /// This route's handler answers.
+    /// The handler of this route answers.
     Route(&'s Route),
-    /// The stored response under this key (if there is one for this request) can't be used now.
+    /// The stored response with this key, if there is one for this request, cannot be used now.
     Unused(Option<&'s CacheKey>, Option<&'s (ObjectArc, Reusability)>),
     /// A stored response of this route's handler is reused.
     Reused(&'s Route, &'s StoredObject),
@@ -175,8 +179,8 @@ impl Effects for HandlerCalls {
 
     fn fetch(&self, request: LoadRequest, id: ExchangeId) -> LoadProgress {
         match self.fetcher.fetch(request, self.waiter(id)) {
-            Ok(()) => LoadProgress::Later,
-            // The helpers' queue is full: 503 instead of an unbounded wait.
+            Ok(()) => LoadProgress::Pending,
+            // The queue of the helpers is full: answered with 503 instead of waiting without bound.
             Err(_) => LoadProgress::Refused,
         }
     }
@@ -188,11 +192,11 @@ impl Effects for HandlerCalls {
         let Some(tier) = self.store.tier() else {
             return false;
         };
-        // `None`: the key of a file, which has no copy on disk.
+        // `None` for the key of a file, which is never in the disk cache.
         let Some(primary) = disk_cache::primary(&lookup.site.rules.disk_id, key) else {
             return false;
         };
-        // Asked in memory: most misses need no helper.
+        // Checked in memory, so that most misses need no helper.
         if !tier.may_contain(&primary) {
             return false;
         }
@@ -200,8 +204,8 @@ impl Effects for HandlerCalls {
             primary,
             key: (*key).into(),
             hash: *hash,
-            // Before the helper reads: a purge meanwhile must win.
-            purges: self.store.purges(*hash),
+            // Read before the helper reads the disk: a purge in the meantime must take effect.
+            purges: self.store.purge_epoch(*hash),
             lines: request.lines().into(),
             is_for_lines: lookup.is_for_lines,
         };
@@ -220,7 +224,7 @@ impl Effects for HandlerCalls {
     fn purge(&self, target: &PurgeTarget, kind: PurgeMode) {
         target.purge(&self.store, kind);
         match target {
-            // The levels below can find copies by URL only.
+            // The levels below can only find their copies by URL.
             PurgeTarget::Urls(pattern) => self.changes.notify_purge(pattern),
             PurgeTarget::Tag(_) | PurgeTarget::Group(_) => self.changes.notify(),
         }
@@ -232,7 +236,7 @@ impl Effects for HandlerCalls {
         };
         let waiter = self.waiter(id);
         tier.on_purges_durable(Box::new(move |is_durable| {
-            waiter.wake(HandlerOutcome::Purged { is_durable });
+            waiter.wake(HandlerOutcome::PurgeSaved { is_durable });
         }));
         true
     }
@@ -272,7 +276,7 @@ impl Effects for HandlerCalls {
             return Some(PasswordOutcome::Right);
         }
         let waiter = self.waiter(id);
-        let callback = move |checked| waiter.wake(HandlerOutcome::Checked(checked));
+        let callback = move |checked| waiter.wake(HandlerOutcome::PasswordChecked(checked));
         passwords.verify(credentials, client, callback).err()
     }
 

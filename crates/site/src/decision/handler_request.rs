@@ -1,4 +1,4 @@
-//! Answers with a stored response of a handler, or calls the handler or origin.
+//! Answers a request with a stored response of a handler, or calls the handler.
 
 use std::sync::Arc;
 
@@ -26,23 +26,23 @@ use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
-/// A stored response and how it may be used.
+/// A stored response, and how it may be used.
 type StoredMatch = (ObjectArc, Reusability);
 
-/// The result of a look-up of a handler's response.
+/// The result of looking up a handler's stored response.
 struct StoredLookup<'e> {
-    /// `None`: the response has no key.
+    /// `None` if the response cannot be stored and so has no key.
     facts: Option<KeyFacts>,
     entry: Option<&'e VariantSet>,
-    /// The variant for the request.
+    /// The variant that matches the request.
     found: Option<StoredMatch>,
 }
 
-/// The cache's part in a call of a handler.
+/// How the cache takes part in a call of a handler.
 pub struct KeyedCall {
-    /// The key under which the response may be stored and shared.
+    /// The key with which the response may be stored and shared.
     pub key: Option<CacheKey>,
-    /// The stored response to validate, to complete, or to send in place of an error.
+    /// The stored response that is to be validated, completed, or sent if the handler fails.
     pub stale: Option<ObjectArc>,
 }
 
@@ -55,7 +55,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         route: &Arc<Route>,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        // 404, not 403: a client can't tell such a route from a missing one.
+        // 404 instead of 403, so that clients cannot distinguish internal routes from missing ones.
         if route.is_internal && !context.is_set_by_server() {
             self.effects.trace(TraceEvent::InternalRoute(route));
             return generated_response(
@@ -67,7 +67,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.continue_lookup(context, path, route, DiskLookups::First, responder)
     }
 
-    /// Continues after `answer_from_route`, or after the disk look-up that `progress` describes.
+    /// The rest of `answer_from_route`; also called after a disk look-up, whose result `progress` contains.
     pub fn continue_lookup(
         &mut self,
         context: &RequestContext<'_>,
@@ -76,13 +76,13 @@ impl<W: Effects> ResponseLookup<'_, W> {
         progress: DiskLookups,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        // Hits need only the hash; the key is copied into an allocation only by later steps.
+        // Hits need only the hash; the key is copied to an allocation in later steps.
         let facts = self.compute_key_facts(context, route, responder);
         let entry = self.find_entry(facts, route);
         let found = entry
             .as_ref()
             .and_then(|entry| select_stored(entry, route, responder));
-        // The hot path: nothing is copied or counted beyond this.
+        // The hot path: nothing else is copied or counted.
         if let Some((object, Reusability::Fresh)) = found
             && let ObjectKind::Representation(representation) = &object.kind
         {
@@ -90,7 +90,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             let status = responder.hit(context.site_path(), object, representation, route);
             return RequestDecision::Answered(status, Logged::Hit);
         }
-        // Memory first; the disk is searched once or twice, see `DiskLookups`.
+        // After memory, the disk cache is searched once or twice, see `DiskLookups`.
         if found.is_none() && self.recall(context, route, facts, progress, responder) {
             let (route, path) = (route.clone(), path.into());
             return context.wait(
@@ -111,7 +111,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.answer_or_call(context, RoutedPath { path, route }, stored, responder)
     }
 
-    /// Handles all cases but a fresh, whole, stored response. Not inlined, to keep the hit path small.
+    /// Handles all cases other than a fresh, complete stored response. Not inlined, to keep the code for hits small.
     #[inline(never)]
     fn answer_or_call(
         &mut self,
@@ -139,7 +139,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             {
                 if let RequestDecision::Answered(..) = decision {
                     self.effects.trace(TraceEvent::Reused(route, object));
-                    // After the response: the client does not wait for the refresh.
+                    // After the response was written, so that the client does not wait for the refresh.
                     if *reusability == Reusability::StaleWhileRevalidate {
                         let key = facts.map(|facts| facts.key(self.key));
                         self.refresh(context, routed, key, object, responder);
@@ -147,14 +147,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 }
                 return decision;
             }
-            // only-if-cached, and the stored response needs validation (RFC 9111 §5.2.1.7).
+            // With only-if-cached, a stored response that needs validation is answered with 504 (RFC 9111 §5.2.1.7).
             if *reusability == Reusability::Unusable {
                 return generated_response(
                     responder.refuse(Some(context.site_path()), StatusCode::GATEWAY_TIMEOUT),
                 );
             }
         }
-        // only-if-cached must not reach the origin (RFC 9111 §5.2.1.7).
+        // With only-if-cached, the origin must not be called (RFC 9111 §5.2.1.7).
         if found.is_none()
             && facts.is_some()
             && route.request_directives(responder.request).only_if_cached
@@ -174,8 +174,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.call(context, path, route, KeyedCall { key, stale }, responder)
     }
 
-    /// Revalidates a response that was just used stale: by a GET for the whole of it, even if this request is a HEAD
-    /// or a range.
+    /// Revalidates a response that was just used while stale. The call is a GET for the complete response, even if this
+    /// request is a HEAD or a range request.
     fn refresh(
         &self,
         context: &RequestContext<'_>,
@@ -199,7 +199,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         self.effects.refresh(&call, responder.exchange);
     }
 
-    /// Starts a disk look-up for a request; its key's bytes must be in the key buffer.
+    /// Starts a disk look-up for a request; the key buffer must contain the bytes of its key.
     fn recall(
         &self,
         context: &RequestContext<'_>,
@@ -208,7 +208,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         progress: DiskLookups,
         responder: &RequestResponder<'_, '_>,
     ) -> bool {
-        let Some(facts) = facts.filter(|_| route.is_origin && progress != DiskLookups::Over) else {
+        let Some(facts) = facts.filter(|_| route.is_origin && progress != DiskLookups::Finished)
+        else {
             return false;
         };
         let disk_recall = DiskRecall {
@@ -219,7 +220,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             is_for_lines: progress == DiskLookups::ForFields,
         };
         let is_recalled = self.effects.recall(&disk_recall, responder.exchange.id);
-        // The look-up after the recall must find the object.
+        // Otherwise the next look-up in memory would be skipped, see `find_entry`.
         if is_recalled {
             route.begin_storing();
         }
@@ -254,7 +255,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Calls the handler of a route. With a key, other requests may share the response. A stale stored response may be
+    /// Calls the handler of a route. With a key, other requests may share the response; a stale stored response may be
     /// revalidated.
     pub fn call(
         &mut self,
@@ -271,15 +272,18 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let routed = RoutedPath { path, route };
         let call = self.build_call(context, path, route, stored, responder);
         match self.effects.call(&call, responder.exchange) {
-            CallStatus::Runs(work) => context.wait_for_program(responder, work, is_variant, routed),
+            CallStatus::Running(work) => {
+                context.wait_for_program(responder, work, is_variant, routed)
+            }
             CallStatus::Stored(stored) => {
                 self.on_stored(context, routed, stored, is_variant, responder)
             }
-            CallStatus::Over(reply) => self.on_reply(context, route, reply, responder),
+            CallStatus::Complete(reply) => self.on_reply(context, route, reply, responder),
         }
     }
 
-    /// Calls the handler for a request that waited for another request's response. The response may be stored, too.
+    /// Calls the handler for a request that waited in vain for the response to another request. The response may be
+    /// stored as well.
     pub fn call_alone(
         &mut self,
         context: &RequestContext<'_>,
@@ -289,7 +293,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
     ) -> RequestDecision {
         let facts = self.compute_key_facts(context, route, responder);
         let key = facts.map(|facts| CacheKey {
-            // It has waited once already, and does not wait again.
+            // The request has waited once and does not wait again.
             has_waited: true,
             ..facts.key(self.key)
         });
@@ -297,21 +301,21 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let found = entry
             .as_ref()
             .and_then(|entry| select_stored(entry, route, responder));
-        // A stored response may replace an error of the origin (RFC 5861 §4).
+        // A stored response may be sent if the origin fails (RFC 5861 §4).
         let stale = found.map(|(object, _)| object.clone());
-        // Parts and unfinished bodies can't replace an error.
+        // Incomplete responses cannot replace an error response.
         let stale = stale.filter(|object| object.representation().is_some());
         self.call(context, path, route, KeyedCall { key, stale }, responder)
     }
 
-    /// The stored responses under the key in the key buffer.
+    /// The stored responses with the key in the key buffer.
     fn find_entry(&self, facts: Option<KeyFacts>, route: &Route) -> Option<VariantSet> {
-        // Routes that have never stored a response skip the look-up.
+        // A route that has never stored a response needs no look-up.
         let facts = facts.filter(|_| route.is_storing())?;
         self.effects.find_unpurged(facts.hash, self.key)
     }
 
-    /// The key under which the response of a handler would be stored.
+    /// The key with which a handler's response would be stored.
     fn build_key(
         &mut self,
         context: &RequestContext<'_>,
@@ -322,7 +326,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         Some(facts.key(self.key))
     }
 
-    /// The facts of the key, without its bytes, which are left in the key buffer.
+    /// The properties of the key; its bytes are left in the key buffer.
     fn compute_key_facts(
         &mut self,
         context: &RequestContext<'_>,
@@ -332,7 +336,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let effects = self.effects;
         let has_body = responder.exchange.body_len != Some(0);
         let hash = |key: &[u8]| effects.hash(key);
-        // The target of a program's internal redirect can differ with each response.
+        // The target of a handler's internal redirect may differ with each response.
         let is_from_handler = context
             .rewritten_target
             .is_some_and(|rewritten| rewritten.is_from_handler());
@@ -341,8 +345,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
         let tls = responder.exchange.tls.as_ref();
         if !route.is_origin && tls.is_some_and(|it| it.client.is_some()) {
-            // A program receives the client's certificate and need not send Vary for it, so its response can't be
-            // shared.
+            // A program gets the client's certificate and need not send Vary for it, so its response cannot be shared.
             return None;
         }
         let is_https = responder.exchange.is_https();
@@ -367,7 +370,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         KeyFacts::from_request(responder.request, route.is_origin, site, self.key, hash)
     }
 
-    /// Answers with the stored form of a handler's response.
+    /// Answers with a handler's response that has been stored.
     pub fn on_stored(
         &mut self,
         context: &RequestContext<'_>,
@@ -380,24 +383,25 @@ impl<W: Effects> ResponseLookup<'_, W> {
         let object = stored.object.clone();
         let selecting = object.selecting();
         let selects = |selecting: &SelectingFields| selecting.matches(responder.request.fields());
-        // A follower's fields may select another variant than the leader's.
+        // The fields of a follower may select another variant than those of the leader.
         if stored.hit_kind.is_for_request() || selecting.is_none_or(selects) {
             let logged = Logged::from_hit(stored.hit_kind, route.is_origin);
             let reused = self.reuse(context, routed, stored, logged, responder);
-            // Too much time has passed: the stored response can no longer be sent.
+            // The stored response is no longer available.
             return reused.unwrap_or_else(|| self.call_alone(context, path, route, responder));
         }
         if is_variant {
             return self.call_alone(context, path, route, responder);
         }
-        // The leader's response varies and doesn't match; its Vary field now gives the key of this request's variant.
+        // The leader's response varies and does not match this request. Its Vary field now determines the key of this
+        // request's variant.
         let key = self.build_key(context, route, responder);
         let key = key.map(|key| key.with_variant(selecting, responder.request));
         let stored = KeyedCall { key, stale: None };
         self.call(context, path, route, stored, responder)
     }
 
-    /// Answers with a stored response, or waits until its body begins; `None` if its body is gone.
+    /// Answers with a stored response, or waits until its body starts to arrive; `None` if its body is gone.
     fn reuse(
         &self,
         context: &RequestContext<'_>,
@@ -407,7 +411,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         responder: &mut RequestResponder<'_, '_>,
     ) -> Option<RequestDecision> {
         let ready = match responder.request.method {
-            // HEAD needs no body, so it need not wait for one.
+            // HEAD needs no body.
             Method::Head => Some(stored),
             _ => self.effects.wait(stored, responder.exchange.id),
         };
@@ -420,7 +424,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Answers with the response of a handler, which is not stored.
+    /// Answers with a handler's response that was not stored.
     pub fn on_reply(
         &mut self,
         context: &RequestContext<'_>,
@@ -442,7 +446,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
             .and_then(|rewritten| rewritten.redirect_fields());
         let site_path = match first {
             None => context.site_path(),
-            // Header rules apply to the path that the client requested.
+            // The header rules of the path that the client requested apply.
             Some((path, _)) => SitePath {
                 path,
                 ..context.site_path()
@@ -465,7 +469,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
     }
 }
 
-/// The stored response for a request, and how it may be used.
+/// Selects the stored response that matches a request, and determines how it may be used.
 #[inline]
 fn select_stored<'e>(
     entry: &'e VariantSet,
@@ -480,13 +484,13 @@ fn select_stored<'e>(
     };
     is_ready.then(|| {
         let (validity, now_ms) = (&object.validity, responder.exchange.now_ms);
-        // Fast path: most requests carry no cache directives, and their stored response is fresh.
+        // Fast path: most requests have no cache directives, and their stored response is fresh.
         let reusability = match !responder.request.affects_caching() && validity.is_valid(now_ms) {
             true => Reusability::Fresh,
             false => validity.reusability_for(&route.request_directives(responder.request), now_ms),
         };
         match &object.kind {
-            // A background refresh would fetch the whole, which no request may want.
+            // A background refresh would fetch the complete response, which possibly no client wants.
             ObjectKind::Parts(_) if reusability == Reusability::StaleWhileRevalidate => {
                 (object, Reusability::Validate)
             }
@@ -495,7 +499,7 @@ fn select_stored<'e>(
     })
 }
 
-/// A partially stored response, if one more range completes it for a request that wants the whole.
+/// A partially stored response that one further range would complete, for a request that needs the complete response.
 fn find_completable(
     entry: &VariantSet,
     facts: Option<KeyFacts>,
@@ -515,7 +519,7 @@ fn find_completable(
     (is_fresh && partial.gap().is_some()).then(|| object.clone())
 }
 
-/// Whether a stored response can be sent without asking the origin.
+/// Whether a stored response can be sent without contacting the origin.
 fn is_usable(reusability: Reusability) -> bool {
     matches!(
         reusability,
@@ -523,7 +527,7 @@ fn is_usable(reusability: Reusability) -> bool {
     )
 }
 
-/// The outcome under which a stored response is logged.
+/// The source under which a stored response is logged.
 fn logged_outcome(reusability: Reusability) -> Logged {
     match reusability {
         Reusability::Fresh => Logged::Hit,

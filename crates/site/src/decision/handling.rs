@@ -1,4 +1,4 @@
-//! Handles a request that the site's access rules admit: internal paths, redirects, rewrites, routes, files.
+//! Handles a request that the access rules of its site admit: internal paths, redirects, rewrites, routes and files.
 
 use lowroad_http::method::Method;
 use lowroad_http::refusal::RequestRefusal;
@@ -13,7 +13,7 @@ use super::lookup::ResponseLookup;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
-/// Decides about a request that the site's access rules admit.
+/// Decides about a request that the access rules of its site admit.
 #[inline]
 pub fn handle_admitted<W: Effects>(
     mut lookup: ResponseLookup<'_, W>,
@@ -22,7 +22,7 @@ pub fn handle_admitted<W: Effects>(
 ) -> RequestDecision {
     let (site, path) = (context.site, context.path);
     let is_get_or_head = matches!(responder.request.method, Method::Get | Method::Head);
-    // Without routes, other methods get 405 below, regardless of their body.
+    // Without routes, other methods get 405 below, whatever their body.
     if responder.exchange.is_body_too_long() && (is_get_or_head || !site.routes.is_empty()) {
         return generated_response(responder.refuse_body(context.site_path()));
     }
@@ -31,7 +31,7 @@ pub fn handle_admitted<W: Effects>(
     {
         return decision;
     }
-    // After a rewrite, no redirect applies: the target is the server's own.
+    // Redirects are for targets of clients; after a rewrite, the server itself has set the target.
     if context
         .rewritten_target
         .is_none_or(|rewritten| rewritten.allows_redirects())
@@ -50,7 +50,7 @@ pub fn handle_admitted<W: Effects>(
         return internal_redirect::continue_rewritten(&mut lookup, context, rewrite, responder);
     }
     if !context.is_for_files {
-        // The handler decodes such a path itself, as its language does.
+        // The handler decodes the path itself, by the rules of its language.
         let route = site
             .routes
             .find_slash_route(&context.matches, responder.request);
@@ -67,7 +67,7 @@ pub fn handle_admitted<W: Effects>(
             }
         };
     }
-    if routes::takes(responder.request.method) && !site.routes.is_empty() {
+    if routes::is_for_handlers(responder.request.method) && !site.routes.is_empty() {
         match site.routes.find_route(&context.matches, responder.request) {
             Ok(Some(route)) if route.accepts_method(responder.request.method) => {
                 return lookup.answer_from_route(context, path, route, responder);
@@ -79,7 +79,7 @@ pub fn handle_admitted<W: Effects>(
                 return generated_response(responder.other_method(context.site_path()));
             }
             Ok(None) => {}
-            // A route's pattern matches, but no conditions hold: a file does not answer in its place.
+            // A route's pattern matches but its conditions do not hold: a file must not be sent instead.
             Err(NoRoute) => {
                 return generated_response(
                     responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
@@ -87,14 +87,14 @@ pub fn handle_admitted<W: Effects>(
             }
         }
     }
-    // A path without a file may still lead to a handler. Otherwise the body is discarded.
+    // A path without a file may still lead to a handler, which needs the body. Otherwise the body is discarded.
     if responder.exchange.body.is_some() && !lookup.may_lead_to_handler(context, responder) {
         match is_get_or_head {
-            true if responder.exchange.is_body_coming => {
+            true if responder.exchange.is_body_incomplete => {
                 return context.wait(responder, WaitReason::Body);
             }
             true => {}
-            // The unread body would be parsed as the next request.
+            // An unread body would be parsed as the next request.
             false => responder.response.close(),
         }
     }
@@ -104,7 +104,7 @@ pub fn handle_admitted<W: Effects>(
     lookup.serve(context, responder)
 }
 
-/// The redirect of the site's rules for a path.
+/// The redirect that the rules of the site contain for a path.
 fn redirect(context: &RequestContext<'_>) -> Option<(StatusCode, Vec<u8>)> {
     let redirects = &context.site.rules.config.redirects;
     context.matches.redirects().find_map(|number| {

@@ -1,8 +1,8 @@
-//! Rewrites and internal redirects: a request is answered as if the client had requested another target.
+//! Rewrites and internal redirects: the request is answered as if the client had requested another target.
 //!
-//! The new path passes the access rules like a client's, and is then looked up like any other. One rewrite may apply
-//! before the look-up and one more if nothing is found; after that only a program can redirect the request, a limited
-//! number of times.
+//! The new path has to pass the access rules and is then looked up like any other path. One rewrite may apply before
+//! the look-up, and one more if nothing is found. After that, only a handler's response can redirect the request, a
+//! limited number of times.
 
 use std::sync::Arc;
 
@@ -24,25 +24,25 @@ use super::rewritten_target::{ClientTarget, RewriteStage, RewrittenTarget};
 use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 
-/// The longest rewritten target that is accepted.
+/// The maximum length of a rewritten target.
 const TARGET_LEN_MAX: usize = 64 << 10;
-/// The maximum number of internal redirects by programs for one request.
-const PROGRAMS_MAX: u8 = 10;
+/// The maximum number of internal redirects by handlers for one request.
+const HANDLER_REDIRECTS_MAX: u8 = 10;
 
-/// A rewrite rule that matches a path, and the target that it sets.
+/// A rewrite rule that matches a path, and the target that the rule sets.
 pub struct RewriteMatch<'a> {
     pub rule: &'a RewriteConfig,
     pub target: RewrittenTarget,
 }
 
-/// An internal redirect in a handler's response.
+/// An internal redirect that a handler's response requests.
 pub struct HandlerRedirect<'r> {
     pub target: InternalRedirect,
     /// The fields of the response.
     pub fields: &'r ResponseFields,
 }
 
-/// Builds the target of a rewrite or an internal redirect.
+/// Builds the target that a rewrite or an internal redirect sets.
 fn rewrite_target(
     target: Vec<u8>,
     context: &RequestContext<'_>,
@@ -50,7 +50,7 @@ fn rewrite_target(
     stage: RewriteStage,
 ) -> RewrittenTarget {
     let query = target.iter().position(|byte| *byte == b'?');
-    // The client's own target survives any number of redirects.
+    // The target that the client sent is kept across any number of redirects.
     let first = context
         .rewritten_target
         .map(|rewritten| rewritten.client_target.clone());
@@ -76,28 +76,28 @@ fn rewrite_target(
 }
 
 impl<'a> RequestContext<'a> {
-    /// The rewrite for a path and its target; `missing` selects the rewrites for paths without a file or route.
+    /// The rewrite that matches the path, and its target. `missing` selects rewrites for paths without a file or route.
     pub fn rewrite(&self, missing: bool, method: Method) -> Option<RewriteMatch<'a>> {
         let is_allowed = self
             .rewritten_target
             .is_none_or(|rewritten| match rewritten.stage {
-                RewriteStage::AsAsked | RewriteStage::Named => true,
+                RewriteStage::Unrewritten | RewriteStage::SetByHandler => true,
                 RewriteStage::Rewritten => missing,
-                RewriteStage::Last => false,
+                RewriteStage::Final => false,
             });
-        // A replacement for a missing file is final.
+        // The replacement for a missing file is not rewritten.
         if !is_allowed || self.is_fallback {
             return None;
         }
-        // A rewrite for missing files is the last step: else two rules could lead to each other for ever.
+        // After a rewrite for missing files there is no other rewrite: two rules could lead to each other forever.
         let stage = match missing {
             false => RewriteStage::Rewritten,
-            true => RewriteStage::Last,
+            true => RewriteStage::Final,
         };
         let rewrites = &self.site.rules.config.rewrites;
         self.matches.rewrites().find_map(|number| {
             let rewrite = rewrites.get(number)?;
-            // Rewrites for missing files come after files and routes, the others before them.
+            // Rewrites for missing files are applied after files and routes, other rewrites before them.
             if rewrite.missing != missing {
                 return None;
             }
@@ -109,13 +109,13 @@ impl<'a> RequestContext<'a> {
         })
     }
 
-    /// Whether a rewrite or a program has set the path.
+    /// Whether a rewrite or a handler has set the path.
     fn is_redirected(&self) -> bool {
         let rewritten = self.rewritten_target;
-        rewritten.is_some_and(|rewritten| rewritten.stage != RewriteStage::AsAsked)
+        rewritten.is_some_and(|rewritten| rewritten.stage != RewriteStage::Unrewritten)
     }
 
-    /// Whether internal routes may answer: the path was set by the server or replaces a missing file.
+    /// Whether internal routes may answer: the path was set by the server, or replaces that of a missing file.
     pub fn is_set_by_server(&self) -> bool {
         self.is_fallback || self.is_redirected()
     }
@@ -127,8 +127,8 @@ impl<'a> RequestContext<'a> {
     }
 }
 
-/// Answers for a path below an internal alias. If the server has set the path, its file is sent, even where a route
-/// matches the file's name.
+/// Answers a request for a path below an internal alias. If the server has set the path, the file is sent even if a
+/// route matches the file's name.
 #[inline(never)]
 pub fn internal<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
@@ -157,7 +157,7 @@ pub fn internal<W: Effects>(
     Some(lookup.reborrow().serve(context, responder))
 }
 
-/// The rewrite for a path that neither a file nor a route has.
+/// The rewrite for a path that has neither a file nor a route.
 pub fn internal_redirect_path<'a>(
     context: &RequestContext<'a>,
     responder: &RequestResponder<'_, '_>,
@@ -169,12 +169,12 @@ pub fn internal_redirect_path<'a>(
             Ok(None)
         )
     };
-    // Of paths with encoded slashes, no file can exist, so they count as missing.
+    // No file can have a path with encoded slashes, so such a path counts as missing.
     (!context.is_for_files && has_no_route())
         .then(|| context.rewrite(true, responder.request.method))?
 }
 
-/// Continues with the target of a rewrite.
+/// Continues the decision with the target of a rewrite.
 #[inline(never)]
 pub fn continue_rewritten<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
@@ -188,7 +188,8 @@ pub fn continue_rewritten<W: Effects>(
     continue_with_target(lookup, context, rewrite.target, responder)
 }
 
-/// Follows an internal redirect of a handler, as a GET without a body: the handler has consumed the body.
+/// Continues the decision with the internal redirect of a handler. The method is GET without a body, since the handler
+/// has consumed the body.
 #[inline(never)]
 pub fn follow_redirect<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
@@ -199,11 +200,11 @@ pub fn follow_redirect<W: Effects>(
 ) -> RequestDecision {
     let HandlerRedirect { target, fields } = redirect;
     let (target, stage) = match target {
-        InternalRedirect::Local(target) => (Some(target), RewriteStage::AsAsked),
-        InternalRedirect::Path(target) => (Some(target), RewriteStage::Named),
-        // Only files in internal aliases: a program must not name any file of the machine.
+        InternalRedirect::Local(target) => (Some(target), RewriteStage::Unrewritten),
+        InternalRedirect::Path(target) => (Some(target), RewriteStage::SetByHandler),
+        // Only files in internal aliases: a program must not be able to send any file of the machine.
         InternalRedirect::File(file) => {
-            (context.site.rules.internal_path(&file), RewriteStage::Last)
+            (context.site.rules.internal_path(&file), RewriteStage::Final)
         }
     };
     let method = responder.request.method;
@@ -221,11 +222,11 @@ pub fn follow_redirect<W: Effects>(
         return failed("X-Sendfile names a file outside the folders of all internal aliases");
     };
     let rewritten = rewrite_target(target, context, method, stage);
-    // Two programs may lead to each other.
-    if rewritten.redirect_count >= PROGRAMS_MAX {
+    // Two programs might redirect to each other.
+    if rewritten.redirect_count >= HANDLER_REDIRECTS_MAX {
         return failed("too many internal redirects between programs");
     }
-    // A program's error must not look like the client's.
+    // An invalid path in a program's response must not be reported as an error of the client.
     if decode_path(
         context.site,
         rewritten.path(),
@@ -235,9 +236,9 @@ pub fn follow_redirect<W: Effects>(
     {
         return failed("an internal redirect to an invalid path");
     }
-    let redirect_fields = (stage != RewriteStage::AsAsked).then(|| {
+    let redirect_fields = (stage != RewriteStage::Unrewritten).then(|| {
         let response_fields = response_redirect::carried_fields(fields);
-        // A chain of redirects collects the fields of all its programs.
+        // In a chain of redirects, the fields of all responses are collected.
         let first = rewritten.redirect_fields.as_ref();
         first.map_or(response_fields.clone(), |first| {
             response_redirect::join_fields(first, &response_fields)
@@ -248,11 +249,11 @@ pub fn follow_redirect<W: Effects>(
         redirect_fields,
         ..rewritten
     };
-    // The program has consumed it.
+    // The program has consumed the body.
     responder.exchange.body = None;
     responder.exchange.body_len = Some(0);
     let mut request = responder.request.clone();
-    // HEAD stays, so that the client gets no body.
+    // HEAD is kept, so that the client gets no body.
     if method != Method::Head {
         request.method = Method::Get;
     }
@@ -264,8 +265,8 @@ pub fn follow_redirect<W: Effects>(
     continue_with_target(lookup, context, rewritten, &mut responder)
 }
 
-/// Continues with another target. The level below is refused: it would keep the response under the requested target,
-/// and would miss changes of the new one.
+/// Continues the decision with another target. The soft-interrupt level gets no response: it would keep the response
+/// with the requested target, and not notice changes of the new target.
 fn continue_with_target<W: Effects>(
     lookup: &mut ResponseLookup<'_, W>,
     context: &RequestContext<'_>,
@@ -273,7 +274,7 @@ fn continue_with_target<W: Effects>(
     responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     let (site, effects) = (context.site, lookup.effects);
-    effects.trace(TraceEvent::Ruled);
+    effects.trace(TraceEvent::HasAccessRules);
     if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
         return generated_response(responder.refuse_by_rule(
             context.site_path(),
@@ -281,14 +282,14 @@ fn continue_with_target<W: Effects>(
             &[],
         ));
     }
-    // A rewrite may lengthen the target at each step.
+    // Each rewrite may lengthen the target.
     if rewritten.target.len() > TARGET_LEN_MAX {
         return generated_response(
             responder.refuse(Some(context.site_path()), StatusCode::URI_TOO_LONG),
         );
     }
     let rewritten = Arc::new(rewritten);
-    // Not the worker's buffer: it holds the path of the outer request.
+    // The worker's buffer contains the path of the original request, so another one is used.
     let mut scratch = vec![0; rewritten.path_len];
     let (path, is_for_files) = match decode_path(site, rewritten.path(), &mut scratch) {
         Ok(decoded) => decoded,
@@ -321,7 +322,9 @@ fn continue_with_target<W: Effects>(
         match access::apply_rules(access_policy, 0, effects, context.access_check(), responder) {
             Ok(()) => {}
             Err(AccessRefusal::Answered(status)) => return generated_response(status),
-            Err(AccessRefusal::Waits(rule)) => return context.wait_for_password(responder, rule),
+            Err(AccessRefusal::NeedsPassword(rule)) => {
+                return context.wait_for_password(responder, rule);
+            }
         }
     }
     handle_admitted(lookup.reborrow(), &context, responder)

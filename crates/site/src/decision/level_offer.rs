@@ -1,5 +1,5 @@
-//! Level offers: answers requests of the level below from memory, without a connection, by the decision that clients
-//! get. Requests that need a load or a handler are declined; the level forwards them as ordinary requests.
+//! Level offers: answers requests of the soft-interrupt level from memory, without a connection, by the decision that
+//! clients get. Requests that need a load or a handler are declined; the level then sends them as ordinary requests.
 
 use std::cell::Cell;
 use std::net::IpAddr;
@@ -22,19 +22,19 @@ use super::{
 use crate::access::RequestOutcome as Logged;
 use crate::responder::RequestResponder;
 
-/// Longer responses are not offered.
+/// The maximum length of an offered response.
 pub const OFFER_LEN_MAX: usize = 24 * 1024;
 
-/// Receives the response, or `None`.
+/// Receives the response; `None` if the offer is declined.
 pub type OfferReply = Box<dyn FnOnce(Option<&[u8]>) + Send>;
 
-/// A request of the level below.
+/// A request of the soft-interrupt level.
 pub struct LevelOffer {
-    /// The request's bytes, as on a connection.
+    /// The bytes of the request, as on a connection.
     pub head: Vec<u8>,
     /// The request limits in force.
     pub limits: RequestLimits,
-    /// The listener at which the client connects.
+    /// The listener to which the client connects.
     pub listener: ListenerId,
     /// The client's address.
     pub peer: IpAddr,
@@ -59,7 +59,7 @@ impl SiteService {
             }
             None => false,
         };
-        // A longer response is not for the level.
+        // The level takes no longer responses.
         let response_bytes = is_answered
             .then(|| detached.into_bytes(OFFER_LEN_MAX))
             .flatten();
@@ -91,18 +91,18 @@ impl SiteService {
         let decision = decider.decide(request, &mut responder);
         let is_lasting = match decision {
             RequestDecision::Answered(_, Logged::Hit) => true,
-            // A redirect is valid as long as the rules are, and a reload discards all copies in the level.
-            RequestDecision::Answered(_, Logged::Made) => {
+            // A redirect remains valid as long as the rules do; a reload discards all copies of the level.
+            RequestDecision::Answered(_, Logged::Generated) => {
                 effects.is_redirect.get() && !may_become_challenge(request)
             }
             _ => false,
         };
-        // Only responses that the level may keep: it would send them to other clients without a decision.
+        // The level sends its copies to any client without a decision, so the response must be valid for all of them.
         is_lasting && effects.is_for_level.get()
     }
 }
 
-/// Whether a path may be that of an ACME challenge, which precedes all redirects (RFC 8555 §8.3).
+/// Whether a path may be that of an ACME challenge, which takes precedence over redirects (RFC 8555 §8.3).
 fn may_become_challenge(request: &Request<'_>) -> bool {
     match request.target {
         // An encoded path may decode to that of a challenge.
@@ -111,13 +111,13 @@ fn may_become_challenge(request: &Request<'_>) -> bool {
     }
 }
 
-/// The effects of an offer: answers from memory only.
+/// The effects of an offer: only memory is used.
 struct MemoryEffects<'c> {
     calls: &'c HandlerCalls,
-    /// The level may keep the response: no handler produces it, and no access rule applies. Otherwise each request
-    /// must be forwarded.
+    /// Whether the level may keep the response: no handler generates it, and no access rule applies. Otherwise the
+    /// level must forward each request.
     is_for_level: Cell<bool>,
-    /// A rule redirects the client.
+    /// Whether a rule redirects the client.
     is_redirect: Cell<bool>,
 }
 
@@ -135,7 +135,7 @@ impl Effects for MemoryEffects<'_> {
     }
 
     fn fetch(&self, _: LoadRequest, _: ExchangeId) -> LoadProgress {
-        LoadProgress::Later
+        LoadProgress::Pending
     }
 
     fn recall(&self, _: &DiskRecall<'_>, _: ExchangeId) -> bool {
@@ -143,7 +143,7 @@ impl Effects for MemoryEffects<'_> {
     }
 
     fn call(&self, _: &HandlerCall<'_>, _: &mut Exchange) -> CallStatus {
-        CallStatus::Runs(Box::new(()))
+        CallStatus::Running(Box::new(()))
     }
 
     fn refresh(&self, _: &HandlerCall<'_>, _: &mut Exchange) {}
@@ -154,7 +154,7 @@ impl Effects for MemoryEffects<'_> {
 
     fn trace(&self, event: TraceEvent<'_>) {
         match event {
-            TraceEvent::Route(_) | TraceEvent::Ruled => self.is_for_level.set(false),
+            TraceEvent::Route(_) | TraceEvent::HasAccessRules => self.is_for_level.set(false),
             TraceEvent::Redirect(_) => self.is_redirect.set(true),
             _ => {}
         }

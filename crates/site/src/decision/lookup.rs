@@ -1,5 +1,5 @@
-//! Finds the stored object for a path, checks its validity and selects the variant to send; otherwise it has a file
-//! loaded or calls a handler (`handler_request`). The site is already known.
+//! Finds the stored object for a path, checks its validity and selects the variant to send. If that fails, has a file
+//! loaded or calls a handler (`handler_request`). The site is known at this point.
 
 use std::sync::Arc;
 
@@ -24,19 +24,19 @@ use crate::is_from_daemon;
 use crate::responder::RequestResponder;
 use crate::sites::{SitePath, SiteTable};
 
-/// Answers a request from the store, from a file or by a handler.
+/// Answers a request from the store, with a file, or by a handler.
 pub struct ResponseLookup<'w, W> {
     pub sites: &'w SiteTable,
     /// Access to handlers and to the store.
     pub effects: &'w W,
-    /// Receives the faults.
+    /// The error log.
     pub logger: &'w ErrorLogger,
     /// A reusable buffer for keys.
     pub key: &'w mut Vec<u8>,
 }
 
 impl<W: Effects> ResponseLookup<'_, W> {
-    /// A reborrow, for callees that consume the look-up.
+    /// A reborrow for callees that consume the look-up.
     pub fn reborrow(&mut self) -> ResponseLookup<'_, W> {
         ResponseLookup {
             sites: self.sites,
@@ -46,14 +46,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Whether a path that no route matches may still lead to a handler: by an index, a fallback or a rewrite.
+    /// Whether a path that no route matches may still lead to a handler: by an index file, a fallback or a rewrite.
     pub fn may_lead_to_handler(
         &self,
         context: &RequestContext<'_>,
         responder: &RequestResponder<'_, '_>,
     ) -> bool {
         let routes = &context.site.routes;
-        // The fallback's path may be a handler's.
+        // The path of the fallback may belong to a handler.
         let fallback_has_route = || {
             let fallback = context.fallback(responder);
             fallback.is_some_and(|(_, path)| context.site.rules.has_route(path.as_bytes()))
@@ -76,7 +76,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         key::write_file_key(self.key, context.site.rules.id, context.host, context.path);
         let hash = self.effects.hash(self.key);
         match self.effects.find(hash, self.key) {
-            // The hot path: one look-up, no system call.
+            // The hot path: one look-up, and no system call.
             Some(entry) if entry.base.validity.is_valid(responder.exchange.now_ms) => {
                 self.send(context, &entry, Logged::Hit, responder)
             }
@@ -87,7 +87,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Resumes with the outcome of a load.
+    /// Resumes the request with the outcome of a load.
     pub fn on_loaded(
         self,
         context: &RequestContext<'_>,
@@ -104,12 +104,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
             Some(object) if object.representation().is_some() => {
                 self.send_variant(context, &object, Logged::Miss, responder)
             }
-            // The file can't be had in that coding, so the identity is sent.
+            // The file is not available in that coding, so it is sent without one.
             Some(_) => self.send_variant(context, &loaded.base, Logged::Miss, responder),
         }
     }
 
-    /// Sends the variant in the coding that the request prefers.
+    /// Sends the variant with the content coding that the request prefers.
     #[inline]
     fn send(
         mut self,
@@ -127,7 +127,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         if !matches!(responder.request.method, Method::Get | Method::Head) {
             return generated_response(responder.other_method(context.site_path()));
         }
-        // Loaded objects hold the identity coding; other codings are made on first use.
+        // Files are loaded without a content coding; other codings are generated on first use.
         let coding =
             content_coding::choose(&responder.request.accept_encoding(), identity.encodings());
         if coding == ContentCoding::Identity {
@@ -176,7 +176,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
     }
 
-    /// Answers for a path without a file: a folder or nothing, unless a handler answers for it.
+    /// Answers a request for a path without a file: for a folder, or for nothing, unless a handler is responsible.
     fn answer_without_file(
         &mut self,
         context: &RequestContext<'_>,
@@ -184,7 +184,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         logged: Logged,
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
-        // An internal path names a file only: no route, rewrite or fallback applies.
+        // An internal path can only name a file: routes, rewrites and fallbacks do not apply.
         if context.site.has_internal_redirects && context.is_internal() {
             let status = match kind {
                 ObjectKind::Refused(status, _) => *status,
@@ -194,7 +194,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
         }
         let routes = &context.site.routes;
         let (path, route): (&[u8], Option<&Arc<Route>>) = match kind {
-            // The index file belongs to a handler, under the file's own path.
+            // The index file is handled by a handler, with the path of the index file.
             ObjectKind::Index(path, _) => {
                 let matches = context.site.rules.match_path(path);
                 let route = routes
@@ -209,12 +209,12 @@ impl<W: Effects> ResponseLookup<'_, W> {
             ),
             _ => (context.path, None),
         };
-        // A missing file, or a folder without an index.
+        // The file is missing, or the path is that of a folder without an index file.
         let is_missing = matches!(
             kind,
             ObjectKind::NoIndex(_) | ObjectKind::Refused(StatusCode::NOT_FOUND, _)
         );
-        // Rewrites before routes for missing files, as for existing ones.
+        // Rewrites are tried before routes for missing files, as for existing files.
         if is_missing && let Some(rewrite) = context.rewrite(true, responder.request.method) {
             return internal_redirect::continue_rewritten(self, context, rewrite, responder);
         }
@@ -241,7 +241,7 @@ impl<W: Effects> ResponseLookup<'_, W> {
                 return generated_response(responder.other_method(context.site_path()));
             }
             (ObjectKind::Folder(_), _) => {
-                // With the slash, relative links of the index file lead into the folder.
+                // With the final slash, relative links in the index file refer to the folder.
                 let location = folder_location(context.path, context.query);
                 let status = StatusCode::MOVED_PERMANENTLY;
                 responder.redirect(context.site_path(), status, &location)
@@ -250,14 +250,14 @@ impl<W: Effects> ResponseLookup<'_, W> {
             (ObjectKind::Refused(status, _), _) => {
                 responder.refuse(Some(context.site_path()), *status)
             }
-            // A reload removed the index file's route; the next look-up will find the file itself.
+            // A reload has removed the route of the index file; the next look-up finds the file itself.
             _ => responder.refuse(Some(context.site_path()), StatusCode::NOT_FOUND),
         };
         RequestDecision::Answered(status, logged)
     }
 
-    /// Answers with the replacement for a missing file. Caches that store it under this path are not notified when it
-    /// changes.
+    /// Answers with the replacement for a missing file. Downstream caches store it with the requested path and are not
+    /// notified if it changes.
     fn serve_fallback(
         &mut self,
         context: &RequestContext<'_>,
@@ -266,8 +266,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
         responder: &mut RequestResponder<'_, '_>,
     ) -> RequestDecision {
         self.effects.trace(TraceEvent::Rule(rule));
-        self.effects.trace(TraceEvent::Ruled);
-        // The soft-interrupt level would keep the copy under the requested path, where no change invalidates it.
+        self.effects.trace(TraceEvent::HasAccessRules);
+        // The soft-interrupt level would keep the response with the requested path, where no change invalidates it.
         if is_from_daemon(responder.request.user_agent(), responder.exchange.peer) {
             return generated_response(responder.refuse_by_rule(
                 context.site_path(),
@@ -314,8 +314,8 @@ impl<W: Effects> ResponseLookup<'_, W> {
             hash: self.effects.hash(self.key),
         };
         match self.effects.fetch(load_request, responder.exchange.id) {
-            LoadProgress::Later => {
-                // The decision after the load may still need the body.
+            LoadProgress::Pending => {
+                // The body may still be needed after the file is loaded.
                 let body = responder.exchange.body.take();
                 responder.exchange.is_body_undecided = true;
                 context.wait(responder, WaitReason::File { body })

@@ -1,4 +1,4 @@
-//! Decodes a request's path, and checks whether its client may request it.
+//! Decodes the path of a request, and checks whether the client may request it.
 
 use lowroad_engine::Exchange;
 use lowroad_http::refusal::RequestRefusal;
@@ -7,7 +7,7 @@ use lowroad_site_rules::PathMatches;
 
 use crate::sites::Site;
 
-/// Decodes a path; the flag is true if a file may have it. A path with an encoded slash is for handlers only.
+/// Decodes a path. The flag is true if a file may have the path; a path with an encoded slash is for handlers only.
 #[inline]
 pub fn decode_path<'p>(
     site: &Site,
@@ -17,7 +17,7 @@ pub fn decode_path<'p>(
     let decoded = target::decode(path, scratch).map(<[u8]>::len);
     match decoded {
         Ok(len) => Ok((&scratch[..len], true)),
-        // Only for handlers: in a file's path, the decoded slash would separate folders.
+        // For handlers only: in the path of a file, the decoded slash would separate folders.
         Err(RequestRefusal::PathSlash) if site.rules.allows_encoded_slashes() => {
             Ok((target::decode_with_slashes(path, scratch)?, false))
         }
@@ -25,7 +25,7 @@ pub fn decode_path<'p>(
     }
 }
 
-/// Whether a client may request the path: some paths require a client certificate.
+/// Whether the client has the certificate that the path requires, if it requires one.
 #[inline]
 pub fn has_required_certificate(matches: &PathMatches<'_>, exchange: &Exchange) -> bool {
     let tls = exchange.tls.as_ref();

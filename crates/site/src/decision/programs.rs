@@ -1,5 +1,5 @@
-//! Writes the responses of handlers, new or stored: the head with this connection's framing, and the body whole or as
-//! a stream.
+//! Writes new or stored responses of handlers: the head with this connection's framing, then the body as bytes or as a
+//! stream.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -27,7 +27,7 @@ use crate::is_from_daemon;
 use crate::responder::{ExtraHeaders, HeaderLines, RequestResponder, append};
 use crate::sites::SitePath;
 
-/// A response head to be written.
+/// The head of a response that is to be written.
 struct ProgramResponseHead<'a> {
     status: StatusCode,
     fields: &'a ResponseFields,
@@ -49,7 +49,7 @@ impl RequestResponder<'_, '_> {
         if let ResponseContent::Upgrade(upgrade) = reply.response.content {
             return self.upgrade(site_path, &reply.response.fields, *upgrade);
         }
-        // An interim status as the final one is invalid (RFC 9110 §15.2).
+        // An interim status is invalid for a final response (RFC 9110 §15.2).
         if status.code() < 200 {
             return self.refuse(Some(site_path), StatusCode::BAD_GATEWAY);
         }
@@ -81,14 +81,14 @@ impl RequestResponder<'_, '_> {
         let status = StatusCode::SWITCHING_PROTOCOLS;
         let fields =
             SiteFields::new(&site_path.site.rules, site_path.path, status).apply(fields, status);
-        // A program must not switch protocols for a client that did not ask (RFC 9110 §7.8).
+        // A program must not switch protocols unless the client asked for it (RFC 9110 §7.8).
         match is_requested && is_get && self.response.upgrade(&protocol, &fields, tunnel).is_ok() {
             true => status,
             false => self.refuse(Some(site_path), StatusCode::BAD_GATEWAY),
         }
     }
 
-    /// Sends a handler's stored response that is fresh and whole.
+    /// Sends a handler's stored response that is fresh and complete.
     #[inline]
     pub fn hit(
         &mut self,
@@ -121,7 +121,8 @@ impl RequestResponder<'_, '_> {
         self.send_again(site_path, representation, &extra_headers)
     }
 
-    /// Sends a handler's stored response. `None` (and nothing is written) if it is no longer available.
+    /// Sends a handler's stored response. Returns `None`, without writing anything, if the response is no longer
+    /// available.
     pub fn reuse(
         &mut self,
         site_path: SitePath<'_>,
@@ -137,8 +138,8 @@ impl RequestResponder<'_, '_> {
         let cache_status = cache_status::for_stored(route, &stored, now_ms);
         let extra_headers = |date| ExtraHeaders {
             date,
-            // A response that was just made has no Age, unless an upstream cache reported one.
-            age_s: age_s.filter(|age_s| stored.hit_kind != HitKind::Made || *age_s > 0),
+            // A response that was just generated gets no Age, unless an upstream cache has reported one.
+            age_s: age_s.filter(|age_s| stored.hit_kind != HitKind::Fetched || *age_s > 0),
             cache_status,
             client_fields: stored.client_fields.as_deref(),
             program: None,
@@ -148,7 +149,7 @@ impl RequestResponder<'_, '_> {
                 let extra_headers = extra_headers(representation.head.date(representation.bytes()));
                 Some(self.send_again(site_path, representation, &extra_headers))
             }
-            ObjectKind::Filling(streaming, _) => {
+            ObjectKind::Streaming(streaming, _) => {
                 let extra_headers = extra_headers(streaming.head.date(&streaming.bytes));
                 Some(self.send_streaming(streaming, stored.body?, &extra_headers))
             }
@@ -166,8 +167,8 @@ impl RequestResponder<'_, '_> {
         }
     }
 
-    /// Sends a response whose body is still arriving: whole, even if a range was requested (RFC 9110 §14.2 allows
-    /// that).
+    /// Sends a response whose body is still arriving. It is sent completely even if a range was requested, which RFC
+    /// 9110 §14.2 allows.
     fn send_streaming(
         &mut self,
         streaming: &StreamingObject,
@@ -180,7 +181,7 @@ impl RequestResponder<'_, '_> {
             last_modified: streaming.modified_s,
         };
         let precondition = preconditions::evaluate(self.request, &validators, self.exchange.unix_s);
-        // A 304 needs no body, so the client need not wait for it.
+        // A 304 has no body, so the client need not wait for it.
         let is_not_modified = stored_head.status() == StatusCode::OK
             && precondition == PreconditionOutcome::NotModified;
         if is_not_modified {
@@ -203,7 +204,7 @@ impl RequestResponder<'_, '_> {
         stored_head.status()
     }
 
-    /// Writes the head; returns whether a body must follow.
+    /// Writes the head; returns whether a body has to follow.
     fn head(
         &mut self,
         site_path: SitePath<'_>,
@@ -213,7 +214,7 @@ impl RequestResponder<'_, '_> {
         let status = head.status;
         let mut out = self.response.head_dated(status, head.fields.date());
         let rules = SiteFields::new(&site_path.site.rules, site_path.path, status);
-        // The common case: no field is compared.
+        // The common case: there are no rules, so no field is compared.
         if rules.is_empty() {
             out.fields(head.fields);
         } else {
@@ -225,12 +226,12 @@ impl RequestResponder<'_, '_> {
                 out.field(name, value.as_bytes());
             }
             if let Some(stream) = head.stream {
-                // Rules that remove or replace a field apply to the trailer of that name, too.
+                // Rules that remove or replace a field also apply to a trailer of that name.
                 stream.omit_trailers(rules.omitted_trailers());
             }
         }
-        // The level below keeps a response without freshness information for a while, because it is notified of
-        // changes to files. It gets no notification about handlers' responses.
+        // The soft-interrupt level keeps responses without freshness information for a while, since it is notified of
+        // changes to files. It is not notified of changes to handlers' responses.
         let (agent, peer) = (self.request.user_agent(), self.exchange.peer);
         let may_store =
             head.fields.has_lifetime() && !route.never_stores && !route.policy.shared_only;
@@ -247,7 +248,7 @@ impl RequestResponder<'_, '_> {
         match reply.response.content {
             ResponseContent::Bytes(bytes) => self.response.write_bytes(bytes),
             ResponseContent::Stream { stream, .. } => self.response.write_stream(stream),
-            ResponseContent::Upgrade(_) | ResponseContent::Local(_) => {} // has no body
+            ResponseContent::Upgrade(_) | ResponseContent::LocalRedirect(_) => {} // has no body
             ResponseContent::Stored(wrapper) => {
                 self.response.write_bytes(wrapper.before);
                 let stored = reply.stored.as_ref();
@@ -259,7 +260,7 @@ impl RequestResponder<'_, '_> {
         }
     }
 
-    /// Reports a handler's failure: the client gets a number, the log the detail under that number.
+    /// Responds to the failure of a handler: the client gets a number, and the log the details with that number.
     pub fn send_failure(
         &mut self,
         site_path: SitePath<'_>,
@@ -267,13 +268,13 @@ impl RequestResponder<'_, '_> {
         failure: &HandlerFailure,
         logger: &ErrorLogger,
     ) -> StatusCode {
-        // Without a detail, a log line would say nothing.
+        // Without details, a log line would be useless.
         if failure.detail.is_empty() {
             self.refuse_program(site_path, failure.status, None);
             return failure.status;
         }
         let (code, detail) = (failure.status.code(), &failure.detail);
-        // If a handler is down, all its requests fail alike: repeated failures share one line.
+        // If a backend is down, all requests fail in the same way: repeated failures share one log line.
         let fault = route
             .faults
             .count(code, detail, clock::now_ms(), next_number);
@@ -286,7 +287,7 @@ impl RequestResponder<'_, '_> {
                 _ => logger.info(line),
             }
         }
-        let (FailureNotice::Line(number) | FailureNotice::Another(number)) = fault;
+        let (FailureNotice::Line(number) | FailureNotice::Covered(number)) = fault;
         let explanation = format!("This is fault number {number} in the server's log.");
         self.refuse_program(site_path, failure.status, Some(&explanation));
         failure.status
@@ -300,7 +301,7 @@ fn whole_range(representation: &Representation) -> ByteRange {
     }
 }
 
-/// A fault number that differs from those of earlier runs: it starts at the time in ms.
+/// A number for a failure. It differs from those of previous runs, as counting starts at the current time in ms.
 fn next_number() -> String {
     static NEXT: AtomicU64 = AtomicU64::new(0);
     let start = lowroad_store::clock::unix_ns() as u64 / 1_000_000;

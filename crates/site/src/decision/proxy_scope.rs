@@ -1,6 +1,6 @@
-//! Selects the requests that this proxy, in front of another web server, may process itself: those that all servers
-//! read alike. A request that a proxy would change, drop or refuse is passed through instead, so its server answers it
-//! as it would without a proxy.
+//! Proxy in front of another web server: selects the requests that it may process itself, those that all servers
+//! interpret alike. Requests that a proxy would change, drop fields of or refuse are passed through, so that the server
+//! answers them as it would without a proxy.
 
 use lowroad_http::fields::FieldLines;
 use lowroad_http::forwarding;
@@ -10,8 +10,8 @@ use lowroad_http::request::RequestTarget;
 use lowroad_http::target;
 use lowroad_http::{BodyFraming, Request};
 
-/// Whether a stored response or a rewritten request gives the same result as the original request.
-pub fn is_understood(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
+/// Whether a stored response, or a forwarded (that is, rewritten) request, has the same result as the original request.
+pub fn is_in_scope(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
     let request = &head.request;
     request.authority.is_some()
         && matches!(
@@ -24,9 +24,9 @@ pub fn is_understood(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
                 | Method::Delete
                 | Method::Options
         )
-        // Servers differ in their parsing of chunks.
+        // Servers differ in parsing chunked bodies.
         && head.framing != BodyFraming::Chunked
-        // The server decides whether it wants the body.
+        // The server decides whether it accepts the body.
         && !head.expect_continue
         && has_plain_path(request, scratch)
         && request
@@ -34,12 +34,12 @@ pub fn is_understood(head: &H1RequestHead<'_>, scratch: &mut Vec<u8>) -> bool {
             .all(|(name, value)| is_forwarded(name, value, request.fields()))
 }
 
-/// Whether the target is a path that all servers read alike.
+/// Whether the target is a path that all servers interpret alike.
 fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     let RequestTarget::Origin { path, plain, .. } = request.target else {
         return false;
     };
-    // An absolute target would be forwarded in another form.
+    // An absolute-form target would be forwarded in another form.
     if !request.raw_target().starts_with(b"/") {
         return false;
     }
@@ -47,14 +47,14 @@ fn has_plain_path(request: &Request<'_>, scratch: &mut Vec<u8>) -> bool {
     plain || target::decode(path, scratch).is_ok()
 }
 
-/// Whether the proxy forwards a field, or its effect. The proxy itself sets `X-Forwarded-For` and `X-Real-IP`.
+/// Whether the proxy forwards a field or preserves its effect. `X-Forwarded-For` and `X-Real-IP` are set by the proxy.
 fn is_forwarded(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
     let is = |field_name: &str| name.eq_ignore_ascii_case(field_name.as_bytes());
     match () {
         () if is("connection") => names_no_field(value),
         () if is("upgrade") => is_websocket(value, fields),
         () => {
-            // CGI maps `_` and `-` to the same variable, so such a field can imitate another.
+            // CGI maps `_` and `-` to the same variable, so a name with `_` can impersonate another field.
             !name.contains(&b'_')
                 && !forwarding::describes_other_request(name)
                 && !DROPPED.into_iter().any(is)
@@ -62,7 +62,7 @@ fn is_forwarded(name: &[u8], value: &[u8], fields: FieldLines<'_>) -> bool {
     }
 }
 
-/// Fields that a proxy drops, in addition to hop-by-hop fields.
+/// Fields that a proxy drops in addition to hop-by-hop fields.
 const DROPPED: [&str; 5] = [
     "HTTP2-Settings",
     "Proxy",
@@ -71,7 +71,7 @@ const DROPPED: [&str; 5] = [
     "X-HTTP-Host-Override",
 ];
 
-/// Whether Connection names no field as hop-by-hop.
+/// Whether a Connection value names no hop-by-hop fields.
 fn names_no_field(value: &[u8]) -> bool {
     let mut options = value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii);
     options.all(|option| {
@@ -81,7 +81,7 @@ fn names_no_field(value: &[u8]) -> bool {
     })
 }
 
-/// Whether the upgrade is forwarded completely.
+/// Whether the proxy forwards an upgrade with all that the handshake needs.
 fn is_websocket(value: &[u8], mut fields: FieldLines<'_>) -> bool {
     value.eq_ignore_ascii_case(b"websocket")
         && fields.any(|(name, _)| name.eq_ignore_ascii_case(b"sec-websocket-key"))
@@ -96,11 +96,11 @@ mod tests {
     fn is(text: &str) -> bool {
         let head = h1::parse(text.as_bytes(), &RequestLimits::default());
         let head = head.expect("no refusal").expect("whole");
-        is_understood(&head, &mut Vec::new())
+        is_in_scope(&head, &mut Vec::new())
     }
 
     #[test]
-    fn what_proxies_pass_on_unchanged_is_understood() {
+    fn unambiguous_requests_are_processed_by_proxy() {
         for request in [
             "GET /a//b%20c?d HTTP/1.1\r\nHost: h\r\nCookie: e\r\n\r\n",
             "POST / HTTP/1.1\r\nHost: h\r\nContent-Length: 9999999999\r\n\r\n",
@@ -114,7 +114,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_would_change_or_refuse_is_not() {
+    fn ambiguous_requests_are_passed_through() {
         for line in [
             "OPTIONS * HTTP/1.1",
             "GET http://h/ HTTP/1.1",

@@ -1,6 +1,6 @@
-//! The method PURGE, from addresses that the site allows. It purges the URL of the request in all variants; all URLs
-//! with that prefix if it ends with `*`; or all responses with the tags of its Cache-Tag and Surrogate-Key fields.
-//! PURGE has no standard; applications send these forms to other caches.
+//! The PURGE method, for addresses that the site allows. It purges all variants of the requested URL; with a final `*`,
+//! all URLs with that prefix; or all responses with the tags in its Cache-Tag and Surrogate-Key fields. PURGE is not
+//! standardized; applications send these forms to other caches.
 
 use lowroad_cache::pattern::RequestPattern;
 use lowroad_http::h1::BodyLen;
@@ -14,23 +14,23 @@ use super::effects::Effects;
 use crate::responder::RequestResponder;
 use crate::sites::SitePath;
 
-/// The field that selects a soft or hard purge.
+/// The field that selects a soft or a hard purge.
 const METHOD_FIELD: &[u8] = b"x-purge-method";
-/// Fastly's field for a soft purge.
+/// The field with which Fastly requests a soft purge.
 const SOFT_FIELD: &[u8] = b"fastly-soft-purge";
 
-/// Answers a PURGE.
+/// Answers a PURGE request.
 pub fn handle_purge<W: Effects>(
     effects: &W,
     context: &RequestContext<'_>,
     responder: &mut RequestResponder<'_, '_>,
 ) -> RequestDecision {
     let site_path = context.site_path();
-    // The body is not read, so the connection can't be used again.
+    // The body is not read, so the connection cannot be reused.
     if responder.exchange.body.is_some() {
         responder.response.close();
     }
-    // 405 as for an unknown method: other clients don't learn that PURGE exists.
+    // 405 as for an unknown method, so that other clients do not learn about PURGE.
     if !site_path.site.purge_from.contains(responder.exchange.peer) {
         return generated_response(
             responder.refuse(Some(site_path), StatusCode::METHOD_NOT_ALLOWED),
@@ -49,7 +49,7 @@ pub fn handle_purge<W: Effects>(
     }
 }
 
-/// Answers a PURGE. If a disk cache outlives the process, this is called once the purge is durable there.
+/// Responds to a PURGE request. With a disk cache, called once the purge is durable.
 pub fn respond(
     site_path: SitePath<'_>,
     is_durable: bool,
@@ -68,8 +68,8 @@ pub fn respond(
     generated_response(StatusCode::OK)
 }
 
-/// Whether a purge only makes responses stale; `None` for an unknown kind: a weaker purge would leave responses that
-/// the client meant to remove.
+/// Whether a purge only makes responses stale. `None` for an unknown value: a soft purge instead of a hard one would
+/// leave responses that the client wants removed.
 fn is_soft(responder: &RequestResponder<'_, '_>) -> Option<bool> {
     let mut is_soft = false;
     for (name, value) in responder.request.fields() {
@@ -80,7 +80,7 @@ fn is_soft(responder: &RequestResponder<'_, '_>) -> Option<bool> {
             let is = |word: &[u8]| value.eq_ignore_ascii_case(word);
             match is(b"soft") {
                 true => is_soft = true,
-                // The names of applications for a hard purge.
+                // Other names for a hard purge, which applications use.
                 false if is(b"hard") || is(b"exact") || is(b"default") => {}
                 false => return None,
             }
@@ -103,7 +103,7 @@ fn parse_targets(responder: &RequestResponder<'_, '_>) -> Option<Vec<PurgeTarget
             tags.extend(names.filter(|name| !name.is_empty()));
         }
     }
-    // With tags, the target does not matter.
+    // With tags, the URL is irrelevant.
     if tags.is_empty() {
         let target = target_of(responder.request)?;
         let (target, is_prefix) = match target.strip_suffix(b"*") {

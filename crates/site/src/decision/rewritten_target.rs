@@ -1,4 +1,4 @@
-//! A target inside the server, set by a rewrite or by a program's internal redirect.
+//! A target that the server has set: by a rewrite, or by an internal redirect of a handler.
 
 use std::sync::Arc;
 
@@ -6,44 +6,44 @@ use lowroad_handler::ResponseFields;
 use lowroad_http::method::Method;
 use lowroad_response_cache::calls::InternalTarget;
 
-/// A target in place of the requested one.
+/// A target that replaces the requested one.
 pub struct RewrittenTarget {
-    /// Path and query, percent-encoded.
+    /// The path and query, percent-encoded.
     pub(super) target: Vec<u8>,
     pub(super) path_len: usize,
-    /// The decoded path that it replaces.
+    /// The decoded path that this target replaces.
     pub(super) replaced_path: Box<[u8]>,
     pub(super) stage: RewriteStage,
-    /// The number of internal redirects by programs so far.
+    /// The number of internal redirects by handlers so far.
     pub(super) redirect_count: u8,
-    /// The method and path of the client.
+    /// The method and path that the client sent.
     pub(super) client_target: Arc<ClientTarget>,
-    /// Fields of the program's response that set this target.
+    /// The fields of the handler's response that set this target.
     pub(super) redirect_fields: Option<ResponseFields>,
 }
 
-/// The method and path of the client.
+/// The method and path that the client sent.
 pub(super) struct ClientTarget {
     pub(super) method: Method,
     /// The decoded path.
     pub(super) path: Box<[u8]>,
 }
 
-/// The rules that may still apply to a target.
+/// The rules that still apply to a target.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum RewriteStage {
-    /// All rules, as for a client's target; internal aliases are refused.
-    AsAsked,
+    /// All rules, as for a target sent by the client; internal aliases are refused.
+    Unrewritten,
     /// All rules; internal aliases are allowed.
-    Named,
-    /// Only rewrites for missing files.
+    SetByHandler,
+    /// Rewrites for missing files only.
     Rewritten,
     /// No rewrites.
-    Last,
+    Final,
 }
 
 impl RewrittenTarget {
-    /// The target for its handler.
+    /// The target in the form for handlers.
     pub fn target(&self) -> InternalTarget<'_> {
         InternalTarget {
             path: self.path(),
@@ -61,27 +61,30 @@ impl RewrittenTarget {
         self.target.get(self.path_len + 1..)
     }
 
-    /// The decoded path that led here.
+    /// The decoded path that this target replaces.
     pub fn replaced_path(&self) -> &[u8] {
         &self.replaced_path
     }
 
-    /// The client's method and decoded path.
+    /// The method and decoded path that the client sent.
     pub fn client_target(&self) -> (Method, &[u8]) {
         (self.client_target.method, &self.client_target.path)
     }
 
-    /// Whether redirects and rewrites for client targets apply.
+    /// Whether redirects and ordinary rewrites apply to this target.
     pub fn allows_redirects(&self) -> bool {
-        matches!(self.stage, RewriteStage::AsAsked | RewriteStage::Named)
+        matches!(
+            self.stage,
+            RewriteStage::Unrewritten | RewriteStage::SetByHandler
+        )
     }
 
-    /// Whether a program set this target.
+    /// Whether a handler's response has set this target.
     pub fn is_from_handler(&self) -> bool {
         self.redirect_count > 0
     }
 
-    /// The path that the client requested and the program's fields, if a program set this target.
+    /// The path that the client requested and the fields of the handler's response, if such a response set this target.
     pub fn redirect_fields(&self) -> Option<(&[u8], &ResponseFields)> {
         Some((&self.client_target.path, self.redirect_fields.as_ref()?))
     }

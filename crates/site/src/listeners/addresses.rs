@@ -1,4 +1,4 @@
-//! The listeners of each site: its configured addresses, or the supervisor's sockets in place of them.
+//! The listeners of each site: those of its configured addresses, or the supervisor's sockets that replace these.
 
 use std::collections::HashSet;
 use std::net::SocketAddr;
@@ -9,7 +9,7 @@ use lowroad_engine::ListenerId;
 use super::ListenerSet;
 use super::socket_activation::{AdoptedSocket, ListenerScheme};
 
-/// The listeners of a configuration's sites.
+/// The listeners of the sites of a configuration.
 pub struct ListenerAddresses<'l> {
     listeners: &'l ListenerSet,
     adopted: Vec<(ListenerId, SocketRole)>,
@@ -17,16 +17,16 @@ pub struct ListenerAddresses<'l> {
     tls: HashSet<SocketAddr>,
 }
 
-/// The use of a supervisor's socket.
+/// The sites that use a socket of the supervisor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum SocketRole {
-    /// The sites with this address, without TLS.
+    /// Sites with this address, without TLS.
     Plain(SocketAddr),
     /// All sites with any address without TLS.
     AllPlain,
-    /// The sites with this address, over TLS.
+    /// Sites with this address, over TLS.
     Tls(SocketAddr),
-    /// None: its name is https, but no site has TLS.
+    /// No site: the socket is named https, but no site uses TLS.
     None,
 }
 
@@ -56,10 +56,10 @@ impl ListenerSet {
 }
 
 impl ListenerAddresses<'_> {
-    /// The listeners of one site.
+    /// The listeners of a site.
     pub fn for_site(&self, site: &config::SiteConfig) -> Vec<ListenerId> {
         let ids = &self.listeners.ids;
-        // With sockets of a supervisor, no configured address is open.
+        // With sockets of a supervisor, no configured address is open, and `ids` is empty.
         let configured = site.addresses().filter_map(|address| ids.get(address));
         let is_served = |role: SocketRole| match role {
             SocketRole::Plain(address) => site.listen.contains(&address),
@@ -75,7 +75,7 @@ impl ListenerAddresses<'_> {
             .collect()
     }
 
-    /// The configured TLS address of a listener, if it has TLS.
+    /// The configured TLS address of a listener; `None` for a listener without TLS.
     pub fn tls_address(&self, id: ListenerId) -> Option<SocketAddr> {
         let adopted = self
             .adopted
@@ -104,7 +104,7 @@ impl ListenerAddresses<'_> {
         configured.chain(adopted).collect()
     }
 
-    /// Faults of the supervisor's sockets, as texts for the log.
+    /// Problems of the supervisor's sockets, as texts for the log.
     pub fn faults(&self) -> impl Iterator<Item = &'static str> {
         let unused = self
             .adopted
@@ -114,8 +114,9 @@ impl ListenerAddresses<'_> {
     }
 }
 
-/// Chooses the role of a socket: the configured address that equals its own, if its name's protocol matches; else an
-/// address with the same port; else its name alone; else the configuration.
+/// Selects the role of a socket, in this order: by a configured address that equals the socket's; by one with the same
+/// port; by the socket's name alone; by what is configured. An address must fit the protocol that the socket's name
+/// states.
 fn role<T: Iterator<Item = SocketAddr>>(
     socket: &AdoptedSocket,
     plain: &[SocketAddr],
@@ -146,11 +147,11 @@ fn role<T: Iterator<Item = SocketAddr>>(
             if let Some(address) = tls_at() {
                 return SocketRole::Tls(address);
             }
-            // A port that the configuration uses for plain text is not taken for TLS.
+            // A port that is configured for plain text is not used for TLS.
             let is_plain = plain.iter().any(same_port);
             match tls_near().filter(|_| !is_plain) {
                 Some(address) => SocketRole::Tls(address),
-                // The only protocol that is configured.
+                // TLS is the only configured protocol.
                 None if plain.is_empty() => {
                     tls().next().map_or(SocketRole::AllPlain, SocketRole::Tls)
                 }
@@ -160,7 +161,8 @@ fn role<T: Iterator<Item = SocketAddr>>(
     }
 }
 
-/// Whether a supervisor's socket matches a configured address: the IPv4 and the IPv6 wildcard are equal here.
+/// Whether the address of a supervisor's socket equals a configured address; the IPv4 and the IPv6 wildcard count as
+/// equal.
 fn is_equivalent(adopted: SocketAddr, configured: SocketAddr) -> bool {
     let both_any = adopted.ip().is_unspecified() && configured.ip().is_unspecified();
     adopted == configured || both_any && adopted.port() == configured.port()
@@ -171,7 +173,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_socket_is_used_for_what_its_name_and_address_say() {
+    fn adopted_socket_role_follows_its_name_and_address() {
         let at = |text: &str| text.parse::<SocketAddr>().expect("an address");
         let plain = [at("[::]:80"), at("192.0.2.1:8080")];
         let tls = [at("[::]:443"), at("192.0.2.1:8443")];

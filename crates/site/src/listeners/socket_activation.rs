@@ -1,4 +1,5 @@
-//! Socket activation: takes the sockets of a supervisor (sd_listen_fds(3)). A socket's name gives its protocol.
+//! Socket activation: takes the sockets that a supervisor passes (sd_listen_fds(3)). The name of a socket states its
+//! protocol.
 
 use std::io;
 use std::net::SocketAddr;
@@ -11,14 +12,14 @@ use lowroad_engine::listener::ListenSocket;
 /// The names of the sockets, separated by colons (sd_listen_fds_with_names(3)).
 const NAMES_VARIABLE: &str = "LISTEN_FDNAMES";
 
-/// A socket from the supervisor.
+/// A socket passed by the supervisor.
 #[derive(Clone, Copy)]
 pub struct AdoptedSocket {
-    /// Its listener number.
+    /// The number of its listener.
     pub id: ListenerId,
     /// Its address; `None` for a Unix socket.
     pub address: Option<SocketAddr>,
-    /// The protocol that its name gives.
+    /// The protocol that the socket's name states.
     pub scheme: Option<ListenerScheme>,
 }
 
@@ -31,12 +32,12 @@ pub enum ListenerScheme {
     Https,
 }
 
-/// Takes the sockets that the supervisor passed to this process.
+/// Takes the sockets that the supervisor has passed to this process.
 ///
 /// # Errors
-/// One of them does not listen.
+/// One of the sockets is not listening.
 pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
-    // LISTEN_FDNAMES (sd_listen_fds(3)): one name for each socket, in order.
+    // LISTEN_FDNAMES: one name for each socket, in order.
     let names = std::env::var(NAMES_VARIABLE).unwrap_or_default();
     let mut names = names.split(':');
     let mut inherited = ListenFd::from_env();
@@ -51,7 +52,7 @@ pub fn take() -> io::Result<Vec<(Option<ListenerScheme>, ListenSocket)>> {
 }
 
 fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<OwnedFd>> {
-    // The kind of the socket is unknown: a failed take as TCP leaves a Unix socket in place.
+    // The kind of the socket is unknown. If it is not a TCP socket, it can still be taken as a Unix socket.
     match inherited.take_tcp_listener(index) {
         Ok(socket) => Ok(socket.map(OwnedFd::from)),
         Err(error) => match inherited.take_unix_listener(index) {
@@ -61,7 +62,7 @@ fn take_socket(inherited: &mut ListenFd, index: usize) -> io::Result<Option<Owne
     }
 }
 
-/// The protocol of a socket's name. The default name is that of the systemd unit, which gives none.
+/// The protocol for a socket name. The default name, that of the systemd unit, states none.
 fn scheme_from_name(name: &str) -> Option<ListenerScheme> {
     match name {
         "http" => Some(ListenerScheme::Http),

@@ -1,5 +1,5 @@
-//! Extra header fields of a stored response: its age and its Cache-Status. For a hit, only two numbers vary: the lines
-//! are written from their end into a buffer of fixed length and copied behind the stored head in one piece.
+//! The header fields that are added to a stored response, such as Age and Cache-Status. For a hit, only two numbers
+//! vary, so the lines are written backwards into a buffer of fixed size, and appended to the stored head in one piece.
 //! Independent of the response and the store.
 
 use lowroad_cache::cache_status::CacheStatus;
@@ -13,18 +13,18 @@ use lowroad_site_rules::SiteFields;
 
 use crate::sites::SitePath;
 
-/// Fields in addition to those of the stored head.
+/// The fields in addition to those of the stored head.
 #[derive(Clone, Copy, Default)]
 pub struct ExtraHeaders<'a> {
-    /// The Date of the response, if the origin sent one.
+    /// The Date of the response, if the origin has sent one.
     pub date: Option<&'a [u8; 29]>,
-    /// Its age in seconds, if Age is sent (RFC 9111 §5.1).
+    /// The age of the response in seconds, if Age is sent (RFC 9111 §5.1).
     pub age_s: Option<u64>,
     /// The value of Cache-Status (RFC 9211).
     pub cache_status: Option<CacheStatus<'a>>,
-    /// Fields for this client only.
+    /// Fields that are only for this client.
     pub client_fields: Option<&'a ResponseFields>,
-    /// The fields of a program's response that named this file; they take precedence.
+    /// The fields of a program's response that named this file; they take precedence over those of the file.
     pub program: Option<ProgramFields<'a>>,
 }
 
@@ -35,19 +35,19 @@ pub struct ProgramFields<'a> {
     pub fields: &'a ResponseFields,
     /// The path that the client requested.
     pub client_path: SitePath<'a>,
-    /// Fields about the content are included.
+    /// Whether fields about the content are included.
     pub includes_content_fields: bool,
 }
 
 impl ProgramFields<'_> {
-    /// The program's Content-Type.
+    /// The Content-Type of the program's response.
     pub fn content_type(&self) -> Option<&[u8]> {
         self.fields
             .standard_values(StandardHeader::ContentType)
             .next()
     }
 
-    /// Writes the file's fields about its bytes, then the program's other fields.
+    /// Writes the fields that describe the file's bytes, then the other fields of the program's response.
     pub fn write(
         &self,
         status: StatusCode,
@@ -59,7 +59,7 @@ impl ProgramFields<'_> {
         for (name, value) in file_fields.fields() {
             let is_sent = match name {
                 FieldName::Known(StandardHeader::ContentType) => !has_type,
-                // The file's validators and codings describe the bytes that are sent.
+                // The validators and codings of the file describe the bytes that are sent.
                 name => {
                     response_redirect::is_response_specific(name.as_str())
                         || name.as_str() == "Vary"
@@ -85,11 +85,11 @@ impl ProgramFields<'_> {
 }
 
 impl ExtraHeaders<'_> {
-    /// A copy for a response without the file's content, such as 304.
+    /// A copy for responses without the content of the file, such as 304.
     pub fn without_content(&self) -> Self {
         let mut extra_headers = *self;
         if let Some(program) = &mut extra_headers.program {
-            // Content-Type in a 304 or a multipart response would describe other bytes.
+            // In a 304 or multipart response, Content-Type would describe other bytes.
             program.includes_content_fields = false;
         }
         extra_headers
@@ -114,10 +114,10 @@ const DIGITS_MAX: usize = 20;
 const LEN_MAX: usize =
     b"Age: \r\nCache-Status: lowroad; hit; ttl=-; detail=memory\r\n".len() + 2 * DIGITS_MAX;
 
-/// Field lines, written from their end.
+/// Field lines that are written backwards.
 pub struct HeaderLines {
     bytes: [u8; LEN_MAX],
-    /// The start of the lines; `<= LEN_MAX`.
+    /// The start of the lines in `bytes`; at most `LEN_MAX`.
     start: usize,
 }
 
@@ -132,7 +132,7 @@ impl Default for HeaderLines {
 }
 
 impl HeaderLines {
-    /// The lines of a hit in memory; an absent number omits its line.
+    /// The lines for a hit in memory; the line of an absent number is omitted.
     #[inline]
     pub fn for_hit(age_s: Option<u64>, ttl_secs: Option<i64>) -> HeaderLines {
         let mut lines = HeaderLines::default();
@@ -188,14 +188,14 @@ mod tests {
 
     const DATE: &[u8; 29] = b"Sun, 06 Nov 1994 08:49:37 GMT";
 
-    /// The lines as `ExtraHeaders::write` writes them.
-    fn put(aside: &ExtraHeaders<'_>) -> String {
+    /// The lines that `ExtraHeaders::write` writes.
+    fn lines_of(extras: &ExtraHeaders<'_>) -> String {
         let mut unsent = DetachedResponse::default();
         let request = b"GET / HTTP/1.1\r\nHost: a\r\n\r\n";
         assert!(unsent.request(request, &RequestLimits::default()).is_some());
         let mut response = unsent.response(DATE);
         let mut head = response.head(StatusCode::OK);
-        aside.write(&mut head);
+        extras.write(&mut head);
         head.end(BodyLen::Known(0));
         let text = String::from_utf8(unsent.into_bytes(1000).expect("short")).expect("ASCII");
         let text = text.split_once("GMT\r\n").expect("a date").1;
@@ -206,20 +206,20 @@ mod tests {
     }
 
     #[test]
-    fn a_hit_says_what_others_say() {
+    fn header_lines_of_hit_equal_generic_extra_headers() {
         let ttls = [None, Some(0), Some(-17), Some(i64::MIN), Some(i64::MAX)];
         for (age_s, ttl_secs) in [None, Some(0), Some(10), Some(u64::MAX)]
             .into_iter()
             .flat_map(|age_s| ttls.map(|ttl_secs| (age_s, ttl_secs)))
         {
-            let aside = ExtraHeaders {
+            let extras = ExtraHeaders {
                 date: None,
                 age_s,
                 cache_status: ttl_secs.map(|ttl_secs| cache_status::hit(ttl_secs, None)),
                 ..ExtraHeaders::default()
             };
             let lines = HeaderLines::for_hit(age_s, ttl_secs);
-            assert_eq!(String::from_utf8_lossy(lines.as_bytes()), put(&aside));
+            assert_eq!(String::from_utf8_lossy(lines.as_bytes()), lines_of(&extras));
         }
     }
 }

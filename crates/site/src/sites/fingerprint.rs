@@ -1,4 +1,4 @@
-//! The fingerprint of a site: stored responses of a site may be used by a site of a later configuration if both
+//! The fingerprint of a site. A site of a new configuration may use the stored responses of an old one if both
 //! fingerprints match. Independent of the store.
 
 use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
@@ -8,12 +8,12 @@ use lowroad_config::{OriginUrl, RouteTo, SiteName};
 use lowroad_site_rules::BaseFolders;
 use lowroad_store::disk_cache::{SiteIdentity, site_identity};
 
-/// The settings that determine a site's stored responses.
+/// The settings on which a site's stored responses depend.
 #[derive(Clone)]
 pub struct SiteFingerprint {
     parts: FingerprintParts,
-    /// The servers of each route to an origin. They are interchangeable: if one of them stays, the stored responses
-    /// stay valid.
+    /// The servers of each route to an origin. The servers of an origin are interchangeable: if one of them remains,
+    /// the stored responses stay valid.
     servers: Vec<Vec<OriginUrl>>,
     stable: SiteIdentity,
     key: u64,
@@ -23,16 +23,16 @@ pub struct SiteFingerprint {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct FingerprintParts {
     bases: BaseFolders,
-    /// The rules, without those that no stored response depends on. A new setting is included until it is removed here
-    /// by name.
+    /// The configuration of the site, without the settings on which no stored response depends. A new setting is part
+    /// of the fingerprint until it is excluded here by name.
     rules: config::SiteConfig,
-    /// The modules that the routes name.
+    /// The modules to which the routes refer.
     modules: Vec<config::ModuleConfig>,
     databases: Vec<config::DatabaseConfig>,
 }
 
 impl SiteFingerprint {
-    /// The fingerprint of a site of this configuration in these folders.
+    /// Computes the fingerprint of a site in these folders.
     pub fn new(
         site: &config::SiteConfig,
         config: &config::Config,
@@ -45,12 +45,12 @@ impl SiteFingerprint {
             proxy_protocol: Vec::new(),
             trusted_proxies: Default::default(),
             purge_from: Vec::new(),
-            // Certificates and protocols don't change a response.
+            // Responses do not depend on certificates and TLS versions.
             tls: None,
             routes: site.routes.iter().map(without_limits).collect(),
             ..site.clone()
         };
-        // Handlers receive the host and the address, so their responses may depend on them.
+        // Handlers receive the host and the address, on which their responses may therefore depend.
         if site.routes.is_empty() {
             rules.names = vec![SiteName::Default];
             rules.listen = Vec::new();
@@ -70,7 +70,7 @@ impl SiteFingerprint {
             bases,
             rules,
             modules: config.modules.iter().filter(is_named).cloned().collect(),
-            // Templates may name any database.
+            // A template may use any database.
             databases: match has_pages {
                 true => config.databases.clone(),
                 false => Vec::new(),
@@ -81,9 +81,9 @@ impl SiteFingerprint {
 
     fn from_parts(parts: FingerprintParts, servers: Vec<Vec<OriginUrl>>) -> SiteFingerprint {
         let text = format!("{parts:?}");
-        // For a hash table in this process only; `stable` is for the disk.
+        // For a hash table of this process only; `stable` is for the disk cache.
         let key = BuildHasherDefault::<DefaultHasher>::default().hash_one(&text);
-        // With the version: another one may make other responses from the same settings.
+        // Includes the version: another version may generate other responses from the same settings.
         let text = format!("{} {text} {servers:?}", env!("CARGO_PKG_VERSION"));
         SiteFingerprint {
             parts,
@@ -93,13 +93,13 @@ impl SiteFingerprint {
         }
     }
 
-    /// Equal for two sites if one [continues](Self::continues) the other.
+    /// A hash for finding candidates: equal if one of two sites [continues](Self::continues) the other.
     pub fn key(&self) -> u64 {
         self.key
     }
 
-    /// Whether this site may use the responses that were stored for `previous`: all settings are equal, and each origin
-    /// keeps at least one of its servers.
+    /// Whether this site may use the stored responses of `previous`: all settings are equal, and each origin keeps at
+    /// least one of its servers.
     pub fn continues(&self, previous: &SiteFingerprint) -> bool {
         let shares = |(current, earlier): (&Vec<OriginUrl>, &Vec<OriginUrl>)| {
             current.iter().any(|url| earlier.contains(url))
@@ -107,7 +107,7 @@ impl SiteFingerprint {
         self.parts == previous.parts && self.servers.iter().zip(&previous.servers).all(shares)
     }
 
-    /// This fingerprint with the short form of the site that it continues.
+    /// This fingerprint, with the stable identity of the site that it continues.
     pub fn continuing(self, previous: &SiteFingerprint) -> SiteFingerprint {
         SiteFingerprint {
             stable: previous.stable,
@@ -124,8 +124,8 @@ impl SiteFingerprint {
         SiteFingerprint::from_parts(parts, self.servers.clone())
     }
 
-    /// A short form that is the same in each run of one server version; a site that continues another has that site's
-    /// short form.
+    /// The identity of the site in the disk cache. It is equal for all runs of one server version. A site that
+    /// continues another one has the same identity.
     pub fn stable(&self) -> SiteIdentity {
         self.stable
     }
@@ -136,8 +136,8 @@ impl SiteFingerprint {
     }
 }
 
-/// A route without its limits and its load balancing, which no stored response depends on. A new setting of routes or
-/// origins is included until it is removed here by name.
+/// A route without its limits and its load balancing, on which no stored response depends. A new setting of routes or
+/// origins is part of the fingerprint until it is excluded here by name.
 fn without_limits(route: &config::RouteConfig) -> config::RouteConfig {
     let mut to = route.to.clone();
     if let RouteTo::Origin(origin) = &mut to {
@@ -208,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn what_stored_responses_depend_on_makes_another_site() {
+    fn settings_that_affect_stored_responses_change_fingerprint() {
         assert!(of("").continues(&of("")));
         for other in [
             "listing = true\n",
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn what_they_do_not_depend_on_does_not() {
+    fn settings_that_do_not_affect_stored_responses_keep_fingerprint() {
         for same in [
             "names = [\"a\"]\n",
             "[site.error_pages]\n404 = \"/404.html\"\n",
@@ -246,7 +246,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_of_routes_and_how_servers_share_make_no_other_site() {
+    fn route_limits_and_load_balancing_keep_fingerprint() {
         let of_origin = |route: &str, origin: &str| {
             of(&format!(
                 "[[site.route]]\npattern = \"/**\"\norigin = \"app\"\n{route}[[origin]]\nname = \"app\"\n\
@@ -305,7 +305,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_count_where_they_are_named() {
+    fn fingerprint_includes_modules_and_databases_only_where_used() {
         let text = |module: &str, database: &str, route: &str| {
             of_text(&format!(
                 "[[module]]\nname = \"a\"\nlinked = \"hello\"\n{module}[[database]]\nname = \"d\"\n\

@@ -1,4 +1,4 @@
-//! The sites of the previous configuration, indexed for the parts that new sites take over.
+//! The sites of the previous configuration, indexed for the state that new sites reuse.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -11,10 +11,10 @@ use lowroad_config::{self as config, SiteName};
 use super::fingerprint::SiteFingerprint;
 use super::{Site, SiteTable};
 
-/// The sites that were served until now.
+/// The sites of the previous configuration.
 #[derive(Default)]
 pub struct EarlierSites<'b> {
-    /// The sites that no new site continues yet, by the key of their fingerprint.
+    /// The sites that no new site continues so far, by the key of their fingerprint.
     remaining: HashMap<u64, Vec<&'b Arc<Site>>>,
     by_names: HashMap<(&'b [SiteName], &'b [SocketAddr]), &'b Arc<Site>>,
     /// The password files in force, by path.
@@ -40,22 +40,22 @@ impl<'b> EarlierSites<'b> {
         earlier
     }
 
-    /// Takes a site with stored responses that a new one may use. At most one new site continues each.
+    /// Takes the site whose stored responses the new site may use. A site is continued by at most one new site.
     pub fn take_continued(&mut self, identity: &SiteFingerprint) -> Option<&'b Arc<Site>> {
         let same_key = self.remaining.get_mut(&identity.key())?;
         let is_continued = |old: &&Arc<Site>| identity.continues(&old.identity);
         let index = same_key.iter().position(is_continued)?;
-        // Removed, so that two new sites never share the keys of one.
+        // Removed, so that two new sites do not share the keys of one old site.
         Some(same_key.swap_remove(index))
     }
 
-    /// The site with the same names at the same addresses.
+    /// The site with the same names and addresses.
     pub fn with_names(&self, rules: &config::SiteConfig) -> Option<&'b Arc<Site>> {
         let names = (rules.names.as_slice(), rules.listen.as_slice());
         self.by_names.get(&names).copied()
     }
 
-    /// The password file in force at this path.
+    /// The password file in force for a path.
     pub fn users(&self, file: &Path) -> Option<Arc<PasswordFile>> {
         self.users.get(file).map(|users| (*users).clone())
     }

@@ -1,4 +1,5 @@
-//! Applies fetch pauses and level bypass to the level. `learner` and its `bypass` decide on them.
+//! Writes fetch pauses and the state of the level bypass into the level. `learner` and `learner::bypass` decide on
+//! them.
 
 use crate::error::LevelError;
 use crate::learner::ResponseLearner;
@@ -10,7 +11,7 @@ use crate::level::parked;
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// The state that the programs have.
+/// The state that was last written for the programs.
 #[derive(Debug)]
 pub(super) struct BypassControl {
     bypass: LevelBypass,
@@ -20,7 +21,7 @@ pub(super) struct BypassControl {
 }
 
 impl BypassControl {
-    /// Starts without bypass.
+    /// Starts without a bypass.
     pub(super) fn new(rules: LevelBypassRules) -> BypassControl {
         BypassControl {
             bypass: LevelBypass::new(rules),
@@ -30,7 +31,7 @@ impl BypassControl {
         }
     }
 
-    /// Updates whether the programs report misses. To be called often.
+    /// Enables or disables the programs' reports of misses. To be called often.
     pub(super) fn tick(
         &mut self,
         level: &SoftirqLevel,
@@ -49,10 +50,11 @@ impl BypassControl {
         }
     }
 
-    /// Samples the traffic. To be called every second. Returns a message for the operator, if any.
+    /// Samples the traffic and carries out the bypass's decision. To be called every second. Returns a message for the
+    /// operator, if any.
     ///
     /// # Errors
-    /// When counters can't be read.
+    /// If counters can't be read.
     pub(super) fn update(
         &mut self,
         level: &SoftirqLevel,
@@ -68,7 +70,7 @@ impl BypassControl {
         };
         let prospect = prospect(learner, now_ns);
         let remaining_connections = || {
-            // Counted in the order in which a connection passes these states, so that none is missed.
+            // Counted in the order in which a connection passes through these states, so that none is missed.
             let translated = usize::from(parked::has_parked(level, |_| true));
             let counts = level.connections();
             translated + counts.open + counts.migrating
@@ -81,7 +83,7 @@ impl BypassControl {
         })
     }
 
-    /// Starts over on an operator's request: past observations are discarded.
+    /// Starts over at an operator's request, and discards past observations.
     pub(super) fn start_over(
         &mut self,
         level: &SoftirqLevel,
@@ -92,7 +94,7 @@ impl BypassControl {
         if self.bypass.wake().is_some() {
             self.wake(level);
         }
-        // At once, so that the programs report misses before the next round.
+        // Immediately, so that the programs report misses before the loop's next round.
         self.tick(level, learner, now_ns);
     }
 
@@ -124,7 +126,7 @@ impl BypassControl {
                     until_ns.saturating_sub(now_ns) / SECOND_NS
                 ));
             }
-            // While the programs still run, so that clients receive the resets.
+            // While the programs are still attached, so that clients receive the resets.
             LevelBypassAction::FallAsleep => {
                 parked::end(level, |_| true);
                 level.fall_asleep()?;
@@ -140,7 +142,7 @@ impl BypassControl {
 }
 
 fn prospect(learner: &mut ResponseLearner, now_ns: u64) -> AnswerProspect {
-    if learner.published() == 0 && learner.busy() == (0, 0) {
+    if learner.published() == 0 && learner.fetch_counts() == (0, 0) {
         return AnswerProspect::Nothing;
     }
     match learner.paused_until(now_ns) {

@@ -1,4 +1,4 @@
-//! Threads that carry out the learner's fetches.
+//! Threads that carry out the fetches that the learner requests.
 
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
@@ -18,14 +18,14 @@ pub(super) struct FetchOrder {
     pub(super) validators: RevalidationFields,
 }
 
-/// Its result.
+/// The result of a fetch.
 pub(super) struct FetchCompletion {
     pub(super) ticket: FetchTicket,
     pub(super) key: RequestKey,
     pub(super) result: Result<FetchedResponse, FetchError>,
 }
 
-/// Starts threads that fetch, each with its own connections.
+/// Starts the fetcher threads, each with its own connections.
 pub(super) fn start(
     new_fetcher: impl Fn() -> AddressFetcher,
     count: usize,
@@ -33,15 +33,15 @@ pub(super) fn start(
     let (jobs, waiting) = channel::<FetchOrder>();
     let waiting = Arc::new(Mutex::new(waiting));
     let (results, done) = channel();
-    // Without any thread, orders would wait for ever.
+    // At least one thread, since orders would wait forever without any.
     for number in 0..count.max(1) {
         let (waiting, results) = (waiting.clone(), results.clone());
         let mut fetcher = new_fetcher();
         let work = move || {
             loop {
-                // One idle thread waits for a job, the others for the lock.
+                // One idle thread waits for an order; the others wait for the lock.
                 let job = waiting.lock().map_or(None, |waiting| waiting.recv().ok());
-                // The daemon's loop has dropped the sender.
+                // The channel is closed: the daemon's loop has dropped the sender.
                 let Some(job) = job else { return };
                 let result = fetcher.fetch(&job.key.parts(), &job.validators);
                 let done = FetchCompletion {

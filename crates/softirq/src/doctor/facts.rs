@@ -1,5 +1,5 @@
-//! Collects facts about this machine, in the network namespace of the thread. Facts that can't be determined stay open;
-//! only missing prerequisites of the others are errors.
+//! Collects facts about this machine, in the network namespace of the calling thread. Facts that can't be determined
+//! are `None`; the only error is an unreadable listener table.
 
 use std::fs;
 use std::io;
@@ -25,7 +25,7 @@ pub fn machine() -> MachineFacts {
             .to_string_lossy()
             .into_owned(),
         has_btf,
-        has_handover: has_btf.then(has_handover).flatten(),
+        has_migration_kfunc: has_btf.then(has_migration_kfunc).flatten(),
         has_lookup: interception::is_available().ok(),
         is_root: rustix::process::geteuid().is_root(),
         capabilities: capabilities().unwrap_or(0),
@@ -41,7 +41,7 @@ pub fn machine() -> MachineFacts {
 /// Collects the listeners of a port.
 ///
 /// # Errors
-/// When the kernel's table can't be read.
+/// If the kernel's table can't be read.
 pub fn port(number: u16) -> io::Result<PortFacts> {
     Ok(PortFacts {
         number,
@@ -50,7 +50,7 @@ pub fn port(number: u16) -> io::Result<PortFacts> {
     })
 }
 
-/// Collects the facts of an interface. Programs of levels in this namespace are recognized as ours.
+/// Collects the facts of an interface. XDP programs of levels in this namespace are recognized as Lowroad's.
 #[must_use]
 pub fn one_interface(details: InterfaceDetails) -> InterfaceFacts {
     let index = details.interface.index;
@@ -79,8 +79,8 @@ fn lowroad_programs() -> Vec<u32> {
     all.map(|run| run.program_id).collect()
 }
 
-fn has_handover() -> Option<bool> {
-    // The kernel's BTF lists a kfunc only if it was built with it.
+fn has_migration_kfunc() -> Option<bool> {
+    // The kernel's BTF lists this kfunc only if the kernel was built with it.
     let btf = Btf::from_path(BTF).ok()?;
     Some(
         btf.type_by_name::<Func<'_>>("bpf_sk_assign_tcp_reqsk")
@@ -88,7 +88,7 @@ fn has_handover() -> Option<bool> {
     )
 }
 
-/// Of the thread: all threads of this program have the same.
+/// The calling thread's effective capabilities; all threads of this program have the same.
 fn capabilities() -> Option<u64> {
     let status = fs::read_to_string("/proc/thread-self/status").ok()?;
     let line = status

@@ -1,4 +1,4 @@
-//! Judges facts. Pure: independent of how they are collected.
+//! Judges the collected facts: pure functions from facts to findings.
 
 use super::{
     DoctorFacts, DoctorFinding, DoctorReport, DoctorVerdict, InterfaceFacts, MachineFacts,
@@ -16,12 +16,13 @@ const XDP_BASIC: u64 = 1;
 /// Bits of linux/virtio_net.h.
 const VIRTIO_CTRL_GUEST_OFFLOADS: u64 = 1 << 2;
 const VIRTIO_MERGEABLE: u64 = 1 << 15;
-/// GUEST_CSUM, _TSO4, _TSO6, _ECN, _UFO, _USO4 and _USO6: the host merges segments, and leaves checksums partial.
+/// GUEST_CSUM, _TSO4, _TSO6, _ECN, _UFO, _USO4 and _USO6: the host merges segments and leaves checksums partial.
 const VIRTIO_GUEST: u64 = 1 << 1 | 1 << 7 | 1 << 8 | 1 << 9 | 1 << 10 | 1 << 54 | 1 << 55;
 
 /// The first kernel with `bpf_sk_assign_tcp_reqsk`.
 const KERNEL_MIN: (u32, u32) = (6, 9);
-/// With a shorter accept queue, bursts of migrations are dropped, and retransmitted after a second.
+/// With a shorter accept queue, bursts of migrated connections overflow it, and their segments are retransmitted only
+/// after a second.
 const BACKLOG_MIN: u32 = 512;
 /// Up to this MTU, frames are linear with all drivers.
 const MTU_MAX: u32 = 1500;
@@ -75,10 +76,10 @@ fn kernel(machine: &MachineFacts) -> DoctorFinding {
         let reason = format!("{release} has no BTF, which migration requires");
         return no(subject, &reason, "a kernel with CONFIG_DEBUG_INFO_BTF=y");
     }
-    // A release of unknown format counts as new.
+    // A release in an unknown format counts as new.
     let is_new = version(release).is_none_or(|version| version >= KERNEL_MIN);
-    // The function itself decides: distributions backport it, and builds may lack it.
-    match (machine.has_handover, is_new) {
+    // The kfunc itself decides, not the release: distributions backport it, and kernels may be built without it.
+    match (machine.has_migration_kfunc, is_new) {
         (Some(true), _) => ok(
             subject,
             &format!("{release}, with BTF and bpf_sk_assign_tcp_reqsk"),
@@ -205,7 +206,7 @@ fn port(port: &PortFacts, somaxconn: Option<u32>) -> Vec<DoctorFinding> {
             "disable it in the server (Go: GODEBUG=multipathtcp=0), or sysctl -w net.mptcp.enabled=0",
         ));
     }
-    // The kernel has limited the backlog to somaxconn at the time of listen(2).
+    // The kernel has already limited the backlog to somaxconn, when listen(2) was called.
     if let Some(least) = listeners.iter().map(|listener| listener.backlog).min()
         && least < BACKLOG_MIN
     {
@@ -244,7 +245,7 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     if interface.has_lowroad_xdp {
         return ok(&subject, "attached");
     }
-    // XDP switches the guest offloads off, for which the driver needs this feature.
+    // Attaching an XDP program disables the guest offloads, which needs this feature of the device.
     if let Some(virtio) = interface.virtio
         && virtio & VIRTIO_GUEST != 0
         && virtio & VIRTIO_CTRL_GUEST_OFFLOADS == 0
@@ -265,7 +266,8 @@ fn xdp(interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     }
 }
 
-/// Judges by driver. The room is that behind a short frame, which a response must fit into.
+/// Judges native XDP by driver. The findings' "room" is the tailroom behind a short frame, which a response must fit
+/// into.
 fn by_driver(subject: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let mtu = interface.mtu.unwrap_or(MTU_MAX);
     match interface.details.driver.as_str() {
@@ -305,7 +307,7 @@ fn by_driver(subject: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFind
     }
 }
 
-/// XDP_TX needs a transmit queue per processor; else processors share queues under a lock.
+/// XDP_TX needs a transmit queue per processor; with fewer queues, processors share them under a lock.
 fn virtio(subject: &str, interface: &InterfaceFacts, cpus: u32) -> DoctorFinding {
     let room = match interface.virtio {
         Some(bits) if bits & VIRTIO_MERGEABLE == 0 => "room for a frame of the MTU",
@@ -345,7 +347,7 @@ fn notes(interface: &InterfaceFacts) -> Vec<DoctorFinding> {
         let reason = "local clients only; `attach` uses it only if --interface names it";
         lines.push(warn(name, reason, ""));
     }
-    // Virtual devices also keep tags beside packets, but only for packets that arrived with one.
+    // Virtual devices also keep VLAN tags outside the frame, but only for packets that arrived with a tag.
     let is_physical = !interface.details.is_loopback && interface.details.driver != "veth";
     if interface.strips_vlan && is_physical && interface.details.is_ethernet {
         let reason =
@@ -363,7 +365,7 @@ fn driver(interface: &InterfaceFacts) -> &str {
     }
 }
 
-/// Judges interception, which is optional.
+/// Judges socket interception, which is optional.
 fn interception(machine: &MachineFacts) -> DoctorFinding {
     let subject = "interception";
     match machine.has_lookup {

@@ -1,4 +1,4 @@
-//! Judges hypothetical machines.
+//! Tests the judgement of hypothetical machines.
 
 use super::*;
 use crate::machine::interfaces;
@@ -7,7 +7,7 @@ fn machine() -> MachineFacts {
     MachineFacts {
         release: "6.18.1-generic".into(),
         has_btf: true,
-        has_handover: Some(true),
+        has_migration_kfunc: Some(true),
         has_lookup: Some(true),
         is_root: true,
         capabilities: u64::MAX,
@@ -51,20 +51,20 @@ fn facts(machine: MachineFacts, interface: InterfaceFacts) -> DoctorFacts {
     }
 }
 
-/// The finding about this subject, and whether the whole works.
-fn line(facts: &DoctorFacts, what: &str) -> (DoctorFinding, bool) {
+/// The finding about this subject, and whether the report says that the level works.
+fn line(facts: &DoctorFacts, subject: &str) -> (DoctorFinding, bool) {
     let report = judge(facts);
-    let found = report.lines.iter().find(|line| line.subject == what);
+    let found = report.lines.iter().find(|line| line.subject == subject);
     (
         found
-            .unwrap_or_else(|| panic!("{what} in {report:?}"))
+            .unwrap_or_else(|| panic!("{subject} in {report:?}"))
             .clone(),
         report.works,
     )
 }
 
 #[test]
-fn a_good_machine_is_good() {
+fn machine_without_problems_gets_only_ok() {
     let report = judge(&facts(machine(), interface("eth0", "ixgbe")));
     assert!(report.works);
     let bad = report
@@ -75,27 +75,27 @@ fn a_good_machine_is_good() {
 }
 
 #[test]
-fn a_machine_that_can_not_intercept_can_do_the_rest() {
-    for (has_lookup, why) in [(Some(false), "Linux 5.9"), (None, "can't determine")] {
+fn missing_sk_lookup_is_only_a_warning() {
+    for (has_lookup, reason) in [(Some(false), "Linux 5.9"), (None, "can't determine")] {
         let mut machine = machine();
         machine.has_lookup = has_lookup;
         let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), "interception");
         assert_eq!((line.verdict, works), (DoctorVerdict::Warn, true));
-        assert!(line.reason.contains(why), "{}", line.reason);
+        assert!(line.reason.contains(reason), "{}", line.reason);
     }
 }
 
 #[test]
-fn what_the_machine_lacks_keeps_all_tiers_off() {
+fn missing_requirements_disable_all_tiers() {
     type Change = fn(&mut MachineFacts);
     let cases: [(&str, &str, Change); 7] = [
         ("kernel", "CONFIG_DEBUG_INFO_BTF", |m| m.has_btf = false),
         ("kernel", "6.9", |m| {
             m.release = "6.1.0-40-amd64".into();
-            m.has_handover = Some(false);
+            m.has_migration_kfunc = Some(false);
         }),
         ("kernel", "CONFIG_SYN_COOKIES", |m| {
-            m.has_handover = Some(false)
+            m.has_migration_kfunc = Some(false)
         }),
         ("rights", "root", |m| m.capabilities = 0),
         ("rights", "root", |m| m.is_root = false),
@@ -104,10 +104,10 @@ fn what_the_machine_lacks_keeps_all_tiers_off() {
         }),
         ("net.ipv4.tcp_syncookies", "CONFIG", |m| m.syncookies = None),
     ];
-    for (what, advice, change) in cases {
+    for (subject, advice, change) in cases {
         let mut machine = machine();
         change(&mut machine);
-        let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), what);
+        let (line, works) = line(&facts(machine, interface("eth0", "ixgbe")), subject);
         assert_eq!(
             (line.verdict, works),
             (DoctorVerdict::No, false),
@@ -118,7 +118,7 @@ fn what_the_machine_lacks_keeps_all_tiers_off() {
 }
 
 #[test]
-fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
+fn cap_sys_admin_includes_bpf_and_perfmon_but_not_net_admin() {
     let with = |bits: &[u32]| {
         let mut machine = machine();
         machine.capabilities = bits.iter().map(|bit| 1 << bit).sum();
@@ -132,13 +132,13 @@ fn sys_admin_stands_for_the_finer_capabilities_but_not_for_the_network() {
 }
 
 #[test]
-fn firewalls_and_missing_mounts_are_no_hindrance() {
+fn firewall_and_missing_bpffs_are_only_warnings() {
     let mut machine = machine();
     machine.has_firewall = Some(true);
     machine.has_bpffs = false;
     let facts = facts(machine, interface("eth0", "ixgbe"));
-    for what in ["netfilter", "/sys/fs/bpf"] {
-        let (line, works) = line(&facts, what);
+    for subject in ["netfilter", "/sys/fs/bpf"] {
+        let (line, works) = line(&facts, subject);
         assert_eq!(
             (line.verdict, works),
             (DoctorVerdict::Warn, true),
@@ -148,7 +148,7 @@ fn firewalls_and_missing_mounts_are_no_hindrance() {
 }
 
 #[test]
-fn interfaces_without_native_xdp_still_have_tc() {
+fn interfaces_without_native_xdp_support_tc() {
     let firecracker = InterfaceFacts {
         // GUEST_CSUM and GUEST_TSO4 without CTRL_GUEST_OFFLOADS.
         virtio: Some(1 << 1 | 1 << 7),
@@ -166,7 +166,7 @@ fn interfaces_without_native_xdp_still_have_tc() {
         merges: true,
         ..interface("eth0", "ixgbe")
     };
-    for (interface, why) in [
+    for (interface, reason) in [
         (firecracker, "the host merges"),
         (other, "another XDP program"),
         (old, "e1000e"),
@@ -177,7 +177,7 @@ fn interfaces_without_native_xdp_still_have_tc() {
         let facts = facts(machine(), interface);
         let (xdp, works) = line(&facts, "eth0: native XDP");
         assert_eq!((xdp.verdict, works), (DoctorVerdict::No, true), "{xdp:?}");
-        assert!(xdp.reason.contains(why), "{xdp:?}");
+        assert!(xdp.reason.contains(reason), "{xdp:?}");
         assert_eq!(
             line(&facts, "eth0: TC ingress").0.verdict,
             DoctorVerdict::Ok
@@ -186,7 +186,7 @@ fn interfaces_without_native_xdp_still_have_tc() {
 }
 
 #[test]
-fn virtio_counts_queues() {
+fn virtio_net_warns_about_too_few_queues() {
     let with = |virtio, queues| {
         let interface = InterfaceFacts {
             virtio: Some(virtio),
@@ -212,7 +212,7 @@ fn virtio_counts_queues() {
 }
 
 #[test]
-fn what_is_not_ethernet_has_no_tier() {
+fn interface_without_ethernet_frames_supports_no_tier() {
     let mut tun = interface("tun0", "tun");
     tun.details.is_ethernet = false;
     let report = judge(&facts(machine(), tun));
@@ -220,7 +220,7 @@ fn what_is_not_ethernet_has_no_tier() {
 }
 
 #[test]
-fn notes_of_interfaces_are_warnings() {
+fn interface_notes_are_warnings() {
     let mut down = interface("eth0", "ice");
     down.details.is_up = false;
     down.strips_vlan = true;
@@ -234,7 +234,7 @@ fn notes_of_interfaces_are_warnings() {
 }
 
 #[test]
-fn ports_need_one_server_that_is_no_mptcp_socket() {
+fn port_needs_a_listener_without_mptcp() {
     let listener = SystemListener {
         backlog: 4096,
         is_mptcp: false,

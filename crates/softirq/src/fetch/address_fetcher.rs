@@ -1,6 +1,6 @@
-//! Fetches the response for unknown clients: from a probe source address that is not this machine's. A response that
-//! only this machine gets, or that differs for it, is not published. Independent of how connections are opened, and of
-//! storage.
+//! Fetches the response that unknown clients get: the request comes from a probe source address, which is not one of
+//! this machine's. A response that only this machine gets, or that differs for this machine, is not published.
+//! Independent of how connections are opened, and of storage.
 
 use std::io;
 use std::net::{SocketAddr, TcpStream};
@@ -14,18 +14,18 @@ use lowroad_wire::key::KeyParts;
 /// The source address of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ConnectSource {
-    /// The local address that it goes to.
+    /// The same local address that the connection goes to.
     Machine,
-    /// The probe source address: `machine::probe_source`.
-    Outsider,
+    /// The probe source address, see `machine::probe_source`.
+    ProbeSource,
 }
 
-/// Connects to the server, at the local address that the client requested.
+/// Connects to the server at a local address: the one that the client requested.
 pub type ServerConnector =
     Arc<dyn Fn(SocketAddr, ConnectSource) -> io::Result<TcpStream> + Send + Sync>;
 
-/// Requests our own server's response at this address without a connection; `None`: it must be fetched over TCP, like
-/// the responses of other servers.
+/// Asks Lowroad as the server for its response at this address without a TCP connection. `None`: the response must be
+/// fetched over TCP, as from other servers.
 pub type OfferLookup = Arc<dyn Fn(SocketAddr, &[u8]) -> Option<Vec<u8>> + Send + Sync>;
 
 type BoxedConnector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
@@ -33,13 +33,13 @@ type BoxedConnector = Box<dyn Fn(SocketAddr) -> io::Result<TcpStream> + Send>;
 /// Fetches one response at a time over pooled connections.
 pub struct AddressFetcher {
     machine: ResponseFetcher<BoxedConnector>,
-    /// `None`: the server is ours, and decides itself which responses are for all clients.
+    /// `None`: the server is Lowroad, which decides which of its responses are for all clients.
     probe: Option<ResponseFetcher<BoxedConnector>>,
     offer_lookup: Option<OfferLookup>,
 }
 
 impl AddressFetcher {
-    /// Starts without connections. `with_probe` is false for a server of ours only.
+    /// Starts without connections. `with_probe` is false only if the server is Lowroad.
     #[must_use]
     pub fn new(connect: &ServerConnector, with_probe: bool) -> AddressFetcher {
         let fetcher = |source| {
@@ -49,12 +49,12 @@ impl AddressFetcher {
         };
         AddressFetcher {
             machine: fetcher(ConnectSource::Machine),
-            probe: with_probe.then(|| fetcher(ConnectSource::Outsider)),
+            probe: with_probe.then(|| fetcher(ConnectSource::ProbeSource)),
             offer_lookup: None,
         }
     }
 
-    /// Uses offered responses instead of fetches. For a server of ours only.
+    /// Uses offered responses instead of fetches. Only if the server is Lowroad.
     #[must_use]
     pub fn with_offer_lookup(self, offer_lookup: Option<OfferLookup>) -> AddressFetcher {
         AddressFetcher {
@@ -66,13 +66,13 @@ impl AddressFetcher {
     /// Fetches the response that all clients get for the key.
     ///
     /// # Errors
-    /// When there is no complete and unambiguous response, or it is not for all clients.
+    /// If there is no complete and unambiguous response, or the response is not for all clients.
     pub fn fetch(
         &mut self,
         key: &KeyParts<'_>,
         validators: &RevalidationFields,
     ) -> Result<FetchedResponse, FetchError> {
-        // Without a usable offer the response is fetched.
+        // If Lowroad offers no usable response, it is fetched.
         if let Some(offer_lookup) = &self.offer_lookup
             && let Some(bytes) = offer_lookup(key.local(), &fetch::request(key, validators))
             && let Ok(response) = fetch::read(&bytes)
@@ -85,16 +85,16 @@ impl AddressFetcher {
             _ => return self.machine.fetch(key, validators),
         };
         let probe_response = probe.fetch(key, validators)?;
-        // An unchanged response was compared before; after a failure there is nothing to compare.
+        // A 304 confirms a response that was compared when it was first fetched; a server error is not published.
         let is_unchanged = probe_response.status == 304 && !key.is_conditional();
         if is_unchanged || probe_response.status >= 500 {
             return Ok(probe_response);
         }
-        // Unconditional: a 304 could not be compared.
+        // Without validators, since a 304 could not be compared.
         let machine_response = self.machine.fetch(key, &RevalidationFields::default())?;
         match is_alike(&probe_response, &machine_response) {
             true => Ok(probe_response),
-            false => Err(FetchError::ForFew {
+            false => Err(FetchError::DiffersBySource {
                 machine: machine_response.status,
                 probe: probe_response.status,
             }),
@@ -102,8 +102,8 @@ impl AddressFetcher {
     }
 }
 
-/// Whether both sources got the same response, as far as that is visible: pages may contain the time, or a request
-/// number.
+/// Whether both sources got the same response as far as status and Location tell. Bodies are not compared: pages may
+/// contain the time or a request number.
 fn is_alike(probe_response: &FetchedResponse, machine_response: &FetchedResponse) -> bool {
     probe_response.status == machine_response.status
         && probe_response.field("location") == machine_response.field("location")
@@ -118,8 +118,8 @@ mod tests {
     use std::net::TcpListener;
     use std::thread;
 
-    /// A server that answers each connection with one text.
-    fn says(text: &'static str) -> SocketAddr {
+    /// Starts a server that sends the same text on each connection.
+    fn start_server(text: &'static str) -> SocketAddr {
         let listener = TcpListener::bind("127.0.0.1:0").expect("a port");
         let address = listener.local_addr().expect("an address");
         thread::spawn(move || {
@@ -135,12 +135,15 @@ mod tests {
         address
     }
 
-    fn asked(machine: &'static str, outsider: Option<&'static str>) -> Result<u16, FetchError> {
-        let servers = (says(machine), says(outsider.unwrap_or("")));
+    fn fetched_status(
+        machine: &'static str,
+        outsider: Option<&'static str>,
+    ) -> Result<u16, FetchError> {
+        let servers = (start_server(machine), start_server(outsider.unwrap_or("")));
         let connect: ServerConnector = Arc::new(move |_, asks| {
             TcpStream::connect(match asks {
                 ConnectSource::Machine => servers.0,
-                ConnectSource::Outsider => servers.1,
+                ConnectSource::ProbeSource => servers.1,
             })
         });
         let head = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n";
@@ -157,20 +160,20 @@ mod tests {
     const NO: &str = "HTTP/1.1 403 Forbidden\r\nContent-Length: 0\r\n\r\n";
 
     #[test]
-    fn what_differs_is_nobodys() {
-        assert_eq!(asked(YES, Some(YES)), Ok(200));
-        assert_eq!(asked(NO, Some(NO)), Ok(403));
+    fn response_that_differs_by_source_address_is_rejected() {
+        assert_eq!(fetched_status(YES, Some(YES)), Ok(200));
+        assert_eq!(fetched_status(NO, Some(NO)), Ok(403));
         let few = |machine, outsider| {
-            Err(FetchError::ForFew {
+            Err(FetchError::DiffersBySource {
                 machine,
                 probe: outsider,
             })
         };
-        assert_eq!(asked(YES, Some(NO)), few(200, 403));
-        assert_eq!(asked(NO, Some(YES)), few(403, 200));
+        assert_eq!(fetched_status(YES, Some(NO)), few(200, 403));
+        assert_eq!(fetched_status(NO, Some(YES)), few(403, 200));
         let there = "HTTP/1.1 302 Found\r\nLocation: /a\r\nContent-Length: 0\r\n\r\n";
         let elsewhere = "HTTP/1.1 302 Found\r\nLocation: /b\r\nContent-Length: 0\r\n\r\n";
-        assert_eq!(asked(there, Some(elsewhere)), few(302, 302));
-        assert_eq!(asked(YES, None), Ok(200));
+        assert_eq!(fetched_status(there, Some(elsewhere)), few(302, 302));
+        assert_eq!(fetched_status(YES, None), Ok(200));
     }
 }

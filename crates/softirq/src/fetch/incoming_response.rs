@@ -1,4 +1,4 @@
-//! Incremental parsing of a response, until it is complete. Independent of connections.
+//! Parses a response incrementally until it is complete. Independent of connections.
 
 use super::FetchLimits;
 use crate::response::FetchError;
@@ -15,7 +15,7 @@ pub(super) struct IncomingResponse {
 }
 
 impl IncomingResponse {
-    /// Writes a GET with this target and these field lines to `out`, and expects its response.
+    /// Writes a GET for this target with these field lines to `out`, and returns the parser of its response.
     pub(super) fn to_get(
         target: &[u8],
         lines: &[u8],
@@ -42,15 +42,15 @@ impl IncomingResponse {
         }
     }
 
-    /// Consumes bytes of the response from the start of `bytes`. True: it is complete.
+    /// Consumes bytes of the response from the start of `bytes`. Returns true once the response is complete.
     pub(super) fn take(&mut self, bytes: &mut Vec<u8>) -> Result<bool, FetchError> {
         loop {
             let step = self.client.next(bytes, &self.limits);
             let step = step.map_err(|fault| error(fault, &self.limits))?;
             let is_idle = step.used == 0;
             match step.event {
-                // Left to the server, which sends it unchanged.
-                Some(H1ClientEvent::Irregular | H1ClientEvent::IrregularTrailers) => {
+                // The response is left to the server, which sends it to clients unchanged.
+                Some(H1ClientEvent::RepairableHead | H1ClientEvent::RepairableTrailers) => {
                     return Err(FetchError::Malformed("its field lines are irregular"));
                 }
                 Some(H1ClientEvent::Interim(_)) => {}
@@ -66,7 +66,7 @@ impl IncomingResponse {
                 None if is_idle => return Ok(false),
                 None => {}
             }
-            // Copied, since the step borrows the bytes that are drained below.
+            // Copied, since `step` borrows the bytes that are drained below.
             let used = step.used;
             // A body that ends with the connection can't be distinguished from a truncated one.
             if self.client.is_unframed() {
@@ -81,7 +81,7 @@ impl IncomingResponse {
         self.client.is_idle()
     }
 
-    /// The complete response, with the time of its arrival.
+    /// The complete response, stamped with the time of its arrival.
     pub(super) fn fetched(self, at_unix_secs: u64) -> FetchedResponse {
         FetchedResponse {
             at_unix_secs,
@@ -104,8 +104,8 @@ fn take_head(fetched: &mut FetchedResponse, head: &H1ResponseHead<'_>) -> Result
     Ok(())
 }
 
-/// Whether the length of the body is a list, or combined with a transfer coding (RFC 9112 §6.3). Such responses are
-/// left to the server.
+/// Whether Content-Length is a list or stands beside Transfer-Encoding (RFC 9112 §6.3). Such responses are left to the
+/// server.
 fn has_doubtful_length(head: &H1ResponseHead<'_>) -> bool {
     let has_coding = || {
         let mut names = head.fields.clone().map(|(name, _)| name);
@@ -127,7 +127,7 @@ fn error(fault: ResponseFault, limits: &HttpLimits) -> FetchError {
         ResponseFault::Malformed(RequestRefusal::BodyTooLarge) => FetchError::TooLong {
             len_max: usize::try_from(limits.body_len_max).unwrap_or(usize::MAX),
         },
-        ResponseFault::Cut => FetchError::Closed,
+        ResponseFault::Truncated => FetchError::Closed,
         other => FetchError::Malformed(other.as_str()),
     }
 }
@@ -136,9 +136,9 @@ fn error(fault: ResponseFault, limits: &HttpLimits) -> FetchError {
 mod tests {
     use super::*;
 
-    /// Randomly damaged heads are parsed, refused or incomplete, and never read past their end.
+    /// Randomly damaged responses are parsed, rejected or incomplete, and never read past their end.
     #[test]
-    fn any_bytes_can_be_read_without_harm() {
+    fn randomly_damaged_responses_are_parsed_or_rejected() {
         let whole = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\nConnection: close\r\n\
                       X: y\r\n\r\nbody";
         let mut state = 88_172_645_463_325_252_u64;

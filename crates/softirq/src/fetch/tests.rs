@@ -1,4 +1,4 @@
-//! Tests the fetcher against listeners in threads, which send scripted bytes whatever the request.
+//! Tests the fetcher against listeners in threads, which send scripted bytes regardless of the request.
 
 use super::*;
 use lowroad_wire::key::{ConnectionClass, KeyParts};
@@ -19,7 +19,7 @@ const KEY: KeyParts<'static> = KeyParts {
     if_modified_since: None,
 };
 
-/// Responses of one connection of the origin, one for each request; then it closes.
+/// The origin's responses on one connection, one for each request; then the origin closes it.
 type Script = Vec<Vec<u8>>;
 
 fn script(answers: &[&str]) -> Script {
@@ -73,7 +73,7 @@ fn fetcher(
     ResponseFetcher::new(connect, limits)
 }
 
-/// The result of one fetch from an origin that sends one response and closes.
+/// Fetches once from an origin that sends one response and closes the connection.
 fn fetch_once(answer: &str) -> Result<FetchedResponse, FetchError> {
     let (address, _requests) = origin(vec![script(&[answer])]);
     fetcher(address, FetchLimits::default()).fetch(&KEY, &RevalidationFields::default())
@@ -84,7 +84,7 @@ fn body_of(answer: &str) -> Result<String, FetchError> {
 }
 
 #[test]
-fn the_request_is_what_the_key_says() {
+fn request_contains_the_fields_of_the_key() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n";
     let (address, requests) = origin(vec![script(&[ok, ok, ok])]);
     let mut fetcher = fetcher(address, FetchLimits::default());
@@ -117,7 +117,7 @@ fn the_request_is_what_the_key_says() {
 }
 
 #[test]
-fn all_of_a_response_is_given() {
+fn fetched_response_has_status_fields_and_body() {
     let fetched =
         fetch_once("HTTP/1.1 404 Not here\r\nX-A:  1 \r\nx-a: 2\r\nContent-Length: 3\r\n\r\nabc")
             .expect("a response");
@@ -137,7 +137,7 @@ fn all_of_a_response_is_given() {
 }
 
 #[test]
-fn bodies_end_in_three_ways() {
+fn body_ends_by_chunks_length_or_status() {
     let head = "HTTP/1.1 200 OK\r\n";
     let chunked = "Transfer-Encoding: Chunked\r\n\r\n2;x=y\r\nab\r\n1\r\nc\r\n0\r\nT: x\r\n\r\n";
     assert_eq!(body_of(&format!("{head}{chunked}")), Ok("abc".into()));
@@ -155,7 +155,7 @@ fn bodies_end_in_three_ways() {
 }
 
 #[test]
-fn a_body_that_ends_with_the_connection_may_have_been_cut() {
+fn close_delimited_body_is_unframed() {
     for (head, body) in [("", "abcd"), ("", ""), ("Connection: close\r\n", "abcd")] {
         let answer = format!("HTTP/1.1 200 OK\r\n{head}\r\n{body}");
         assert_eq!(fetch_once(&answer), Err(FetchError::Unframed), "{answer}");
@@ -164,7 +164,7 @@ fn a_body_that_ends_with_the_connection_may_have_been_cut() {
 }
 
 #[test]
-fn connections_are_kept_by_address() {
+fn connections_are_pooled_by_address() {
     let ok = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\n";
     let both = ["a", "b"].map(|body| {
         let (address, _requests) = origin(vec![script(&[format!("{ok}{body}").as_str(); 3])]);
@@ -186,7 +186,7 @@ fn connections_are_kept_by_address() {
 }
 
 #[test]
-fn an_address_that_has_gone_is_told_apart() {
+fn missing_local_address_is_reported_separately() {
     let gone = |_| Err(ErrorKind::AddrNotAvailable.into());
     let result = ResponseFetcher::new(gone, FetchLimits::default())
         .fetch(&KEY, &RevalidationFields::default());
@@ -196,7 +196,7 @@ fn an_address_that_has_gone_is_told_apart() {
 }
 
 #[test]
-fn interim_responses_are_passed_over() {
+fn interim_responses_are_skipped() {
     let hints = "HTTP/1.1 103 Early Hints\r\nLink: x\r\n\r\n";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nx";
     assert_eq!(body_of(&format!("{hints}{hints}{last}")), Ok("x".into()));
@@ -214,7 +214,7 @@ fn interim_responses_are_passed_over() {
 }
 
 #[test]
-fn a_connection_is_used_again_until_it_ends() {
+fn pooled_connection_is_reused_until_connection_close() {
     let keep = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
     let last = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\nConnection: x, CLOSE\r\n\r\nb";
     let next = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nc";
@@ -231,9 +231,9 @@ fn a_connection_is_used_again_until_it_ends() {
 }
 
 #[test]
-fn a_kept_connection_that_was_closed_costs_a_new_one() {
+fn closed_pooled_connection_is_replaced() {
     let one = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\na";
-    // Each connection closes after its response without an announcement.
+    // The origin closes each connection after its response, without announcing that.
     let (address, _requests) = origin(vec![script(&[one]), script(&[one]), script(&[one])]);
     let mut fetcher = fetcher(address, FetchLimits::default());
     for _ in 0..3 {
@@ -243,8 +243,8 @@ fn a_kept_connection_that_was_closed_costs_a_new_one() {
 }
 
 #[test]
-fn bytes_that_nobody_asked_for_end_the_connection() {
-    // The second response would answer the next request.
+fn unsolicited_bytes_prevent_reuse() {
+    // The second response could be taken for the answer to the next request.
     let smuggled = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\naHTTP/1.1 200 OK\r\n\
                     Content-Length: 4\r\n\r\nevil";
     let honest = "HTTP/1.1 200 OK\r\nContent-Length: 1\r\n\r\nb";
@@ -253,32 +253,32 @@ fn bytes_that_nobody_asked_for_end_the_connection() {
     for body in [b"a", b"b"] {
         let fetched = fetcher.fetch(&KEY, &RevalidationFields::default());
         assert_eq!(fetched.expect("a response").body, body);
-        let kept = fetcher.pool.len();
-        assert_eq!(kept, usize::from(body == b"b"));
+        let pooled = fetcher.pool.len();
+        assert_eq!(pooled, usize::from(body == b"b"));
     }
 }
 
 #[test]
-fn only_a_silent_connection_is_used_again() {
+fn connection_with_pending_bytes_or_eof_is_not_quiet() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
     let client = TcpStream::connect(address).expect("a connection");
     let (mut server, _) = listener.accept().expect("a connection");
-    let quiet = |stream| is_quiet(stream).expect("a socket");
-    assert!(quiet(&client));
+    let is_stream_quiet = |stream| is_quiet(stream).expect("a socket");
+    assert!(is_stream_quiet(&client));
     server.write_all(b"HTTP/1.1 200 OK").expect("room for it");
     // Blocks until the byte has arrived.
     client.peek(&mut [0]).expect("a byte");
-    assert!(!quiet(&client));
+    assert!(!is_stream_quiet(&client));
 
     let client = TcpStream::connect(address).expect("a connection");
     drop(listener.accept().expect("a connection"));
     assert_eq!(client.peek(&mut [0]).expect("the end"), 0);
-    assert!(!quiet(&client));
+    assert!(!is_stream_quiet(&client));
 }
 
 #[test]
-fn what_could_be_read_in_two_ways_is_an_error() {
+fn ambiguous_framing_is_malformed() {
     let head = "HTTP/1.1 200 OK\r\n";
     for rest in [
         "Content-Length: 1\r\nContent-Length: 2\r\n\r\nab",
@@ -315,7 +315,7 @@ fn what_could_be_read_in_two_ways_is_an_error() {
 }
 
 #[test]
-fn what_is_cut_off_is_no_response() {
+fn truncated_response_is_closed() {
     for cut in [
         "",
         "HTTP/1.1 200 OK\r\n",
@@ -328,7 +328,7 @@ fn what_is_cut_off_is_no_response() {
 }
 
 #[test]
-fn what_is_too_long_is_given_up() {
+fn head_or_body_over_the_limit_fails() {
     let limits = FetchLimits {
         head_len_max: 100,
         body_len_max: 10,
@@ -364,8 +364,8 @@ fn what_is_too_long_is_given_up() {
 }
 
 #[test]
-fn silence_is_waited_for_only_so_long() {
-    // The connection waits in the listener's queue for ever.
+fn read_timeout_and_total_timeout_end_a_fetch() {
+    // The connection stays in the accept queue.
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
     let address = listener.local_addr().expect("an address");
     // Each limit alone ends the fetch; a total of 0 does so before the first call.
@@ -381,7 +381,7 @@ fn silence_is_waited_for_only_so_long() {
 }
 
 #[test]
-fn nobody_there_is_the_origins_fault() {
+fn refused_connection_is_origin_unreachable() {
     let refused = |_| Err(io::Error::from(ErrorKind::ConnectionRefused));
     let result = ResponseFetcher::new(refused, FetchLimits::default())
         .fetch(&KEY, &RevalidationFields::default());
@@ -392,7 +392,7 @@ fn nobody_there_is_the_origins_fault() {
 }
 
 #[test]
-fn what_came_in_one_piece_is_read_only_if_it_is_whole() {
+fn read_parses_only_complete_responses() {
     let body = |text: &str| read(text.as_bytes()).map(|one| (one.status, one.body));
     let head = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n";
     assert_eq!(body(&format!("{head}ab")), Ok((200, b"ab".to_vec())));

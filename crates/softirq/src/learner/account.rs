@@ -1,6 +1,6 @@
-//! Fetch budget: each fetch costs the server a request, which only hits repay. Hits are credited, fetches are charged,
-//! and the budget may be overdrawn by the forecast hits. Once it is exhausted, fetching pauses, and resumes with a
-//! small trial budget.
+//! Fetch budget: each fetch costs the server a request, and only hits repay that. Fetches are charged, hits are
+//! credited, and the budget may be overdrawn by the forecast hits. Once it is exhausted, fetching pauses, and then
+//! resumes with a small trial budget.
 
 use super::hit_forecast::HitForecast;
 
@@ -12,9 +12,9 @@ const HITS_PER_FETCH: u64 = 2;
 /// Limits of fetches without hits, and pauses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FetchBudgetRules {
-    /// Initial budget in fetches, so that a hot set is learned at once. Default 512.
+    /// Initial budget in fetches, large enough to learn a hot set without a pause. Default 512.
     pub initial_fetches: u64,
-    /// Maximum number of fetches that hits may prepay. Default 2048.
+    /// Maximum balance, in fetches, that hits may build up. Default 2048.
     pub in_advance_max: u64,
     /// Budget in fetches after a pause. Default 32.
     pub after_pause_fetches: u64,
@@ -40,9 +40,9 @@ impl Default for FetchBudgetRules {
 #[derive(Debug)]
 pub(super) struct FetchBudget {
     rules: FetchBudgetRules,
-    /// Balance in hits; negative: debt.
+    /// Balance in hits; a negative balance is debt.
     hits: i64,
-    /// Forecast hits, by which it may be overdrawn.
+    /// Forecast hits, by which the balance may be overdrawn.
     forecast: HitForecast,
     paused_until_ns: Option<u64>,
     pause_ns_next: u64,
@@ -51,7 +51,7 @@ pub(super) struct FetchBudget {
 impl FetchBudget {
     pub(super) fn new(rules: FetchBudgetRules) -> FetchBudget {
         FetchBudget {
-            hits: price(rules.initial_fetches),
+            hits: hits_for_fetches(rules.initial_fetches),
             forecast: HitForecast::default(),
             paused_until_ns: None,
             pause_ns_next: rules.pause_ns_min,
@@ -64,7 +64,7 @@ impl FetchBudget {
         if self.paused_until(now_ns).is_some() {
             return false;
         }
-        if self.available_hits() >= price(1) {
+        if self.available_hits() >= hits_for_fetches(1) {
             return true;
         }
         // During the pause the programs report no misses, which saves events (`BypassControl::tick`).
@@ -73,24 +73,24 @@ impl FetchBudget {
         false
     }
 
-    /// Whether this many hits pay for a fetch by themselves.
+    /// Whether this many hits alone pay for a fetch.
     pub(super) fn covers_fetch(hits: u64) -> bool {
         hits >= HITS_PER_FETCH
     }
 
     /// Charges a fetch.
     pub(super) fn charge(&mut self) {
-        self.hits = self.hits.saturating_sub(price(1));
+        self.hits = self.hits.saturating_sub(hits_for_fetches(1));
     }
 
-    /// Credits hits, with their projection: `hit_forecast::project`.
+    /// Credits hits and their projection (`hit_forecast::project`).
     pub(super) fn credit(&mut self, hits: u64, projected: u64, now_ns: u64) {
-        // Bounded, so that old hits do not pay for a crawl over a whole site.
-        let hits_max = price(self.rules.in_advance_max.max(self.rules.initial_fetches));
+        // Bounded, so that old hits do not pay for a crawl of a whole site.
+        let hits_max = hits_for_fetches(self.rules.in_advance_max.max(self.rules.initial_fetches));
         self.hits = self.hits.saturating_add(signed(hits)).min(hits_max);
         self.forecast.add(projected, now_ns);
         // Fetching pays off again.
-        if hits > 0 && self.available_hits() >= price(self.rules.initial_fetches) {
+        if hits > 0 && self.available_hits() >= hits_for_fetches(self.rules.initial_fetches) {
             self.paused_until_ns = None;
             self.pause_ns_next = self.rules.pause_ns_min;
         }
@@ -101,7 +101,7 @@ impl FetchBudget {
         self.hits.saturating_add(signed(self.forecast.hits()))
     }
 
-    /// End of the pause. A pause that is over grants the trial budget.
+    /// End of the pause. After its end, this call grants the trial budget.
     pub(super) fn paused_until(&mut self, now_ns: u64) -> Option<u64> {
         if self.paused_until_ns.is_some_and(|until| until <= now_ns) {
             self.try_again();
@@ -109,11 +109,12 @@ impl FetchBudget {
         self.paused_until_ns
     }
 
-    /// Ends a pause and writes off the debt; the length of the next pause stays.
+    /// Ends a pause and writes off the debt; the next pause keeps its length.
     pub(super) fn try_again(&mut self) {
         self.paused_until_ns = None;
         // A larger balance stays.
-        let missing = price(self.rules.after_pause_fetches).saturating_sub(self.available_hits());
+        let missing =
+            hits_for_fetches(self.rules.after_pause_fetches).saturating_sub(self.available_hits());
         self.hits = self.hits.saturating_add(missing.max(0));
     }
 
@@ -124,7 +125,7 @@ impl FetchBudget {
 }
 
 /// Cost of fetches, in hits.
-fn price(fetches: u64) -> i64 {
+fn hits_for_fetches(fetches: u64) -> i64 {
     signed(fetches.saturating_mul(HITS_PER_FETCH))
 }
 
@@ -146,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn pauses_grow_while_nothing_is_hit() {
+    fn pauses_double_without_hits() {
         let mut account = FetchBudget::new(FetchBudgetRules::default());
         assert_eq!(fetches(&mut account, 0), 512);
         let (mut now_ns, mut pauses_s) = (0, Vec::new());
@@ -161,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn hits_end_a_pause_and_make_the_next_one_short() {
+    fn hits_end_a_pause_and_reset_the_pause_length() {
         let mut account = FetchBudget::new(FetchBudgetRules::default());
         fetches(&mut account, 0);
         let until_ns = account.paused_until(0).expect("a pause");
@@ -176,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_paid_in_advance_is_bounded() {
+    fn prepaid_fetches_are_bounded() {
         let mut account = FetchBudget::new(FetchBudgetRules::default());
         account.credit(u64::MAX, 0, 0);
         account.credit(u64::MAX, 0, 0);
@@ -184,7 +185,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_may_end_a_pause() {
+    fn try_again_and_reset_end_a_pause() {
         let mut account = FetchBudget::new(FetchBudgetRules::default());
         fetches(&mut account, 0);
         account.try_again();

@@ -1,15 +1,15 @@
-//! Actions that the state machine requests, and its identifiers.
+//! The actions that the learner requests, and the identifiers in them.
 
 use super::verdict::FetchDenial;
 use crate::response::encoder::EncodedResponse;
 use crate::response::fetched_response::RevalidationFields;
 use lowroad_wire::key::RequestKey;
 
-/// Identifies a fetch. Never used twice.
+/// Identifies a fetch. Never reused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FetchTicket(pub(super) u64);
 
-/// Identifies a published response. Never used twice, and larger than all before.
+/// Identifies a published response. Never reused; each new serial is larger than all earlier ones.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ResponseSerial(pub(super) u64);
 
@@ -21,7 +21,7 @@ impl ResponseSerial {
     }
 }
 
-/// A response that is not published any more.
+/// A response that is no longer published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WithdrawnResponse {
     /// Its serial.
@@ -35,7 +35,7 @@ pub struct WithdrawnResponse {
 /// An action to carry out.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum LearnAction {
-    /// Fetch a response and report the result with `ResponseLearner::fetched_response`.
+    /// Fetch a response and pass the result to `ResponseLearner::fetched`.
     Fetch {
         /// Identifies the fetch in the report.
         ticket: FetchTicket,
@@ -44,7 +44,7 @@ pub enum LearnAction {
         /// Validators for a conditional request; empty for a plain one.
         validators: RevalidationFields,
     },
-    /// Enter a response into the index, in the place of one with the same key if there is one.
+    /// Enter a response into the index, in the place of the one that it replaces, if any.
     Publish {
         /// Its serial.
         serial: ResponseSerial,
@@ -54,11 +54,11 @@ pub enum LearnAction {
         hash: u64,
         /// Its bytes.
         prepared: EncodedResponse,
-        /// Its age is `now - generated_ns`, modulo 2^64: it may have been born before the clock began.
+        /// The response's age is `now - generated_ns`, modulo 2^64: it may have been generated before the clock's zero.
         generated_ns: u64,
-        /// It must not be sent from then on.
+        /// The response must not be sent from this time on.
         expires_ns: u64,
-        /// The response of the same key that a later `LearnAction::Retire` retires.
+        /// A response with the same key, which a later `LearnAction::Retire` retires.
         replaces: Option<ResponseSerial>,
     },
     /// Change the times of a published response.
@@ -74,7 +74,7 @@ pub enum LearnAction {
         /// As in `LearnAction::Publish`.
         expires_ns: u64,
     },
-    /// Remove responses from the index and free them after a grace period.
+    /// Remove responses from the index, and free them after a grace period.
     Retire {
         /// The responses; never empty.
         withdrawn: Vec<WithdrawnResponse>,

@@ -1,5 +1,5 @@
-//! Level bypass: if the fast path answers few requests, it leaves connections to the kernel for a time, then tries
-//! again. A pure state machine: its input is counters and time, its output are actions.
+//! Level bypass: if the fast path answers few requests, connections are left to the kernel for a time; then the fast
+//! path tries again. A pure state machine: its input is counters and the time, its output is actions.
 //!
 //! ```text
 //!          almost nothing answered              no live connection
@@ -10,10 +10,10 @@
 
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// At least one of this many requests must be answered on the fast path.
+/// The fast path must answer at least one of this many requests.
 const REQUESTS_PER_ANSWER: u64 = 50;
-/// Requests on kernel connections are not parsed, but each of their segments is looked up. This many segments cost
-/// about as much as a punted request.
+/// Requests on kernel connections are not parsed, but each of their segments costs a table lookup. This many segments
+/// cost about as much as one punted request.
 const SEGMENTS_PER_REQUEST: u64 = 16;
 
 /// Lengths of observation windows and of bypasses.
@@ -23,16 +23,16 @@ pub struct LevelBypassRules {
     pub window_ns: u64,
     /// Minimum number of requests in a window. Default 2000.
     pub requests_min: u64,
-    /// Minimum length of a window in which no response is stored or fetched. Default 1 s.
+    /// Minimum length of a window in which no response was published or being fetched. Default 1 s.
     pub empty_window_ns: u64,
     /// Minimum number of parsed requests in such a window; segments do not count. Default 500.
     pub empty_requests_min: u64,
-    /// Length of the first bypass; each later one is twice as long, until requests are answered again. Default 30 s.
+    /// Length of the first bypass; each later one is twice as long, until enough requests are answered again. Default
+    /// 30 s.
     pub bypass_ns_min: u64,
     /// Maximum length of a bypass. Default 10 min.
     pub bypass_ns_max: u64,
-    /// Time in which pending handshakes may still complete, and interval of the checks for remaining connections.
-    /// Default 10 s.
+    /// Time for pending handshakes to complete, and interval of the checks for remaining connections. Default 10 s.
     pub settle_ns: u64,
 }
 
@@ -50,7 +50,7 @@ impl Default for LevelBypassRules {
     }
 }
 
-/// Counters of the traffic since counting began.
+/// Traffic counters, cumulative.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TrafficSample {
     /// Requests answered on the fast path.
@@ -81,14 +81,14 @@ pub enum AnswerProspect {
     Nothing,
     /// Responses are published, but fetching is paused.
     Old,
-    /// Recently published responses may still get hits.
+    /// New responses may be published, and these may still get hits.
     New,
 }
 
 /// An action for the daemon.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum LevelBypassAction {
-    /// Leave connections to the kernel.
+    /// Leave new connections to the kernel.
     Rest {
         /// End of the bypass.
         until_ns: u64,
@@ -105,11 +105,12 @@ pub enum LevelBypassAction {
 
 /// The state of the bypass.
 #[derive(Debug)]
-enum SamplingState {
-    /// No bypass. The start of the observation window and the counters at that time; `None` before the first sample.
+enum BypassState {
+    /// No bypass. Holds the start of the observation window and the counters at that time; `None` before the first
+    /// sample.
     Awake(Option<(u64, TrafficSample)>),
     Resting {
-        /// Start of the bypass, or last check that found connections.
+        /// Start of the bypass, or the last check that found connections.
         since_ns: u64,
         until_ns: u64,
     },
@@ -122,7 +123,7 @@ enum SamplingState {
 #[derive(Debug)]
 pub struct LevelBypass {
     rules: LevelBypassRules,
-    state: SamplingState,
+    state: BypassState,
     bypass_ns_next: u64,
 }
 
@@ -133,11 +134,12 @@ impl LevelBypass {
         LevelBypass {
             bypass_ns_next: rules.bypass_ns_min,
             rules,
-            state: SamplingState::Awake(None),
+            state: BypassState::Awake(None),
         }
     }
 
-    /// To be called every second. `remaining_connections`: number of this level's connections, evaluated only if needed.
+    /// Handles a sample; to be called every second. `remaining_connections` returns the number of connections that
+    /// depend on this level; it is called only if needed.
     pub fn update(
         &mut self,
         now_ns: u64,
@@ -146,39 +148,39 @@ impl LevelBypass {
         remaining_connections: impl FnOnce() -> usize,
     ) -> Option<LevelBypassAction> {
         match self.state {
-            SamplingState::Awake(window) => {
+            BypassState::Awake(window) => {
                 let (start_ns, start_sample) = window.unwrap_or((now_ns, sample));
-                self.state = SamplingState::Awake(Some((start_ns, start_sample)));
+                self.state = BypassState::Awake(Some((start_ns, start_sample)));
                 self.judge(now_ns, start_ns, sample, start_sample, prospect)
             }
-            SamplingState::Resting { until_ns, .. } | SamplingState::Asleep { until_ns }
+            BypassState::Resting { until_ns, .. } | BypassState::Asleep { until_ns }
                 if until_ns <= now_ns =>
             {
                 self.wake()
             }
-            // Pending handshakes had time to complete, so the remaining connections can be counted.
-            SamplingState::Resting { since_ns, until_ns }
+            // Pending handshakes have had time to complete, so the remaining connections can be counted.
+            BypassState::Resting { since_ns, until_ns }
                 if now_ns.saturating_sub(since_ns) >= self.rules.settle_ns =>
             {
                 let is_drained = remaining_connections() == 0;
                 self.state = match is_drained {
-                    true => SamplingState::Asleep { until_ns },
-                    // Counting them takes a while, so the next check is after `settle_ns` again.
-                    false => SamplingState::Resting {
+                    true => BypassState::Asleep { until_ns },
+                    // Counting takes a while, so the next check follows after another `settle_ns`.
+                    false => BypassState::Resting {
                         since_ns: now_ns,
                         until_ns,
                     },
                 };
                 is_drained.then_some(LevelBypassAction::FallAsleep)
             }
-            SamplingState::Resting { .. } | SamplingState::Asleep { .. } => None,
+            BypassState::Resting { .. } | BypassState::Asleep { .. } => None,
         }
     }
 
-    /// Ends a bypass, if there is one.
+    /// Ends a bypass, if one is active.
     pub fn wake(&mut self) -> Option<LevelBypassAction> {
-        let is_bypassing = !matches!(self.state, SamplingState::Awake(_));
-        self.state = SamplingState::Awake(None);
+        let is_bypassing = !matches!(self.state, BypassState::Awake(_));
+        self.state = BypassState::Awake(None);
         is_bypassing.then_some(LevelBypassAction::Wake)
     }
 
@@ -206,7 +208,7 @@ impl LevelBypass {
             return None;
         }
         // A new window begins, regardless of the result.
-        self.state = SamplingState::Awake(Some((now_ns, sample)));
+        self.state = BypassState::Awake(Some((now_ns, sample)));
         if delta.answers.saturating_mul(REQUESTS_PER_ANSWER) >= requests {
             self.bypass_ns_next = self.rules.bypass_ns_min;
             return None;
@@ -215,14 +217,14 @@ impl LevelBypass {
         if prospect == AnswerProspect::New && delta.published > 0 {
             return None;
         }
-        // Exponential backoff: the window between two bypasses costs time for every request, in vain if the traffic has
+        // Exponential backoff: the window between two bypasses slows down every request, for nothing if the traffic has
         // not changed.
         let until_ns = now_ns.saturating_add(self.bypass_ns_next);
         self.bypass_ns_next = self
             .bypass_ns_next
             .saturating_mul(2)
             .min(self.rules.bypass_ns_max);
-        self.state = SamplingState::Resting {
+        self.state = BypassState::Resting {
             since_ns: now_ns,
             until_ns,
         };
@@ -238,12 +240,12 @@ impl LevelBypass {
 mod tests {
     use super::*;
 
-    /// A level, simulated second by second.
+    /// A simulated level bypass, driven second by second.
     struct Bench {
         rest: LevelBypass,
         now_s: u64,
         seen: TrafficSample,
-        left: usize,
+        remaining: usize,
         prospect: AnswerProspect,
     }
 
@@ -252,41 +254,44 @@ mod tests {
             Bench {
                 rest: LevelBypass::new(LevelBypassRules::default()),
                 now_s: 1000,
-                // An earlier daemon has counted as well.
+                // Counters continue those of an earlier daemon.
                 seen: TrafficSample {
                     answers: 1_000_000,
                     punted: 5,
                     kernel_segments: 7,
                     published: 0,
                 },
-                left: 0,
+                remaining: 0,
                 prospect: AnswerProspect::Old,
             }
         }
 
-        /// Runs seconds with this many requests each until a step; returns when, and which.
+        /// Simulates seconds with this many requests each until there is an action; returns the number of seconds, and
+        /// the action.
         fn until(
             &mut self,
             secs: u64,
             answers: u64,
-            handed_up: u64,
+            punted: u64,
         ) -> Option<(u64, LevelBypassAction)> {
-            let begin_s = self.now_s;
+            let start_s = self.now_s;
             for _ in 0..secs {
-                let (now_ns, left) = (self.now_s * SECOND_NS, self.left);
-                let step = self.rest.update(now_ns, self.seen, self.prospect, || left);
+                let (now_ns, remaining) = (self.now_s * SECOND_NS, self.remaining);
+                let step = self
+                    .rest
+                    .update(now_ns, self.seen, self.prospect, || remaining);
                 self.now_s += 1;
                 if let Some(step) = step {
-                    return Some((self.now_s - 1 - begin_s, step));
+                    return Some((self.now_s - 1 - start_s, step));
                 }
                 self.seen.answers += answers;
-                self.seen.punted += handed_up;
+                self.seen.punted += punted;
             }
             None
         }
 
-        fn rested(&mut self, answers: u64, handed_up: u64) -> u64 {
-            match self.until(100, answers, handed_up) {
+        fn bypass_secs(&mut self, answers: u64, punted: u64) -> u64 {
+            match self.until(100, answers, punted) {
                 Some((_, LevelBypassAction::Rest { until_ns, .. })) => {
                     until_ns / SECOND_NS - (self.now_s - 1)
                 }
@@ -296,16 +301,16 @@ mod tests {
     }
 
     #[test]
-    fn one_that_answers_nothing_rests_sleeps_and_tries_again() {
+    fn without_answers_the_level_rests_sleeps_and_wakes_with_backoff() {
         let mut bench = Bench::new();
         let rest = LevelBypassAction::Rest {
             until_ns: 1035 * SECOND_NS,
             answers: 50,
             requests: 5000,
         };
-        // 10 of 1,000 are fewer than one of 50.
+        // 10 of 1,000 are fewer than one in 50.
         assert_eq!(bench.until(100, 10, 990), Some((5, rest)));
-        // The first check for connections comes after 10 s.
+        // The first check for connections follows after 10 s.
         assert_eq!(
             bench.until(100, 0, 0),
             Some((9, LevelBypassAction::FallAsleep))
@@ -313,7 +318,7 @@ mod tests {
         assert_eq!(bench.until(100, 0, 0), Some((19, LevelBypassAction::Wake)));
         let mut rests = Vec::new();
         for _ in 0..6 {
-            rests.push(bench.rested(0, 1000));
+            rests.push(bench.bypass_secs(0, 1000));
             bench.now_s += 600;
             assert_eq!(bench.until(1, 0, 0), Some((0, LevelBypassAction::Wake)));
         }
@@ -321,23 +326,23 @@ mod tests {
     }
 
     #[test]
-    fn who_answers_something_does_not_rest() {
-        for (answers, handed_up) in [(20, 980), (500, 500), (1000, 0)] {
-            assert_eq!(Bench::new().until(1000, answers, handed_up), None);
+    fn enough_answers_prevent_a_bypass_and_reset_its_length() {
+        for (answers, punted) in [(20, 980), (500, 500), (1000, 0)] {
+            assert_eq!(Bench::new().until(1000, answers, punted), None);
         }
         // After requests were answered again, the next bypass is short.
         let mut bench = Bench::new();
         for _ in 0..3 {
-            bench.rested(0, 1000);
+            bench.bypass_secs(0, 1000);
             bench.now_s += 600;
             bench.until(1, 0, 0);
         }
         assert_eq!(bench.until(10, 500, 500), None);
-        assert_eq!(bench.rested(0, 1000), 30);
+        assert_eq!(bench.bypass_secs(0, 1000), 30);
     }
 
     #[test]
-    fn few_requests_say_little() {
+    fn windows_below_the_minimum_of_requests_are_extended() {
         let mut bench = Bench::new();
         // Fewer than the minimum of 2,000 requests.
         assert_eq!(bench.until(1900, 0, 1), None);
@@ -348,7 +353,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_just_published_may_be_hit_yet() {
+    fn recent_publications_postpone_a_bypass() {
         let mut bench = Bench::new();
         bench.prospect = AnswerProspect::New;
         for _ in 0..5 {
@@ -364,7 +369,7 @@ mod tests {
     }
 
     #[test]
-    fn where_nothing_can_be_answered_less_is_enough() {
+    fn window_without_responses_needs_fewer_requests() {
         let rest = LevelBypassAction::Rest {
             until_ns: 1031 * SECOND_NS,
             answers: 0,
@@ -384,7 +389,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_of_kept_connections_cost_too() {
+    fn segments_of_kernel_connections_count_as_requests() {
         let mut bench = Bench::new();
         bench.until(1, 0, 0);
         for _ in 0..4 {
@@ -406,12 +411,12 @@ mod tests {
     }
 
     #[test]
-    fn nobody_sleeps_while_a_connection_of_ours_is_left() {
+    fn level_sleeps_only_without_remaining_connections() {
         let mut bench = Bench::new();
-        bench.rested(0, 1000);
-        bench.left = 1;
+        bench.bypass_secs(0, 1000);
+        bench.remaining = 1;
         assert_eq!(bench.until(12, 0, 0), None);
-        bench.left = 0;
+        bench.remaining = 0;
         assert_eq!(
             bench.until(9, 0, 0),
             Some((7, LevelBypassAction::FallAsleep))
@@ -419,11 +424,11 @@ mod tests {
     }
 
     #[test]
-    fn somebody_may_wake_it() {
+    fn wake_ends_a_bypass_and_keeps_the_backoff() {
         let mut bench = Bench::new();
         assert_eq!(bench.rest.wake(), None);
-        bench.rested(0, 1000);
+        bench.bypass_secs(0, 1000);
         assert_eq!(bench.rest.wake(), Some(LevelBypassAction::Wake));
-        assert_eq!(bench.rested(0, 1000), 60);
+        assert_eq!(bench.bypass_secs(0, 1000), 60);
     }
 }

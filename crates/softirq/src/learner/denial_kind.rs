@@ -1,4 +1,4 @@
-//! Denials grouped by the cause that an operator could change, few enough for counters.
+//! Groups denials by the cause that an operator could change; the groups are few enough to have a counter each.
 
 use super::FetchDenial;
 use crate::response::FetchError;
@@ -18,14 +18,14 @@ pub enum DenialKind {
     Vary,
     /// It is too long.
     Size,
-    /// It is sent to few clients only, or its path is excluded.
+    /// The response is sent to few clients only, or its path is excluded.
     Few,
-    /// Its status, an error in it, or a failure of the server.
+    /// Another cause: the status, an error in the response, or a failure of the server.
     Other,
 }
 
 impl DenialKind {
-    /// In the order of the counters.
+    /// All kinds, in the order of the counters.
     pub const ALL: [DenialKind; 7] = [
         DenialKind::Lifetime,
         DenialKind::CacheControl,
@@ -59,12 +59,12 @@ impl FetchDenial {
             FetchDenial::NotStorable(reason) => from_response(reason),
             FetchDenial::Unfit(PrepareError::TooLong { .. })
             | FetchDenial::Fetch(FetchError::TooLong { .. }) => DenialKind::Size,
-            FetchDenial::Fetch(FetchError::ForFew { .. }) | FetchDenial::Excluded(_) => {
+            FetchDenial::Fetch(FetchError::DiffersBySource { .. }) | FetchDenial::Excluded(_) => {
                 DenialKind::Few
             }
             FetchDenial::Unfit(_)
             | FetchDenial::ServerError(_)
-            | FetchDenial::NotAskedAfter
+            | FetchDenial::UnexpectedNotModified
             | FetchDenial::Fetch(_)
             | FetchDenial::Busy
             | FetchDenial::NoRoom => DenialKind::Other,
@@ -88,7 +88,7 @@ fn from_response(reason: &StorageRefusal) -> DenialKind {
         StorageRefusal::Status(_)
         | StorageRefusal::NotUnderstood(_)
         | StorageRefusal::Method
-        | StorageRefusal::Asked
+        | StorageRefusal::RequestNoStore
         | StorageRefusal::Authorization
         | StorageRefusal::NoValidator
         | StorageRefusal::NotShared => DenialKind::Other,
@@ -100,16 +100,16 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_counted_by_their_place() {
-        for (place, kind) in DenialKind::ALL.into_iter().enumerate() {
-            assert_eq!(kind as usize, place, "{}", kind.name());
+    fn counter_index_of_each_kind_is_its_discriminant() {
+        for (index, kind) in DenialKind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index, "{}", kind.name());
         }
-        let places = lowroad_wire::width::index(crate::layout::DENIAL_KINDS);
-        assert!(DenialKind::ALL.len() <= places);
+        let counters = lowroad_wire::width::index(crate::layout::DENIAL_KINDS);
+        assert!(DenialKind::ALL.len() <= counters);
     }
 
     #[test]
-    fn denials_have_kinds() {
+    fn denials_are_grouped_by_kind() {
         let too_long = FetchDenial::Fetch(FetchError::TooLong { len_max: 1 });
         assert_eq!(too_long.kind(), DenialKind::Size);
         assert_eq!(

@@ -1,4 +1,4 @@
-//! The queue of waiting keys, and the fetches in progress.
+//! The queue of keys to fetch, and the fetches in progress.
 
 use super::FetchTicket;
 use crate::response::fetched_response::FetchedResponse;
@@ -14,7 +14,7 @@ pub(super) struct FetchJob {
     /// The stored response to validate; `None` for a plain request.
     pub(super) previous: Option<Arc<FetchedResponse>>,
     pub(super) start_ns: u64,
-    /// A matching purge arrived after its start.
+    /// A matching purge arrived after the fetch was started.
     pub(super) is_outdated: bool,
 }
 
@@ -23,7 +23,7 @@ pub(super) struct FetchJob {
 pub(super) struct FetchJobs {
     waiting: VecDeque<(RequestKey, u64)>,
     in_progress: BTreeMap<FetchTicket, FetchJob>,
-    /// The hashes of both.
+    /// The hashes of waiting and fetched keys.
     hashes: HashSet<u64>,
     ticket_next: u64,
 }
@@ -37,7 +37,7 @@ impl FetchJobs {
         self.in_progress.len()
     }
 
-    /// Whether the hash is waiting or being fetched.
+    /// Whether a key with this hash is waiting or being fetched.
     pub(super) fn is_known(&self, hash: u64) -> bool {
         self.hashes.contains(&hash)
     }
@@ -51,9 +51,9 @@ impl FetchJobs {
         is_new
     }
 
-    /// Takes the next key. The caller must continue with `FetchJobs::begin`.
+    /// Takes the next waiting key. The caller must continue with `FetchJobs::begin`.
     pub(super) fn next_waiting(&mut self) -> Option<(RequestKey, u64)> {
-        // Its hash stays known: further requests for the key must not enqueue it again.
+        // The hash stays in `hashes`: further requests for the key must not enqueue it again.
         self.waiting.pop_front()
     }
 
@@ -64,15 +64,15 @@ impl FetchJobs {
         ticket
     }
 
-    /// Removes a fetch at its end; `None` if it was removed before.
+    /// Removes a fetch when it ends; `None` if it was removed before.
     pub(super) fn end(&mut self, ticket: FetchTicket) -> Option<FetchJob> {
         let job = self.in_progress.remove(&ticket)?;
-        // Only now can the key be enqueued again.
+        // From now on, the key can be enqueued again.
         self.hashes.remove(&job.hash);
         Some(job)
     }
 
-    /// The fetches started before a time.
+    /// The fetches that were started before this time.
     pub(super) fn started_before(&self, time_ns: u64) -> Vec<FetchTicket> {
         let old = self
             .in_progress
@@ -84,7 +84,7 @@ impl FetchJobs {
     /// Marks matching fetches so that their results are discarded.
     pub(super) fn mark_outdated(&mut self, is_match: impl Fn(&RequestKey) -> bool) {
         for job in self.in_progress.values_mut() {
-            // A job that an earlier purge has matched stays overtaken.
+            // A job that an earlier purge has marked stays outdated.
             job.is_outdated |= is_match(&job.key);
         }
     }

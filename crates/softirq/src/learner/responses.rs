@@ -1,10 +1,10 @@
 //! The published responses, and their eviction. Independent of fetches.
 //!
-//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the fewest hits, and halves
-//! the hits of the others, so that briefly popular entries are evicted after a few rounds. A hit weighs enough for
-//! several rounds: an entry with occasional hits stays before one without any. The cost of an eviction so does not
-//! depend on the number of entries, and a crawl over the whole site, even one that requests everything twice, evicts
-//! its own entries before those with hits.
+//! Eviction is CLOCK with a window: the hand examines a few entries, evicts the one with the lowest weight, and halves
+//! the weights of all of them, so that briefly popular entries are evicted after some rounds. A hit weighs enough for
+//! several rounds: an entry with occasional hits outlives those without any. The cost of an eviction is therefore
+//! independent of the number of entries. A crawl of the whole site, even one that requests every page twice, evicts its
+//! own entries before those with hits.
 
 use super::hit_forecast;
 use super::verdict::{self, PublishableResponse};
@@ -14,13 +14,13 @@ use lowroad_wire::key::RequestKey;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// Entries that the hand examines for one eviction.
+/// Number of entries that the hand examines for one eviction.
 const WINDOW: usize = 16;
-/// Weight of a hit; each pass of the hand halves it. In twenty rounds about as many entries are evicted as there are
-/// slots.
+/// Weight of a hit. Each pass of the hand halves it, so it lasts for twenty rounds, in which about as many entries are
+/// evicted as there are slots.
 const HIT_WEIGHT: u64 = 1 << 20;
 
-/// Newly counted hits, and their projection: `hit_forecast::project`.
+/// Newly counted hits and their projection (`hit_forecast::project`).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct NewHits {
     pub(super) hits: u64,
@@ -37,17 +37,17 @@ pub(super) struct LearnedResponse {
     pub(super) stored: Arc<FetchedResponse>,
     pub(super) expires_ns: u64,
     published_ns: u64,
-    /// When `stored` was fetched or validated.
+    /// Time at which `stored` was fetched or validated.
     stored_ns: u64,
-    /// Bytes of the published form.
+    /// Bytes of the encoded response.
     len: u64,
-    /// When it is validated, if it had hits since `stored_ns`.
+    /// Time from which the response is validated, if it had hits since `stored_ns`.
     due_ns: u64,
     /// Hits counted so far.
     hits: u64,
     /// Hits since `stored_ns`.
     hits_since_fetch: u64,
-    /// Weight of the hits since the hand's last pass, plus the rest of earlier ones.
+    /// Weight of the hits since the hand's last pass, plus the halved weight of earlier ones.
     weight: u64,
 }
 
@@ -84,14 +84,18 @@ impl LearnedResponse {
     }
 
     /// Whether the new response would be sent as the same bytes.
-    pub(super) fn is_sent_as(&self, accepted: &PublishableResponse, with_age: bool) -> bool {
+    pub(super) fn encodes_to_same_bytes(
+        &self,
+        accepted: &PublishableResponse,
+        with_age: bool,
+    ) -> bool {
         let class = self.key.parts().class;
-        // No limit of length: the accepted form, to which it must be equal, has met the limit.
-        verdict::prepared(&self.stored, class, with_age, usize::MAX)
+        // Without a length limit: the new response has already met the limit, and equal bytes have the same length.
+        verdict::encode_response(&self.stored, class, with_age, usize::MAX)
             .is_ok_and(|encoded| encoded.is_same_as(&accepted.prepared))
     }
 
-    /// Renews it after the origin has confirmed it.
+    /// Updates the entry after the origin has confirmed the response.
     pub(super) fn renew(&mut self, stored: FetchedResponse, now_ns: u64, expires_ns: u64) {
         self.stored = Arc::new(stored);
         self.stored_ns = now_ns;
@@ -101,14 +105,14 @@ impl LearnedResponse {
         self.hits_since_fetch = 0;
     }
 
-    /// Postpones its validation to this time at least.
+    /// Postpones the next validation at least until this time.
     pub(super) fn postpone(&mut self, until_ns: u64) {
         self.due_ns = self.due_ns.max(until_ns);
     }
 
-    /// Updates the hits from its counter. Returns the new ones.
+    /// Updates the hits from the response's counter, and returns the new ones.
     fn count(&mut self, hits: u64, now_ns: u64) -> NewHits {
-        // A counter that went back was reset.
+        // A counter that decreased was reset.
         let new = hits.checked_sub(self.hits).unwrap_or(hits);
         let age_ns = now_ns.saturating_sub(self.published_ns);
         let lifetime_ns = self.expires_ns.saturating_sub(self.stored_ns);
@@ -131,7 +135,7 @@ impl LearnedResponse {
     }
 }
 
-/// 80 % of the lifetime.
+/// Time at which 80 % of the lifetime is over.
 fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
     now_ns + expires_ns.saturating_sub(now_ns) / 5 * 4
 }
@@ -140,7 +144,7 @@ fn due_ns(now_ns: u64, expires_ns: u64) -> u64 {
 #[derive(Debug, Default)]
 pub(super) struct LearnedResponses {
     slots: Vec<Option<LearnedResponse>>,
-    /// Indices of empty slots.
+    /// Indices of the empty slots.
     free: Vec<usize>,
     by_hash: HashMap<u64, usize>,
     /// The slot that the hand examines next.
@@ -167,11 +171,11 @@ impl LearnedResponses {
         self.slots.get_mut(*self.by_hash.get(&hash)?)?.as_mut()
     }
 
-    /// Adds an entry with a new hash.
+    /// Adds an entry. No entry with its hash may exist.
     pub(super) fn insert(&mut self, entry: LearnedResponse) {
         let hash = entry.hash;
         self.bytes += entry.len;
-        // Entries keep their slots, over which the hand walks.
+        // Entries keep their slots, so that the hand's order is stable.
         let at = match self.free.pop() {
             Some(at) => {
                 self.slots[at] = Some(entry);
@@ -198,7 +202,7 @@ impl LearnedResponses {
         predicate: impl Fn(&LearnedResponse) -> bool,
     ) -> Vec<WithdrawnResponse> {
         let is_match = |slot: &Option<LearnedResponse>| slot.as_ref().is_some_and(&predicate);
-        // Collected first, since taking an entry changes the slots.
+        // Collected first, since removal changes the slots.
         let matching: Vec<usize> = (0..self.slots.len())
             .filter(|at| is_match(&self.slots[*at]))
             .collect();
@@ -208,7 +212,7 @@ impl LearnedResponses {
             .collect()
     }
 
-    /// Reads the hit counters, of all entries or only of those that may need validation. Returns the new hits.
+    /// Reads the hit counters: all of them, or only those of entries that may need validation. Returns the new hits.
     pub(super) fn count_hits(
         &mut self,
         now_ns: u64,
@@ -225,8 +229,8 @@ impl LearnedResponses {
         new
     }
 
-    /// Entries to validate: most of their lifetime is over, and they had hits; with the number of hits since the last
-    /// fetch.
+    /// Entries to validate: those with hits whose lifetime is mostly over. Each comes with its number of hits since the
+    /// last fetch.
     pub(super) fn due_entries(&self, now_ns: u64) -> Vec<(RequestKey, u64, u64)> {
         let entries = self.slots.iter().flatten();
         entries
@@ -237,7 +241,7 @@ impl LearnedResponses {
 
     /// Evicts the entry with the lowest weight in the window; `None` if there are no entries.
     pub(super) fn evict(&mut self) -> Option<WithdrawnResponse> {
-        // Of equal ones the oldest is evicted; else newcomers would only displace each other.
+        // Of entries with equal weight, the oldest is evicted; otherwise new entries would only displace each other.
         let mut lightest: Option<(u64, ResponseSerial, usize)> = None;
         let mut examined = 0;
         for _ in 0..self.slots.len() {
@@ -295,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_hit_survives_a_walk_over_the_site() {
+    fn entries_with_hits_survive_a_crawl() {
         let mut all = published(64);
         for number in 100..1000 {
             all.count_hits(
@@ -311,7 +315,7 @@ mod tests {
     }
 
     #[test]
-    fn without_hits_everything_leaves_in_the_end() {
+    fn entries_without_further_hits_are_evicted_eventually() {
         let mut all = published(64);
         all.count_hits(0, true, |_, _| 1_000_000);
         // Enough rounds of the hand to halve all weights to 0.
@@ -323,7 +327,7 @@ mod tests {
     }
 
     #[test]
-    fn removed_entries_are_not_found_and_their_slots_used_again() {
+    fn slots_of_removed_entries_are_reused() {
         let mut all = published(4);
         assert_eq!(all.remove(2).len(), 1);
         assert_eq!(all.remove(2).len(), 0);
@@ -334,12 +338,12 @@ mod tests {
     }
 
     #[test]
-    fn an_eviction_of_nothing_is_nothing() {
+    fn eviction_from_an_empty_table_returns_none() {
         assert_eq!(LearnedResponses::default().evict(), None);
     }
 
     #[test]
-    fn what_may_have_to_be_asked_after_is_counted_at_once() {
+    fn hits_of_entries_due_for_validation_are_always_counted() {
         let mut all = published(2);
         // Due at 80 % of the lifetime of 100.
         assert_eq!(all.count_hits(79, false, |_, _| 3).hits, 0);
@@ -348,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn a_counter_that_went_back_was_begun_anew() {
+    fn decreased_hit_counter_counts_as_reset() {
         let mut one = entry(1);
         one.count(5, 0);
         one.count(7, 0);

@@ -19,20 +19,21 @@ pub struct LearnSettings {
     pub published_bytes_max: u64,
     /// Maximum number of segments of a response. Default 10.
     pub parts_max: usize,
-    /// The same on connections that stay open. Default 10.
+    /// `parts_max` for connections that stay open. Default 10.
     pub keep_alive_parts_max: usize,
-    /// Freshness lifetime of responses without one. Default none: it is estimated, or they are not stored.
+    /// Freshness lifetime for responses without an explicit one. Default none: the lifetime is estimated, or the
+    /// response is not stored.
     pub ttl_secs: Option<u64>,
     /// Maximum heuristic lifetime (RFC 9111 §4.2.2). Default 5: the server is on this machine, so another fetch costs
-    /// little, and a missed change costs more.
+    /// little, and missing a change costs more.
     pub guessed_secs_max: u64,
-    /// Maximum time of a publication. Default a day, since Age has five digits.
+    /// Maximum time for which a response is published. Default a day, since Age has five digits.
     pub lifetime_secs_max: u64,
-    /// Whether responses get an Age: yes for a cache, no for the origin itself. Default yes.
+    /// Whether responses get an Age field: yes for a cache, no for an origin server. Default yes.
     pub with_age: bool,
-    /// How long a key is not fetched again after a failure. Default 10.
+    /// Time for which a key is not fetched again after a failure. Default 10.
     pub denied_secs: u64,
-    /// The same after a response that is too long. Default 60.
+    /// `denied_secs` for responses that are too long. Default 60.
     pub denied_long_secs: u64,
     /// Timeout of a fetch. Default 30.
     pub fetch_secs_max: u64,
@@ -65,10 +66,10 @@ impl Default for LearnSettings {
 }
 
 impl LearnSettings {
-    /// Maximum bytes of a response with this key, head and body.
+    /// Maximum length of a response for this key, head and body.
     #[must_use]
     pub fn len_max(&self, key: &KeyParts<'_>) -> usize {
-        // On IPv6, parts are sized for the minimum MTU.
+        // On IPv6, segments are sized for the minimum MTU.
         let part_len = match key.local().is_ipv6() {
             true => RESPONSE_MAX_V6,
             false => RESPONSE_MAX,

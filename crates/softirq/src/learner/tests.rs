@@ -1,5 +1,5 @@
-//! Tests the state machine with fixed times and responses. Validation and 304s are in `revalidation`, random walks in
-//! `simulated`, sites in `traffic` and `many`.
+//! Tests the state machine with fixed times and responses. Validation and 304s are tested in `revalidation`, random
+//! walks in `simulated`, and site traffic in `traffic` and `many`.
 
 use super::*;
 use lowroad_cache::excluded_paths::ExcludedPaths;
@@ -60,7 +60,7 @@ impl Bench {
         }
     }
 
-    fn asked(&mut self, key: &RequestKey, hash: u64) -> Vec<LearnAction> {
+    fn request(&mut self, key: &RequestKey, hash: u64) -> Vec<LearnAction> {
         let mut out = Vec::new();
         let now_ns = self.now_ns;
         self.learner
@@ -78,7 +78,7 @@ impl Bench {
         out
     }
 
-    /// Advances by seconds and ticks once; each response has had this many hits.
+    /// Advances the clock by seconds and ticks once; the hit counter of each response is `hits`.
     fn tick(&mut self, secs: u64, hits: u64) -> Vec<LearnAction> {
         self.now_ns += secs * SECOND_NS;
         let mut out = Vec::new();
@@ -101,22 +101,22 @@ impl Bench {
         fields: &[(&str, &str)],
         body: &str,
     ) -> Vec<LearnAction> {
-        let ticket = ticket(&self.asked(key, hash));
+        let ticket = only_fetch(&self.request(key, hash));
         let now_ns = self.now_ns;
         self.fetched(ticket, Ok(response(200, fields, body, now_ns)))
     }
 }
 
-/// The ticket of the only action.
-fn ticket(actions: &[LearnAction]) -> FetchTicket {
+/// The ticket of the only action, a fetch.
+fn only_fetch(actions: &[LearnAction]) -> FetchTicket {
     match actions {
         [LearnAction::Fetch { ticket, .. }] => *ticket,
         other => panic!("not one fetch: {other:?}"),
     }
 }
 
-/// Serial and expiry of the only action.
-fn published(actions: &[LearnAction]) -> (ResponseSerial, u64) {
+/// Serial and expiry of the only action, a publication.
+fn only_publication(actions: &[LearnAction]) -> (ResponseSerial, u64) {
     match actions {
         [
             LearnAction::Publish {
@@ -130,7 +130,7 @@ fn published(actions: &[LearnAction]) -> (ResponseSerial, u64) {
     }
 }
 
-fn denied(actions: &[LearnAction]) -> (&FetchDenial, u64) {
+fn only_denial(actions: &[LearnAction]) -> (&FetchDenial, u64) {
     match actions {
         [
             LearnAction::Deny {
@@ -141,7 +141,7 @@ fn denied(actions: &[LearnAction]) -> (&FetchDenial, u64) {
     }
 }
 
-fn retired(actions: &[LearnAction]) -> Vec<ResponseSerial> {
+fn retired_serials(actions: &[LearnAction]) -> Vec<ResponseSerial> {
     match actions {
         [LearnAction::Retire { withdrawn: gone }] => gone.iter().map(|g| g.serial).collect(),
         other => panic!("nothing retired alone: {other:?}"),
@@ -149,25 +149,25 @@ fn retired(actions: &[LearnAction]) -> Vec<ResponseSerial> {
 }
 
 #[test]
-fn what_is_asked_for_is_fetched_once_and_published_until_its_end() {
+fn requested_key_is_fetched_once_and_published_until_it_expires() {
     let mut bench = Bench::new(LearnSettings::default());
     let key = key_of("/", None);
-    let actions = bench.asked(&key, 7);
-    assert_eq!(bench.asked(&key, 7), [], "under way");
+    let actions = bench.request(&key, 7);
+    assert_eq!(bench.request(&key, 7), [], "under way");
     bench.now_ns += SECOND_NS / 2;
     let now_ns = bench.now_ns;
-    let actions = bench.fetched(ticket(&actions), Ok(response(200, &FRESH, "x", now_ns)));
-    let (serial, expires_ns) = published(&actions);
-    // Half a second passed on the way.
+    let actions = bench.fetched(only_fetch(&actions), Ok(response(200, &FRESH, "x", now_ns)));
+    let (serial, expires_ns) = only_publication(&actions);
+    // The fetch took half a second.
     assert_eq!(expires_ns, now_ns + 99_500 * MILLISECOND_NS);
-    assert_eq!(bench.asked(&key, 7), [], "published");
+    assert_eq!(bench.request(&key, 7), [], "published");
     assert_eq!(bench.tick(99, 0), []);
-    assert_eq!(retired(&bench.tick(1, 0)), [serial]);
-    ticket(&bench.asked(&key, 7));
+    assert_eq!(retired_serials(&bench.tick(1, 0)), [serial]);
+    only_fetch(&bench.request(&key, 7));
 }
 
 #[test]
-fn an_old_response_may_be_born_before_the_clock() {
+fn generation_time_may_precede_the_monotonic_clock() {
     let mut bench = Bench::new(LearnSettings::default());
     let fields = [("Cache-Control", "max-age=9000"), ("Age", "5000")];
     let actions = bench.learn(&key_of("/", None), 7, &fields, "");
@@ -181,54 +181,54 @@ fn an_old_response_may_be_born_before_the_clock() {
     else {
         panic!("{actions:?}");
     };
-    // An Age is cut to whole seconds: half a second is added.
+    // Age is truncated to whole seconds, so half a second is added.
     let age_ns = 5000 * SECOND_NS + SECOND_NS / 2;
     assert_eq!(bench.now_ns.wrapping_sub(*born_ns), age_ns);
     assert_eq!(*expires_ns, bench.now_ns + 9000 * SECOND_NS - age_ns);
 }
 
 #[test]
-fn no_lifetime_is_longer_than_the_operator_allows() {
+fn lifetime_is_limited_by_the_settings() {
     let mut bench = Bench::new(LearnSettings {
         lifetime_secs_max: 50,
         ..LearnSettings::default()
     });
     let actions = bench.learn(&key_of("/", None), 7, &FRESH, "");
-    assert_eq!(published(&actions).1, bench.now_ns + 50 * SECOND_NS);
+    assert_eq!(only_publication(&actions).1, bench.now_ns + 50 * SECOND_NS);
 }
 
 #[test]
-fn no_age_outgrows_its_digits() {
+fn age_never_exceeds_five_digits() {
     let mut bench = Bench::new(LearnSettings {
         lifetime_secs_max: u64::MAX,
         ..LearnSettings::default()
     });
     let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99000")];
     let actions = bench.learn(&key_of("/", None), 7, &fields, "");
-    // Five digits express 99,999 s at most; half a second passes on the way.
+    // Five digits express at most 99,999 s; half a second is added to the truncated Age.
     let left_ns = 999 * SECOND_NS - SECOND_NS / 2;
-    assert_eq!(published(&actions).1, bench.now_ns + left_ns);
+    assert_eq!(only_publication(&actions).1, bench.now_ns + left_ns);
     let fields = [("Cache-Control", "max-age=31536000"), ("Age", "99999")];
     let actions = bench.learn(&key_of("/b", None), 8, &fields, "");
-    assert_eq!(denied(&actions).0.label(), "stale");
+    assert_eq!(only_denial(&actions).0.label(), "stale");
 }
 
 #[test]
-fn what_may_not_be_stored_is_denied_for_a_while() {
+fn unstorable_response_is_denied_for_ten_seconds() {
     let mut bench = Bench::new(LearnSettings::default());
     let key = key_of("/", None);
     let actions = bench.learn(&key, 7, &[("Cache-Control", "no-store")], "");
-    let (reason, until_ns) = denied(&actions);
+    let (reason, until_ns) = only_denial(&actions);
     assert_eq!(*reason, FetchDenial::NotStorable(StorageRefusal::NoStore));
     assert_eq!(until_ns, bench.now_ns + 10 * SECOND_NS);
-    assert_eq!(bench.asked(&key, 7), []);
+    assert_eq!(bench.request(&key, 7), []);
     assert_eq!(bench.tick(10, 0), []);
-    ticket(&bench.asked(&key, 7));
+    only_fetch(&bench.request(&key, 7));
     assert_eq!(bench.learner.counters().denied["no-store"], 1);
 }
 
 #[test]
-fn failures_are_denied_by_their_kind() {
+fn denial_length_depends_on_the_failure() {
     let mut bench = Bench::new(LearnSettings::default());
     let long = "x".repeat(15_000);
     let now_ns = bench.now_ns;
@@ -243,16 +243,16 @@ fn failures_are_denied_by_their_kind() {
     .into_iter()
     .enumerate()
     {
-        let ticket = ticket(&bench.asked(&key_of(&format!("/{at}"), None), at as u64));
+        let ticket = only_fetch(&bench.request(&key_of(&format!("/{at}"), None), at as u64));
         let actions = bench.fetched(ticket, result);
-        let (reason, until_ns) = denied(&actions);
+        let (reason, until_ns) = only_denial(&actions);
         assert_eq!(reason.label(), label);
         assert_eq!(until_ns, now_ns + secs * SECOND_NS, "{label}");
     }
 }
 
 #[test]
-fn fetches_and_waits_are_bounded() {
+fn fetches_and_waiting_keys_are_bounded() {
     let mut bench = Bench::new(LearnSettings {
         in_progress_max: 2,
         waiting_max: 3,
@@ -260,63 +260,65 @@ fn fetches_and_waits_are_bounded() {
     });
     let mut tickets = Vec::new();
     for at in 0..2 {
-        tickets.push(ticket(&bench.asked(&key_of(&format!("/{at}"), None), at)));
+        tickets.push(only_fetch(
+            &bench.request(&key_of(&format!("/{at}"), None), at),
+        ));
     }
     for at in 2..5 {
-        assert_eq!(bench.asked(&key_of(&format!("/{at}"), None), at), []);
+        assert_eq!(bench.request(&key_of(&format!("/{at}"), None), at), []);
     }
-    // Two fetches run and three keys wait: there is no room for a sixth.
-    let actions = bench.asked(&key_of("/5", None), 5);
-    assert_eq!(*denied(&actions).0, FetchDenial::Busy);
-    assert_eq!(bench.learner.busy(), (2, 3));
+    // Two fetches are running and three keys are waiting, so there is no room for a sixth.
+    let actions = bench.request(&key_of("/5", None), 5);
+    assert_eq!(*only_denial(&actions).0, FetchDenial::Busy);
+    assert_eq!(bench.learner.fetch_counts(), (2, 3));
     let actions = bench.fetched(tickets[0], Err(FetchError::Closed));
     assert!(matches!(
         actions.as_slice(),
         [LearnAction::Deny { .. }, LearnAction::Fetch { .. }]
     ));
-    assert_eq!(bench.learner.busy(), (2, 2));
+    assert_eq!(bench.learner.fetch_counts(), (2, 2));
 }
 
 #[test]
-fn a_fetch_that_never_ends_has_failed() {
+fn fetch_without_result_times_out() {
     let mut bench = Bench::new(LearnSettings::default());
-    let ticket = ticket(&bench.asked(&key_of("/", None), 7));
+    let ticket = only_fetch(&bench.request(&key_of("/", None), 7));
     assert_eq!(bench.tick(30, 0), []);
-    assert_eq!(denied(&bench.tick(1, 0)).0.label(), "origin-timeout");
+    assert_eq!(only_denial(&bench.tick(1, 0)).0.label(), "origin-timeout");
     let now_ns = bench.now_ns;
-    // A late result is ignored.
+    // The late result is ignored.
     let late = bench.fetched(ticket, Ok(response(200, &FRESH, "", now_ns)));
     assert_eq!(late, []);
 }
 
 #[test]
-fn a_purge_retires_and_overtakes_what_is_under_way() {
+fn purge_retires_responses_and_outdates_fetches() {
     let mut bench = Bench::new(LearnSettings::default());
     let (a, b) = (key_of("/a", None), key_of("/b", None));
-    let (serial, _) = published(&bench.learn(&a, 1, &FRESH, "x"));
-    let under_way = ticket(&bench.asked(&b, 2));
-    assert_eq!(retired(&bench.purge("http://h/*")), [serial]);
+    let (serial, _) = only_publication(&bench.learn(&a, 1, &FRESH, "x"));
+    let under_way = only_fetch(&bench.request(&b, 2));
+    assert_eq!(retired_serials(&bench.purge("http://h/*")), [serial]);
     let now_ns = bench.now_ns;
     // The result from before the purge is discarded, and the key is fetched again.
     let again = bench.fetched(under_way, Ok(response(200, &FRESH, "old", now_ns)));
-    let actions = bench.fetched(ticket(&again), Ok(response(200, &FRESH, "new", now_ns)));
-    published(&actions);
+    let actions = bench.fetched(only_fetch(&again), Ok(response(200, &FRESH, "new", now_ns)));
+    only_publication(&actions);
     assert_eq!(bench.learner.counters().outdated, 1);
 }
 
 #[test]
-fn a_purge_of_something_else_changes_nothing() {
+fn purge_without_match_changes_nothing() {
     let mut bench = Bench::new(LearnSettings::default());
     bench.learn(&key_of("/a", None), 1, &FRESH, "x");
-    let under_way = ticket(&bench.asked(&key_of("/b", None), 2));
+    let under_way = only_fetch(&bench.request(&key_of("/b", None), 2));
     assert_eq!(bench.purge("http://h/c"), []);
     let now_ns = bench.now_ns;
     let actions = bench.fetched(under_way, Ok(response(200, &FRESH, "", now_ns)));
-    published(&actions);
+    only_publication(&actions);
 }
 
 #[test]
-fn room_is_made_before_it_is_needed() {
+fn eviction_precedes_publication() {
     let mut bench = Bench::new(LearnSettings {
         published_max: 2,
         ..LearnSettings::default()
@@ -335,54 +337,54 @@ fn room_is_made_before_it_is_needed() {
         ..LearnSettings::default()
     });
     let actions = none.learn(&key_of("/", None), 1, &FRESH, "x");
-    assert_eq!(*denied(&actions).0, FetchDenial::Busy);
+    assert_eq!(*only_denial(&actions).0, FetchDenial::Busy);
 }
 
 #[test]
-fn excluded_paths_are_not_even_fetched() {
+fn excluded_paths_are_not_fetched() {
     let excluded = ExcludedPaths::read(&["/intern".to_owned()]).expect("a path");
     let mut bench = Bench::new(LearnSettings {
         excluded,
         ..LearnSettings::default()
     });
     // Prefixes are compared with the decoded path.
-    let actions = bench.asked(&key_of("/%49ntern/x", None), 7);
-    let (reason, until_ns) = denied(&actions);
+    let actions = bench.request(&key_of("/%49ntern/x", None), 7);
+    let (reason, until_ns) = only_denial(&actions);
     assert_eq!(*reason, FetchDenial::Excluded("/intern".to_owned()));
     assert_eq!(until_ns, bench.now_ns + 60 * SECOND_NS);
     assert_eq!(bench.learner.counters().denied["excluded"], 1);
-    ticket(&bench.asked(&key_of("/extern", None), 8));
+    only_fetch(&bench.request(&key_of("/extern", None), 8));
 }
 
 #[test]
-fn a_response_that_may_have_been_cut_ends_what_was_before() {
+fn unframed_response_retires_the_previous_one() {
     let mut bench = Bench::new(LearnSettings::default());
-    let (serial, _) = published(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));
-    let ticket = ticket(&bench.tick(90, 1));
-    // No failure of the origin, but a new response, which replaces the old one.
+    let (serial, _) = only_publication(&bench.learn(&key_of("/", None), 7, &FRESH, "x"));
+    let ticket = only_fetch(&bench.tick(90, 1));
+    // This is not a failure of the origin, but a new response, which replaces the old one.
     let actions = bench.fetched(ticket, Err(FetchError::Unframed));
-    assert_eq!(retired(&actions[..1]), [serial]);
-    let (reason, _) = denied(&actions[1..]);
+    assert_eq!(retired_serials(&actions[..1]), [serial]);
+    let (reason, _) = only_denial(&actions[1..]);
     assert_eq!(reason.label(), "unframed");
 }
 
 #[test]
-fn one_hash_is_one_key() {
+fn second_key_with_the_same_hash_is_not_fetched() {
     let mut bench = Bench::new(LearnSettings::default());
     bench.learn(&key_of("/a", None), 7, &FRESH, "x");
-    assert_eq!(bench.asked(&key_of("/b", None), 7), []);
+    assert_eq!(bench.request(&key_of("/b", None), 7), []);
     assert_eq!(bench.learner.counters().collisions, 1);
 }
 
 #[test]
-fn who_is_asked_for_at_its_end_is_fetched_without_a_tick() {
+fn expired_response_is_fetched_again_on_request() {
     let mut bench = Bench::new(LearnSettings::default());
     let key = key_of("/", None);
-    let (serial, expires_ns) = published(&bench.learn(&key, 7, &FRESH, "x"));
-    // Expired, but before the next tick.
+    let (serial, expires_ns) = only_publication(&bench.learn(&key, 7, &FRESH, "x"));
+    // The response has expired, but the next tick has not removed it.
     bench.now_ns = expires_ns;
-    let actions = bench.asked(&key, 7);
+    let actions = bench.request(&key, 7);
     let (retire, fetch) = actions.split_at(1);
-    assert_eq!(retired(retire), [serial]);
-    ticket(fetch);
+    assert_eq!(retired_serials(retire), [serial]);
+    only_fetch(fetch);
 }

@@ -1,4 +1,5 @@
-//! Judges the result of a fetch: a response to publish, or a reason not to. Independent of the published responses.
+//! Judges the result of a fetch: returns either a response to publish or the reason for a denial. Independent of the
+//! published responses.
 
 use super::settings::LearnSettings;
 use crate::response::FetchError;
@@ -16,15 +17,15 @@ const AGE_SECS_MAX: u64 = 99_999;
 /// A response that may be published.
 #[derive(Debug)]
 pub struct PublishableResponse {
-    /// As fetched, updated by a 304 if that was the response.
+    /// The response as fetched; after a 304, the previous response updated by it.
     pub stored: FetchedResponse,
     /// The bytes to publish.
     pub prepared: EncodedResponse,
     /// Its age.
     pub age_ms: u64,
-    /// Time for which it is published. More than 0.
+    /// Time for which the response will be published, more than 0.
     pub remaining_ms: u64,
-    /// Source of its lifetime.
+    /// Source of the freshness lifetime.
     pub source: LifetimeSource,
 }
 
@@ -39,7 +40,7 @@ pub struct VerdictTerms<'s> {
     pub delay_ms: u64,
 }
 
-/// Why a key is not fetched for a while.
+/// The reason for which a key is not fetched for a while.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum FetchDenial {
     /// The response may not be stored.
@@ -48,20 +49,20 @@ pub enum FetchDenial {
     Unfit(PrepareError),
     /// The origin responded with this 5xx.
     ServerError(u16),
-    /// The origin sent a 304 to an unconditional request, or about another representation.
-    NotAskedAfter,
+    /// The origin sent a 304 to an unconditional request, or with the entity tag of another representation.
+    UnexpectedNotModified,
     /// The fetch failed.
     Fetch(FetchError),
-    /// Too many keys are waiting, or the limits permit no publication.
+    /// Too many keys are waiting for a fetch, or the limits leave no room for the response.
     Busy,
-    /// No room to publish it, or its head is too long.
+    /// The level had no room for the response, or its head is too long.
     NoRoom,
-    /// Its path is excluded by this prefix.
+    /// The key's path is excluded by this prefix.
     Excluded(String),
 }
 
 impl FetchDenial {
-    /// The denial of a key with an excluded path.
+    /// The denial of a key whose path is excluded.
     pub fn for_path(key: &KeyParts<'_>, settings: &LearnSettings) -> Option<FetchDenial> {
         let prefix = settings.excluded.matching_prefix(key.target)?;
         Some(FetchDenial::Excluded(prefix.to_owned()))
@@ -74,7 +75,7 @@ impl FetchDenial {
             FetchDenial::Unfit(PrepareError::TooLong { .. }) => "too-long",
             FetchDenial::Unfit(_) => "response-invalid",
             FetchDenial::ServerError(_) => "server-error",
-            FetchDenial::NotAskedAfter => "not-asked-after",
+            FetchDenial::UnexpectedNotModified => "not-asked-after",
             FetchDenial::Fetch(error) => error.label(),
             FetchDenial::Busy => "busy",
             FetchDenial::NoRoom => "no-room",
@@ -82,18 +83,20 @@ impl FetchDenial {
         }
     }
 
-    /// Whether the origin merely failed, so that an older response stays valid.
+    /// Whether the origin merely failed, so that an older response stays usable.
     pub(super) fn is_failure(&self) -> bool {
         match self {
             FetchDenial::ServerError(_)
-            | FetchDenial::NotAskedAfter
+            | FetchDenial::UnexpectedNotModified
             | FetchDenial::Busy
             | FetchDenial::NoRoom => true,
             FetchDenial::Fetch(error) => {
                 // These three are properties of the response itself, not failures to get it.
                 let is_response_property = matches!(
                     error,
-                    FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. }
+                    FetchError::TooLong { .. }
+                        | FetchError::Unframed
+                        | FetchError::DiffersBySource { .. }
                 );
                 !is_response_property
             }
@@ -105,7 +108,9 @@ impl FetchDenial {
         match self {
             FetchDenial::Unfit(PrepareError::TooLong { .. })
             | FetchDenial::Fetch(
-                FetchError::TooLong { .. } | FetchError::Unframed | FetchError::ForFew { .. },
+                FetchError::TooLong { .. }
+                | FetchError::Unframed
+                | FetchError::DiffersBySource { .. },
             )
             | FetchDenial::Excluded(_) => settings.denied_long_secs,
             FetchDenial::Busy => 1,
@@ -122,7 +127,7 @@ impl fmt::Display for FetchDenial {
             FetchDenial::ServerError(status) => {
                 write!(f, "the origin answered with status {status}")
             }
-            FetchDenial::NotAskedAfter => {
+            FetchDenial::UnexpectedNotModified => {
                 f.write_str("the origin answered 304, which does not match the request")
             }
             FetchDenial::Fetch(error) => error.fmt(f),
@@ -142,7 +147,7 @@ impl fmt::Display for FetchDenial {
 /// Judges the result of a fetch. `previous` is the response that was validated.
 ///
 /// # Errors
-/// Why nothing is published.
+/// The reason for which nothing is published.
 pub fn judge(
     result: Result<FetchedResponse, FetchError>,
     previous: Option<&FetchedResponse>,
@@ -156,13 +161,13 @@ pub fn judge(
     let stored = match previous {
         Some(previous) if fetched.status == 304 => {
             if !applies_to(&fetched, previous) {
-                return Err(FetchDenial::NotAskedAfter);
+                return Err(FetchDenial::UnexpectedNotModified);
             }
             previous.updated_by(&fetched)
         }
         // For a conditional key, a 304 is the response to publish.
         None if fetched.status == 304 && !terms.key.is_conditional() => {
-            return Err(FetchDenial::NotAskedAfter);
+            return Err(FetchDenial::UnexpectedNotModified);
         }
         _ => fetched,
     };
@@ -179,13 +184,13 @@ fn accept(
         delay_ms: terms.delay_ms,
     };
     let freshness = storable(&stored, &received, settings)?;
-    let remaining_ms = left_ms(&freshness, settings);
-    // A fresh response may be too old for the digits of Age.
+    let remaining_ms = publication_ms(&freshness, settings);
+    // A response may be fresh and still too old for the five digits of Age.
     if remaining_ms == 0 {
         return Err(FetchDenial::NotStorable(StorageRefusal::Stale));
     }
     let len_max = settings.len_max(&terms.key);
-    let prepared = prepared(&stored, terms.key.class, settings.with_age, len_max)
+    let prepared = encode_response(&stored, terms.key.class, settings.with_age, len_max)
         .map_err(FetchDenial::Unfit)?;
     Ok(PublishableResponse {
         stored,
@@ -206,21 +211,21 @@ fn storable(
         .map_err(FetchDenial::NotStorable)
 }
 
-/// How long a response is published.
-fn left_ms(freshness: &Freshness, settings: &LearnSettings) -> u64 {
+/// Time for which a response is published.
+fn publication_ms(freshness: &Freshness, settings: &LearnSettings) -> u64 {
     let secs_max = match freshness.source {
         // A heuristic lifetime is a guess, so it has a separate limit.
         LifetimeSource::Heuristic => settings.lifetime_secs_max.min(settings.guessed_secs_max),
         _ => settings.lifetime_secs_max,
     };
     freshness
-        // Age must stay within its five digits.
+        // Age must not exceed its five digits.
         .remaining_ms()
         .min(secs_max.saturating_mul(1000))
         .min((AGE_SECS_MAX * 1000).saturating_sub(freshness.age_ms))
 }
 
-pub(super) fn prepared(
+pub(super) fn encode_response(
     stored: &FetchedResponse,
     class: ConnectionClass,
     with_age: bool,
@@ -234,7 +239,7 @@ pub(super) fn prepared(
     encoder::prepare(stored, &options)
 }
 
-/// Whether a 304 applies to this response: its entity tag does not differ (RFC 9111 §4.3.4). Strength is ignored.
+/// Whether a 304 applies to this response: their entity tags do not differ (RFC 9111 §4.3.4), compared weakly.
 fn applies_to(not_modified: &FetchedResponse, previous: &FetchedResponse) -> bool {
     let opaque = |tag| <[u8]>::strip_prefix(tag, b"W/").unwrap_or(tag);
     match (not_modified.field("etag"), previous.field("etag")) {
@@ -249,7 +254,7 @@ mod tests {
     use lowroad_wire::key;
     use lowroad_wire::segment_context::IgnoredFields;
 
-    fn judged(
+    fn judge_with(
         status: u16,
         fields: &[(&str, &str)],
         body_len: usize,
@@ -274,8 +279,8 @@ mod tests {
     }
 
     #[test]
-    fn what_is_fresh_and_short_is_published() {
-        let accepted = judged(200, &[("Cache-Control", "max-age=60")], 1300).expect("fresh");
+    fn fresh_response_within_the_limits_is_published() {
+        let accepted = judge_with(200, &[("Cache-Control", "max-age=60")], 1300).expect("fresh");
         assert_eq!(
             (accepted.prepared.status, accepted.remaining_ms),
             (200, 60_000)
@@ -285,9 +290,10 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_published_has_a_reason() {
+    fn denied_responses_have_a_reason() {
         let fresh = ("Cache-Control", "max-age=60");
-        let why = |status, fields: &[_], len| judged(status, fields, len).expect_err("a reason");
+        let why =
+            |status, fields: &[_], len| judge_with(status, fields, len).expect_err("a reason");
         assert!(why(200, &[fresh, ("Set-Cookie", "a=b")], 1).contains("cookie"));
         assert!(why(200, &[], 1).contains("lifetime"));
         // More than ten segments.

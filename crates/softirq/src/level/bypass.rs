@@ -1,5 +1,5 @@
-//! Level bypass: writes its states into the control, for the programs and for status commands. The decision is made in
-//! `learner::bypass`.
+//! Level bypass: writes its state into the control structure, for the programs and for status commands.
+//! `learner::bypass` decides on it.
 
 use std::mem::offset_of;
 
@@ -8,24 +8,24 @@ use crate::error::LevelError;
 use crate::layout::{self, CONNECTION_WAYS, connection, connection_bucket, control};
 
 impl SoftirqLevel {
-    /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones continue. The counts are
-    /// those on which the decision was based.
+    /// Leaves new connections to the kernel until the given time (CLOCK_MONOTONIC); live ones stay on the fast path.
+    /// The counts are those on which the decision was based.
     pub fn begin_bypass(&self, until_ns: u64, answers: u64, requests: u64) {
-        // The state comes last: status commands that see it find its counts.
+        // The state is written last, so that status commands that see it also see its counts.
         self.set(offset_of!(control, rest_answers), answers);
         self.set(offset_of!(control, rest_requests), requests);
         self.set(offset_of!(control, rest_until_ns), until_ns);
         self.set(offset_of!(control, resting), layout::RESTING);
     }
 
-    /// Stops the programs from examining frames. The client ports may be reused in the meantime, so the table is
-    /// cleared: stale entries would answer for connections of the kernel later.
+    /// Stops the programs from examining frames, and clears the connection table: clients may reuse their ports in the
+    /// meantime, so a stale entry could later answer on a kernel connection.
     ///
     /// # Errors
-    /// When the grace period can't be waited for.
+    /// If the grace period can't be waited for.
     pub fn fall_asleep(&self) -> Result<(), LevelError> {
         self.set(offset_of!(control, resting), layout::ASLEEP);
-        // Programs that read the state before may still write entries until the grace period is over.
+        // Programs that read the old state may still write entries until the grace period is over.
         self.wait_for_programs()?;
         for bucket in 0..self.connections.len() {
             for way in 0..CONNECTION_WAYS as usize {
@@ -47,7 +47,7 @@ impl SoftirqLevel {
         self.set(offset_of!(control, rest_until_ns), 0u64);
     }
 
-    /// Records until when fetching is paused; `None`: it is not.
+    /// Records the end of the current fetch pause; `None` without a pause.
     pub fn set_pause(&self, until_ns: Option<u64>) {
         self.set(offset_of!(control, pause_until_ns), until_ns.unwrap_or(0));
     }

@@ -1,5 +1,5 @@
-//! Client access to the level: denied and allowed prefixes, local addresses, and whether the kernel must have admitted
-//! a client. Independent of the policy behind them.
+//! Client access to the fast path: denied and allowed prefixes, the local addresses, and whether clients must have been
+//! admitted by the kernel. Independent of the policy behind them.
 
 use std::mem::offset_of;
 
@@ -10,14 +10,14 @@ use crate::layout;
 
 use super::SoftirqLevel;
 
-/// A prefix length, and an address; IPv4 as `::ffff:a.b.c.d`.
+/// A prefix length and an address; IPv4 as `::ffff:a.b.c.d`.
 pub type ClientPrefix = (u32, [u8; 16]);
 
 impl SoftirqLevel {
     /// Leaves clients with this prefix (IPv4 as `::ffff:0:0/96`) to the server.
     ///
     /// # Errors
-    /// When the map is full.
+    /// If the map is full.
     pub fn deny_prefix(&self, bits: u32, address: [u8; 16]) -> Result<(), LevelError> {
         self.set_prefix(&(bits, address), layout::PREFIX_DENIED)
     }
@@ -28,17 +28,17 @@ impl SoftirqLevel {
             .map_err(LevelError::bpf("a prefix of clients"))
     }
 
-    /// Denies clients with the first prefixes, and allows those with the others; the longest matching prefix decides,
-    /// and a denial wins between equal ones. Prefixes of an earlier daemon are removed.
+    /// Denies clients with the `denied` prefixes and allows those with the `allowed` ones. The longest matching prefix
+    /// decides; of equal ones, the denial. Prefixes of an earlier daemon are removed.
     ///
     /// # Errors
-    /// When the map is full.
+    /// If the map is full.
     pub fn set_clients(
         &self,
         denied: &[ClientPrefix],
         allowed: &[ClientPrefix],
     ) -> Result<(), LevelError> {
-        // Only superfluous prefixes are removed, so that wanted ones apply without a gap.
+        // Only superfluous prefixes are removed, so that the others apply without a gap.
         for existing in self.denied.keys() {
             let is_wanted = denied
                 .iter()
@@ -50,7 +50,7 @@ impl SoftirqLevel {
                     .map_err(LevelError::bpf("a prefix of clients"))?;
             }
         }
-        // Denials last: they overwrite equal prefixes.
+        // Denials are written last, so that they overwrite equal prefixes.
         let allow = |prefix| self.set_prefix(prefix, layout::PREFIX_ALLOWED);
         allowed.iter().try_for_each(allow)?;
         let deny = |prefix| self.set_prefix(prefix, layout::PREFIX_DENIED);
@@ -67,18 +67,18 @@ impl SoftirqLevel {
         self.set(offset_of!(layout::control, settings), new_settings);
     }
 
-    /// Invalidates admissions before this time.
+    /// Invalidates admissions made before this time.
     pub fn forget_admitted(&self, now_ns: u64) {
         self.set(offset_of!(layout::control, rules_ns), now_ns);
     }
 
-    /// Sets the local addresses; only SYNs to these are answered. IPv4 as `::ffff:a.b.c.d`.
+    /// Sets the local addresses; the programs answer only SYNs to these. IPv4 as `::ffff:a.b.c.d`.
     ///
     /// # Errors
-    /// When the map is full.
+    /// If the map is full.
     pub fn set_addresses(&self, new_addresses: &[[u8; 16]]) -> Result<(), LevelError> {
         let failed = || LevelError::bpf("the addresses of this machine");
-        // As for prefixes: an address that stays is never missing.
+        // As for prefixes, addresses that stay are never missing.
         for existing in self.addresses.keys() {
             if !new_addresses
                 .iter()
@@ -96,7 +96,7 @@ impl SoftirqLevel {
     }
 }
 
-/// A prefix as a key of the map.
+/// Encodes a prefix as a key of the map.
 pub(crate) fn prefix_key((bits, address): &ClientPrefix) -> Vec<u8> {
     [bits.to_ne_bytes().as_slice(), address].concat()
 }

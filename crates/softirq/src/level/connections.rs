@@ -1,4 +1,4 @@
-//! Counts and lists the connection table, without changing it.
+//! Counts and lists the entries of the connection table, without changing it.
 
 use std::net::SocketAddrV6;
 
@@ -12,11 +12,11 @@ use super::SoftirqLevel;
 pub struct ConnectionCounts {
     /// Live on the fast path.
     pub open: usize,
-    /// Migrating to a listener.
+    /// Migrating to a kernel listener.
     pub migrating: usize,
     /// Owned by the kernel.
     pub kernel: usize,
-    /// With a parked socket or translated sequence numbers, including idle ones.
+    /// Connections with a parked socket or with translated sequence numbers, including idle ones.
     pub parked: usize,
     /// Slots of the table.
     pub slots: usize,
@@ -42,7 +42,7 @@ impl SoftirqLevel {
             if !is_selected(u16::from_be(entry.tuple.local_port_be)) {
                 continue;
             }
-            // Before the check for idle ones: such a socket exists until it is closed.
+            // Before idle entries are skipped: a parked socket exists until it is closed.
             counts.parked += usize::from(has_parked_socket(&entry));
             if u32::from(units_since(now_ns, entry.seen)) > idle {
                 continue;
@@ -51,7 +51,7 @@ impl SoftirqLevel {
                 layout::STATE_OPEN | layout::STATE_CLOSING => counts.open += 1,
                 layout::STATE_HANDED => counts.migrating += 1,
                 layout::STATE_KERNEL | layout::STATE_ASKED => counts.kernel += 1,
-                // Ended connections, which keep their slots for a while.
+                // Ended connections keep their slots for a while.
                 _ => {}
             }
         }
@@ -77,13 +77,14 @@ pub(crate) fn endpoints(tuple: &layout::tuple) -> (SocketAddrV6, SocketAddrV6) {
 fn end(address_be: &[u32; 4], port_be: u16) -> SocketAddrV6 {
     let mut bytes = [0; 16];
     for (to, word) in bytes.chunks_exact_mut(4).zip(address_be) {
-        // The words are in network byte order already.
+        // The words are already in network byte order.
         to.copy_from_slice(&word.to_ne_bytes());
     }
     SocketAddrV6::new(bytes.into(), u16::from_be(port_be), 0, 0)
 }
 
-/// Whether it has an open socket with other sequence numbers than the client's (bpf/connections.h).
+/// Whether the connection has an open kernel socket whose sequence numbers differ from the client's
+/// (bpf/connections.h).
 pub(crate) fn has_parked_socket(entry: &connection) -> bool {
     let socket = u32::from(entry.socket);
     if is_translated(entry) {
@@ -93,7 +94,7 @@ pub(crate) fn has_parked_socket(entry: &connection) -> bool {
     socket == layout::SOCKET_KEPT && is_live
 }
 
-/// Whether the kernel has it, with other sequence numbers than the client's.
+/// Whether the kernel owns the connection, with sequence numbers that differ from the client's.
 pub(crate) fn is_translated(entry: &connection) -> bool {
     u32::from(entry.state) == layout::STATE_KERNEL && (entry.socket_rcv | entry.socket_snd) != 0
 }

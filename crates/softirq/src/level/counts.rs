@@ -1,4 +1,4 @@
-//! Counters of a level, from the programs and the daemon.
+//! The level's counters, written by the programs and the daemon.
 
 use std::mem::offset_of;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::layout::{self, REASONS};
 use crate::learner::DenialKind;
 
 impl SoftirqLevel {
-    /// Each reason's count over all processors, in the order of [`REASONS`].
+    /// The count of each reason, summed over all processors, in the order of [`REASONS`].
     ///
     /// # Errors
-    /// When the map can't be read.
+    /// If the map can't be read.
     pub fn counters(&self) -> Result<Vec<u64>, LevelError> {
         let count = |number| Ok(self.counted(number)?.count);
         (0..layout::reason_count).map(count).collect()
@@ -26,7 +26,7 @@ impl SoftirqLevel {
         counts.fold(0, |sum, at| sum.wrapping_add(self.response_hits.read(at)))
     }
 
-    /// Resets a slot's counters before a new response uses it. No program counts there at that time.
+    /// Resets a slot's counters before a new response uses it. No program counts hits there at that time.
     pub(crate) fn clear_hits(&self, slot: usize) {
         self.hit_counters(slot)
             .for_each(|at| self.response_hits.write(at, 0));
@@ -40,7 +40,7 @@ impl SoftirqLevel {
     /// Numbers of requests answered on the fast path, and punted.
     ///
     /// # Errors
-    /// When the map can't be read.
+    /// If the map can't be read.
     pub fn requests(&self) -> Result<(u64, u64), LevelError> {
         let counts = self.counters()?;
         let sum = |prefix: &str| {
@@ -55,35 +55,34 @@ impl SoftirqLevel {
     /// Number of segments on kernel connections.
     ///
     /// # Errors
-    /// When the map can't be read.
+    /// If the map can't be read.
     pub fn kernel_segments(&self) -> Result<u64, LevelError> {
         Ok(self.counted(layout::reason_pass_kernel)?.count)
     }
 
-    /// Time since its maps were pinned, which is when counting began.
+    /// Time since the level's maps were pinned; the counters start at that time.
     #[must_use]
     pub fn age(&self) -> Option<Duration> {
         let pin = std::fs::metadata(self.folder.join("reasons")).ok()?;
         pin.modified().ok()?.elapsed().ok()
     }
 
-    /// Bytes of first transmissions, head and body, over all processors.
+    /// Bytes of answers, head and body, summed over all processors. Retransmissions do not count.
     ///
     /// # Errors
-    /// When the map can't be read.
+    /// If the map can't be read.
     pub fn answered_bytes(&self) -> Result<u64, LevelError> {
         Ok(self.counted(layout::reason_answer_hit)?.bytes)
     }
 
-    /// Counts a requested response that is not published, by reason. Called by the daemon only, so a plain increment
-    /// suffices.
+    /// Counts the denial of a response, by kind. Only the daemon calls this, so the increment need not be atomic.
     pub fn count_denial(&self, kind: DenialKind) {
         let at = offset_of!(layout::control, denials) + kind as usize * size_of::<u64>();
         let count: u64 = self.control.get(0, at);
         self.set(at, count.wrapping_add(1));
     }
 
-    /// Numbers of denials, in the order of `DenialKind::ALL`.
+    /// The number of denials of each kind, in the order of `DenialKind::ALL`.
     #[must_use]
     pub fn denials(&self) -> [u64; DenialKind::ALL.len()] {
         let counts = self.control().denials;

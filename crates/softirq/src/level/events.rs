@@ -1,4 +1,4 @@
-//! Events from the programs: requests for responses that are not published, and answers.
+//! Events from the programs: answers, and requests for responses that are not published.
 
 use std::net::{IpAddr, Ipv6Addr};
 
@@ -9,21 +9,21 @@ use crate::layout::{self, answered_event, asked_event};
 use crate::level::SoftirqLevel;
 
 /// Maximum number of events in one batch.
-const TURN_MAX: usize = 4096;
+const EVENT_BATCH_MAX: usize = 4096;
 
 /// An event.
 #[derive(Debug)]
 pub enum LevelEvent<'a> {
     /// A repeated request for a response that is not published.
-    Asked {
+    RepeatedMiss {
         /// The hash of its key.
         hash: u64,
         /// Its key.
         key: &'a [u8],
     },
-    /// An answer on the fast path.
+    /// An answer sent on the fast path.
     Answered {
-        /// CLOCK_MONOTONIC.
+        /// Time of the answer, CLOCK_MONOTONIC.
         time_ns: u64,
         /// The client.
         client: IpAddr,
@@ -31,7 +31,7 @@ pub enum LevelEvent<'a> {
         port: u16,
         /// The response's status.
         status: u16,
-        /// Bytes of the response's body.
+        /// Length of the response's body.
         body_len: u16,
         /// The request's head, as received.
         head: &'a [u8],
@@ -44,10 +44,10 @@ pub struct EventRing<'a> {
 }
 
 impl<'a> EventRing<'a> {
-    /// Opens the ring of a level; each event goes to `sink` when `EventRing::take` is called.
+    /// Opens the level's ring buffer. `EventRing::take` passes each event to `sink`.
     ///
     /// # Errors
-    /// When the ring can't be mapped.
+    /// If the ring buffer can't be mapped.
     pub fn new(
         level: &'a SoftirqLevel,
         mut sink: impl FnMut(&LevelEvent<'_>) + 'a,
@@ -58,7 +58,7 @@ impl<'a> EventRing<'a> {
                 if let Some(event) = parse(bytes) {
                     sink(&event);
                 }
-                // A negative value would end the batch (libbpf's ring_buffer__consume).
+                // A negative value would end the batch (ring_buffer__consume of libbpf).
                 0
             })
             .map_err(LevelError::bpf("the ring of events"))?;
@@ -68,15 +68,15 @@ impl<'a> EventRing<'a> {
         Ok(Self { ring })
     }
 
-    /// Passes pending events to the sink, a bounded number per call, so that the daemon's other work is not delayed.
+    /// Passes pending events to the sink: a bounded number per call, so that the daemon's other work is not delayed.
     /// Returns whether there may be more.
     ///
     /// # Errors
-    /// When the ring can't be read.
+    /// If the ring buffer can't be read.
     pub fn take(&self) -> Result<bool, LevelError> {
-        match self.ring.consume_raw_n(TURN_MAX) {
-            // A full batch: more events may be in the ring.
-            count @ 0.. => Ok(usize::try_from(count).is_ok_and(|count| count >= TURN_MAX)),
+        match self.ring.consume_raw_n(EVENT_BATCH_MAX) {
+            // A full batch: the ring buffer may hold more events.
+            count @ 0.. => Ok(usize::try_from(count).is_ok_and(|count| count >= EVENT_BATCH_MAX)),
             status => Err(LevelError::system("reading events")(
                 std::io::Error::from_raw_os_error(-status),
             )),
@@ -85,7 +85,7 @@ impl<'a> EventRing<'a> {
 }
 
 fn parse(bytes: &[u8]) -> Option<LevelEvent<'_>> {
-    // The field has the same offset in both kinds.
+    // `kind` has the same offset in both event structures.
     let kind = u16_at(bytes, std::mem::offset_of!(asked_event, kind))?;
     match u32::from(kind) {
         layout::EVENT_ASKED => {
@@ -94,7 +94,7 @@ fn parse(bytes: &[u8]) -> Option<LevelEvent<'_>> {
                 .get(size_of::<asked_event>()..)?
                 .get(..usize::from(len))?;
             let hash = u64_at(bytes, std::mem::offset_of!(asked_event, hash))?;
-            Some(LevelEvent::Asked { hash, key })
+            Some(LevelEvent::RepeatedMiss { hash, key })
         }
         layout::EVENT_ANSWERED => parse_answered(bytes),
         _ => None,
@@ -114,7 +114,7 @@ fn parse_answered(bytes: &[u8]) -> Option<LevelEvent<'_>> {
     let len = u16_at(bytes, std::mem::offset_of!(answered_event, head_len))?;
     Some(LevelEvent::Answered {
         time_ns: u64_at(bytes, std::mem::offset_of!(answered_event, when_ns))?,
-        // The tables hold IPv4 addresses as mapped ones.
+        // The event holds IPv4 addresses as mapped ones.
         client: Ipv6Addr::from(client).to_canonical(),
         port: u16::from_be(port),
         status: u16_at(bytes, std::mem::offset_of!(answered_event, status))?,

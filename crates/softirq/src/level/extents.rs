@@ -1,17 +1,17 @@
-//! Free-space management of the store. Independent of the store and its content.
+//! Free-space management for the response store. Knows only offsets and lengths.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A range of the store, in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StoreExtent {
-    /// Offset, a multiple of `FreeExtents::GRAIN`.
+    /// Offset, a multiple of `FreeExtents::EXTENT_UNIT`.
     pub at: u32,
-    /// Length, also a multiple of it.
+    /// Length, a multiple of `FreeExtents::EXTENT_UNIT`.
     pub len: u32,
 }
 
-/// Free extents, indexed by offset and by length. Adjacent ones are merged.
+/// The free extents, indexed by offset and by length. Adjacent ones are merged.
 #[derive(Clone, Debug, Default)]
 pub struct FreeExtents {
     by_offset: BTreeMap<u32, u32>,
@@ -19,31 +19,31 @@ pub struct FreeExtents {
 }
 
 impl FreeExtents {
-    /// Offsets and lengths are multiples of this.
-    pub const GRAIN: u32 = 8;
+    /// Unit of all offsets and lengths, in bytes.
+    pub const EXTENT_UNIT: u32 = 8;
 
-    /// Starts with a free store of this length.
+    /// Starts with a store of this length, all free.
     #[must_use]
     pub fn new(len: u32) -> FreeExtents {
         let mut extents = FreeExtents::default();
         // An incomplete grain at the end stays unused.
-        extents.insert(0, len / Self::GRAIN * Self::GRAIN);
+        extents.insert(0, len / Self::EXTENT_UNIT * Self::EXTENT_UNIT);
         extents
     }
 
-    /// The extent length for this many bytes.
+    /// The length of the extent that holds this many bytes.
     #[must_use]
     pub fn rounded(len: usize) -> u32 {
         u32::try_from(len)
-            // Longer than any store, and without overflow when it is rounded up.
-            .unwrap_or(u32::MAX - Self::GRAIN)
-            .next_multiple_of(Self::GRAIN)
+            // Longer than any store, and can be rounded up without overflow.
+            .unwrap_or(u32::MAX - Self::EXTENT_UNIT)
+            .next_multiple_of(Self::EXTENT_UNIT)
     }
 
-    /// Best fit: takes the smallest free extent that holds this many bytes, and returns the rest of it.
+    /// Best fit: takes the start of the smallest free extent that holds this many bytes; the remainder stays free.
     pub fn take(&mut self, len: usize) -> Option<StoreExtent> {
         let needed_len = Self::rounded(len);
-        // Sorted by length, then offset: the first long enough extent is the shortest one.
+        // The set is sorted by length, then offset, so the first sufficient extent is the shortest one.
         let (found_len, at) = *self.by_len.range((needed_len, 0)..).next()?;
         self.remove(at, found_len);
         self.insert(at + needed_len, found_len - needed_len);
@@ -55,7 +55,8 @@ impl FreeExtents {
 
     /// Takes this exact extent; false if it is not completely free.
     pub fn take_at(&mut self, extent: StoreExtent) -> bool {
-        // Free extents do not overlap, so only the last one that begins at or before the offset can contain it.
+        // Free extents do not overlap, so only the last one that begins at or before the offset can contain this
+        // extent.
         let preceding = self.by_offset.range(..=extent.at).next_back();
         let Some((at, len)) = preceding.map(|(at, len)| (*at, *len)) else {
             return false;
@@ -73,7 +74,7 @@ impl FreeExtents {
     /// Frees an extent.
     pub fn free(&mut self, extent: StoreExtent) {
         let StoreExtent { mut at, mut len } = extent;
-        // Merged with both neighbours, so that long responses find room again.
+        // Merged with both neighbours, so that there is room for long responses again.
         let preceding = self.by_offset.range(..at).next_back();
         if let Some((before_at, before_len)) = preceding.map(|(at, len)| (*at, *len))
             && before_at + before_len == at
@@ -106,10 +107,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_smallest_piece_that_fits_is_taken() {
+    fn smallest_sufficient_extent_is_taken() {
         let mut free = FreeExtents::new(1000);
-        let pieces: Vec<StoreExtent> = (0..4).filter_map(|_| free.take(200)).collect();
-        free.free(pieces[1]);
+        let extents: Vec<StoreExtent> = (0..4).filter_map(|_| free.take(200)).collect();
+        free.free(extents[1]);
         // The freed extent is the best fit; lengths are rounded up.
         assert_eq!(free.take(190), Some(StoreExtent { at: 200, len: 192 }));
         assert_eq!(free.take(201), None);
@@ -119,19 +120,19 @@ mod tests {
     }
 
     #[test]
-    fn what_is_given_back_is_joined() {
+    fn freed_extents_are_merged() {
         let mut free = FreeExtents::new(800);
-        let pieces: Vec<StoreExtent> = (0..8).filter_map(|_| free.take(100)).collect();
-        assert_eq!(pieces.len(), 7, "100 bytes take 104");
-        // First without free neighbours, then with two each.
+        let extents: Vec<StoreExtent> = (0..8).filter_map(|_| free.take(100)).collect();
+        assert_eq!(extents.len(), 7, "100 bytes take 104");
+        // First extents without free neighbours, then those with two each.
         for at in [0, 2, 4, 6, 1, 3, 5] {
-            free.free(pieces[at]);
+            free.free(extents[at]);
         }
         assert_eq!(free.take(800), Some(StoreExtent { at: 0, len: 800 }));
     }
 
     #[test]
-    fn a_piece_in_use_is_not_taken_again() {
+    fn take_at_rejects_extents_in_use() {
         let mut free = FreeExtents::new(800);
         assert!(free.take_at(StoreExtent { at: 96, len: 200 }));
         assert!(!free.take_at(StoreExtent { at: 288, len: 16 }));

@@ -1,4 +1,4 @@
-//! Hashes of keys, identical to those of the programs (`bpf/hash.h`), and their secrets.
+//! Hashes of request keys, identical to those of the programs (`bpf/hash.h`), and the secrets of these hashes.
 
 use std::io;
 
@@ -9,7 +9,7 @@ use crate::layout::{HASHED_WORDS_MAX, hash_key};
 /// Draws new secrets.
 ///
 /// # Errors
-/// When the system has no random numbers.
+/// If the system has no random numbers.
 pub fn random_key() -> io::Result<hash_key> {
     let mut key = hash_key::default();
     let mut bytes = [0; size_of::<hash_key>()];
@@ -20,7 +20,7 @@ pub fn random_key() -> io::Result<hash_key> {
         *word = next();
     }
     for word in &mut key.mix {
-        // Odd factors make the multiplication a permutation, so that no bits are lost.
+        // An odd factor makes the multiplication a permutation, so that no bits are lost.
         *word = u64::from(next()) << 32 | u64::from(next()) | 1;
     }
     Ok(key)
@@ -29,20 +29,20 @@ pub fn random_key() -> io::Result<hash_key> {
 /// Fills the slice with random bytes.
 pub(crate) fn fill(mut bytes: &mut [u8]) -> io::Result<()> {
     while !bytes.is_empty() {
-        // The call may return fewer bytes.
+        // getrandom(2) may return fewer bytes.
         let len = rustix::rand::getrandom(&mut *bytes, rustix::rand::GetRandomFlags::empty())?;
         bytes = &mut bytes[len..];
     }
     Ok(())
 }
 
-/// The hash of a key, for the index and for event reports; `hash_of_key` in `bpf/request.h`.
+/// The hash of a key, for the index and for events; `hash_of_key` in `bpf/request.h`.
 #[must_use]
 pub fn hash_key(key: &[u8], secret: &hash_key) -> u64 {
     let offset = HASHED_WORDS_MAX as usize * 2;
-    // Keys have KEY_MAX bytes at most, and the programs hash no more.
+    // Keys have at most KEY_MAX bytes, and the programs hash no more.
     let len = lower(key.len() as u64);
-    // NH is proven for inputs of one length only, so the length is hashed, too.
+    // The collision bound of NH holds for inputs of equal length only, so the length is hashed, too.
     let mut sum = nh(len, 0, &secret.words[offset..]);
     for (chunk, secrets) in key.chunks(8).zip(secret.words.chunks_exact(2)) {
         let mut word = [0; 8];
@@ -68,34 +68,34 @@ mod tests {
 
     const KEY: &[u8] = b"\0\0\x50\0\0\0\0\0\0\0\0\0\0\xff\xff\xc0\0\x02\x01\x01/a/path/of/some/length?with=a&query=behind\x02host";
 
-    /// Number of secrets out of `secrets` under which two keys collide in `1 << bits` slots.
+    /// Number of secrets, out of `secrets`, for which two keys collide in the lower or upper `bits` bits.
     fn collisions(one: &[u8], other: &[u8], secrets: usize, bits: u32) -> usize {
         let collides = |_: &usize| {
             let secret = random_key().expect("random numbers");
             let differs = hash_key(one, &secret) ^ hash_key(other, &secret);
-            // The index takes the lower bits, its entries the upper half.
+            // The index uses the lower bits of the hash, its entries the upper half.
             differs << (64 - bits) == 0 || differs >> (64 - bits) == 0
         };
         (0..secrets).filter(collides).count()
     }
 
     #[test]
-    fn flipped_bits_collide_no_more_than_chance() {
-        // Two of ten bits in different words; by chance 2 * 2000 / 256 = 16.
-        for places in [[11, 15], [15, 19], [11, 19], [7, 23], [24, 32], [3, 40]] {
+    fn keys_with_two_flipped_bits_collide_only_by_chance() {
+        // Flips the same bit in two bytes of different words; the expected number by chance is 2 * 2000 / 256 = 16.
+        for positions in [[11, 15], [15, 19], [11, 19], [7, 23], [24, 32], [3, 40]] {
             for bit in [0x40, 0x80, 1] {
                 let mut other = KEY.to_vec();
-                for place in places {
-                    other[place + 16] ^= bit;
+                for position in positions {
+                    other[position + 16] ^= bit;
                 }
                 let found = collisions(KEY, &other, 2000, 8);
-                assert!(found < 45, "{found} of {places:?} {bit:#x}");
+                assert!(found < 45, "{found} of {positions:?} {bit:#x}");
             }
         }
     }
 
     #[test]
-    fn lengths_and_single_bits_make_another_hash() {
+    fn length_and_each_single_bit_change_the_hash() {
         let longer = [KEY, b"\0"].concat();
         assert!(collisions(KEY, &longer, 1000, 32) == 0);
         for at in 0..KEY.len() * 8 {

@@ -1,5 +1,5 @@
-//! A BPF array mapped into memory. The programs access it concurrently, so every access is a volatile or atomic access
-//! of whole words; writers order accesses that belong together.
+//! A BPF array mapped into memory. The programs access it concurrently, so each access is a volatile or atomic access
+//! of whole words; writers order the accesses that belong together.
 
 use std::io;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub struct MappedArray<T> {
     marker: PhantomData<T>,
 }
 
-// SAFETY: it is memory of the process, accessed by volatile operations only.
+// SAFETY: the mapping belongs to the process, and is accessed by volatile operations only.
 unsafe impl<T: Send> Send for MappedArray<T> {}
 // SAFETY: as above; each word has one writer at a time.
 unsafe impl<T: Sync> Sync for MappedArray<T> {}
@@ -28,11 +28,11 @@ impl<T: Copy> MappedArray<T> {
     /// Maps `len` values of an array created with `BPF_F_MMAPABLE`.
     ///
     /// # Errors
-    /// Those of `mmap`; `EINVAL` if the map is smaller.
+    /// Those of mmap(2); `EINVAL` if the map is smaller.
     pub fn new(map: impl AsFd, len: usize) -> io::Result<Self> {
         // The kernel maps whole pages.
         let bytes = (len * size_of::<T>()).next_multiple_of(rustix::param::page_size());
-        // SAFETY: the kernel chooses the address; it checks the length against the map's size.
+        // SAFETY: the kernel chooses the address, and checks the length against the map's size.
         let first = unsafe {
             mmap(
                 std::ptr::null_mut(),
@@ -61,27 +61,27 @@ impl<T: Copy> MappedArray<T> {
     /// A copy of a value.
     ///
     /// # Panics
-    /// When there is none at the index.
+    /// If the index is out of range.
     #[must_use]
     pub fn read(&self, index: usize) -> T {
-        // SAFETY: within the mapping (`at` checks), aligned, and any bytes are a value: the types are
-        // plain integers.
+        // SAFETY: within the mapping (`at` checks that) and aligned. Any bytes are a valid value, since the types
+        // consist of plain integers.
         unsafe { self.at(index).read_volatile() }
     }
 
     /// Writes a whole value.
     ///
     /// # Panics
-    /// When there is none at the index.
+    /// If the index is out of range.
     pub fn write(&self, index: usize, value: T) {
         // SAFETY: as for `read`.
         unsafe { self.at(index).write_volatile(value) }
     }
 
-    /// Writes one word of a value; other words may belong to other writers. The offset is from `offset_of!`.
+    /// Writes one word of a value; other words may have other writers. `offset` is from `offset_of!`.
     ///
     /// # Panics
-    /// When there is no such value, or no such word in it.
+    /// If the index is out of range, or `offset` is not that of a word in the value.
     pub fn set<W: Copy>(&self, index: usize, offset: usize, word: W) {
         assert!(
             offset + size_of::<W>() <= size_of::<T>() && offset.is_multiple_of(align_of::<W>())
@@ -95,8 +95,8 @@ impl<T: Copy> MappedArray<T> {
         }
     }
 
-    /// Writes one word of a value with release ordering after all earlier writes of this thread: a reader that follows
-    /// the word sees the data behind it completely. The offset is from `offset_of!`.
+    /// Writes one word of a value with release ordering, after all earlier writes of this thread: a reader that follows
+    /// the word sees the data that it refers to completely. `offset` is from `offset_of!`.
     ///
     /// # Panics
     /// As `MappedArray::set`.
@@ -106,13 +106,13 @@ impl<T: Copy> MappedArray<T> {
                 && offset.is_multiple_of(align_of::<u64>())
                 && align_of::<T>() >= align_of::<u64>()
         );
-        // SAFETY: within the value, which is within the mapping for as long as `self`, and aligned, as just checked.
-        // All other accesses, also in the kernel, are of whole words.
+        // SAFETY: within the value, which is mapped for as long as `self` exists, and aligned, as just checked. All
+        // other accesses, also those in the kernel, are of whole words.
         let target = unsafe { AtomicU64::from_ptr(self.at(index).byte_add(offset).cast::<u64>()) };
         target.store(word, Ordering::Release);
     }
 
-    /// Reads one word of a value; the offset is from `offset_of!`.
+    /// Reads one word of a value. `offset` is from `offset_of!`.
     ///
     /// # Panics
     /// As `MappedArray::set`.
@@ -120,7 +120,7 @@ impl<T: Copy> MappedArray<T> {
         assert!(
             offset + size_of::<W>() <= size_of::<T>() && offset.is_multiple_of(align_of::<W>())
         );
-        // SAFETY: as for `set`; any bytes are a word.
+        // SAFETY: as for `set`; any bytes are a valid word.
         unsafe { self.at(index).byte_add(offset).cast::<W>().read_volatile() }
     }
 
@@ -133,7 +133,8 @@ impl<T: Copy> MappedArray<T> {
 
 impl<T> Drop for MappedArray<T> {
     fn drop(&mut self) {
-        // SAFETY: the mapping is owned, and not borrowed any more. An error would mean that it is not mapped.
+        // SAFETY: this value owns the mapping, which is not borrowed any more. munmap(2) could fail only if it did not
+        // exist.
         unsafe {
             let _ = munmap(self.first.as_ptr().cast(), self.bytes);
         }

@@ -1,5 +1,5 @@
-//! Kernel sockets that depend on this level: parked sockets, and those with translated sequence numbers (bpf/parked.h).
-//! They must be closed before the level is detached.
+//! Kernel sockets that depend on this level: parked ones, and those whose sequence numbers are translated
+//! (bpf/parked.h). They must be closed before the level is detached.
 
 use std::net::SocketAddrV6;
 
@@ -11,14 +11,14 @@ use crate::machine::netlink::{self, KernelSocket};
 /// The local and the remote address of a connection.
 type ParkedEndpoints = (SocketAddrV6, SocketAddrV6);
 
-/// Whether the kernel still has a socket for a translated connection to these ports.
+/// Whether the kernel still has a socket of a translated connection to the selected ports.
 #[must_use]
 pub fn has_parked(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool) -> bool {
     let translated = find(level, |entry| {
         is_translated(entry) && is_selected(port_of(entry))
     });
     translated.into_iter().any(|(local, remote)| {
-        // After a failed query the socket may exist.
+        // If the query fails, the socket may exist.
         !matches!(
             netlink::socket_of(local, remote),
             Ok(KernelSocket::None
@@ -29,8 +29,8 @@ pub fn has_parked(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool) -> bo
     })
 }
 
-/// Destroys all such sockets of these ports and returns their number. The programs must still be attached, so that
-/// clients receive the resets.
+/// Destroys all sockets that depend on the level at the selected ports, and returns their number. The programs must
+/// still be attached, so that clients receive the resets.
 pub fn end(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool) -> usize {
     let has_socket = |entry: &connection| is_translated(entry) || has_parked_socket(entry);
     let pairs = find(level, |entry| {
@@ -39,7 +39,7 @@ pub fn end(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool) -> usize {
     let ended = pairs
         .into_iter()
         .map(|(local, remote)| netlink::destroy(local, remote));
-    // A kernel without SOCK_DESTROY parks no sockets.
+    // A failure is no problem: a kernel without SOCK_DESTROY parks no sockets.
     ended.filter(|ended| matches!(ended, Ok(true))).count()
 }
 

@@ -1,8 +1,9 @@
-//! Publication: writes responses into their slots, and removes them from the index. Only the daemon has a
-//! `ResponsePublisher`; other processes purge by clearing index entries, and count that in the control.
+//! Publishes responses: writes them into slots, and enters them into the index or removes them from it. Only the daemon
+//! has a `ResponsePublisher`; other processes purge by clearing index entries, and count the purge in the control
+//! structure.
 //!
-//! The programs also find responses without the index, by memos of requests (memo.h): a response that leaves the index
-//! is therefore expired at the same time, or counted as purged.
+//! The programs also find responses through memos of requests (memo.h), without the index. A response that leaves the
+//! index is therefore made to expire at the same time, or the purge is counted.
 
 use std::collections::{HashMap, VecDeque};
 use std::mem::offset_of;
@@ -16,11 +17,11 @@ use crate::level::SoftirqLevel;
 use crate::level::extents::{FreeExtents, StoreExtent};
 use lowroad_wire::key::KEY_LEN_MAX;
 
-/// How long a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and so
-/// on.
+/// Time for which a retired response can be retransmitted: clients repeat their requests after 0.2 s, 0.6 s, 1.4 s, and
+/// so on.
 const LINGER_NS: u64 = 60_000_000_000;
-/// Number of retired slots that are reused together before that time, if there is no room.
-const REUSED_AT_ONCE: usize = 64;
+/// Number of retired slots that are reused together before that time if there is no room.
+const REUSE_BATCH_MAX: usize = 64;
 
 /// A response to publish.
 #[derive(Clone, Debug)]
@@ -29,38 +30,39 @@ pub struct PublishRequest<'a> {
     pub key: &'a [u8],
     /// Head and body, at most [`LEN_MAX`] bytes.
     pub bytes: &'a [u8],
-    /// Offset of the body.
+    /// Offset of the body in `bytes`.
     pub head_len: u16,
-    /// Offset of the value of Date.
+    /// Offset of Date's value.
     pub date_at: Option<u16>,
-    /// Offset of the value of Age, five digits.
+    /// Offset of Age's value, which has five digits.
     pub age_at: Option<u16>,
     /// Its status.
     pub status: u16,
-    /// CLOCK_MONOTONIC: when its Age was 0.
+    /// Time at which the response's Age was 0, CLOCK_MONOTONIC.
     pub generated_ns: u64,
-    /// CLOCK_MONOTONIC: the end of its freshness.
+    /// End of the response's freshness, CLOCK_MONOTONIC.
     pub expires_ns: u64,
 }
 
-/// Why a response is not published.
+/// The reason for which a response is not published.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PublishRefusal {
-    /// Key or response are too long, or an offset is out of range.
+    /// The key or the response is too long, or an offset is out of range.
     Form,
-    /// All slots are taken, or all entries of the bucket, or no extent of the store is long enough.
+    /// All slots are taken, or all entries of the index bucket, or no free extent of the store is long enough.
     Full,
 }
 
-/// Bytes of a response, head and body.
+/// Maximum length of a response, head and body.
 pub const LEN_MAX: usize = layout::PARTS_MAX as usize * layout::RESPONSE_MAX as usize;
 
-/// Allocates slots and store extents, and knows the published responses.
+/// Allocates slots and store extents, and keeps track of the published responses.
 #[derive(Debug)]
 pub struct ResponsePublisher {
     free: Vec<u32>,
     store: FreeExtents,
-    /// Slots removed from the index, with the time, in this order; a response in flight may have to be retransmitted.
+    /// Slots removed from the index, with the time of removal, in this order. They are not reused immediately, since a
+    /// response in flight may have to be retransmitted.
     retired: VecDeque<(u32, u64)>,
     by_serial: HashMap<ResponseSerial, ResponseSlot>,
     next_id: u32,
@@ -77,7 +79,7 @@ impl ResponsePublisher {
     /// Starts with an empty index: responses of an earlier daemon are removed from it.
     ///
     /// # Errors
-    /// When the grace period can't be waited for.
+    /// If the grace period can't be waited for.
     pub fn new(level: &SoftirqLevel) -> Result<Self, LevelError> {
         for bucket in 0..level.index.len() {
             level.index.write(bucket, layout::index_bucket::default());
@@ -95,33 +97,33 @@ impl ResponsePublisher {
         for slot in (0..level.response_slots()).rev() {
             let number = index_of(slot);
             let id: u32 = level.responses.get(number, offset_of!(response, id));
-            // A response sent by the earlier daemon's level may have to be retransmitted.
+            // Responses sent under the earlier daemon may have to be retransmitted, so their slots count as retired.
             match id {
                 0 => publisher.free.push(slot),
                 _ if publisher.store.take_at(extent_of(level, slot)) => {
                     publisher.retired.push_back((slot, now_ns));
                 }
-                // Its publication was interrupted.
+                // The publication was interrupted.
                 _ => {
                     level.responses.set(number, offset_of!(response, id), 0u32);
                     publisher.free.push(slot);
                 }
             }
-            // Memos would find it without the index.
+            // Expired, since memos would find the response without the index.
             level
                 .responses
                 .set(number, offset_of!(response, expires_ns), 0u64);
-            // Ids must not repeat: memos identify responses by them.
+            // Ids must not repeat, since memos identify responses by them.
             publisher.next_id = publisher.next_id.max(id.wrapping_add(1));
         }
         Ok(publisher)
     }
 
-    /// Publishes a response under a serial number. It takes the index entry of `replaces` if there is one; the caller
-    /// retires that response later.
+    /// Publishes a response under a serial number. The response takes over the index entry of `replaces`, if that has
+    /// one; the caller retires `replaces` later.
     ///
     /// # Errors
-    /// `PublishRefusal`; then nothing has changed.
+    /// [`PublishRefusal`]; nothing has changed then.
     pub fn publish(
         &mut self,
         level: &SoftirqLevel,
@@ -136,8 +138,10 @@ impl ResponsePublisher {
             .and_then(|old| find_entry(level, old))
             .or_else(|| free_entry(level, hash))
             .ok_or(PublishRefusal::Full)?;
-        // After all other checks, so that a refusal takes no slot.
-        let (number, extent) = self.room(level, bytes.len()).ok_or(PublishRefusal::Full)?;
+        // After all other checks, so that a rejected response takes no slot.
+        let (number, extent) = self
+            .allocate(level, bytes.len())
+            .ok_or(PublishRefusal::Full)?;
         record.id = self.next_id;
         record.at = extent.at;
         // Id 0 marks a slot without a response.
@@ -150,15 +154,15 @@ impl ResponsePublisher {
         level.index.publish(bucket, way * 8, slot.entry());
         if let Some(old) = old {
             // Memos of the old response would hide the new one.
-            forget(level, old);
+            expire(level, old);
         }
         self.by_serial.insert(serial, slot);
         self.update_published_count(level);
         Ok(())
     }
 
-    /// Allocates a slot and an extent of the store; retired slots are reused in the order of their retirement.
-    fn room(&mut self, level: &SoftirqLevel, len: usize) -> Option<(u32, StoreExtent)> {
+    /// Allocates a slot and a store extent; reuses retired slots in the order of their retirement if necessary.
+    fn allocate(&mut self, level: &SoftirqLevel, len: usize) -> Option<(u32, StoreExtent)> {
         loop {
             if !self.free.is_empty()
                 && let Some(extent) = self.store.take(len)
@@ -168,15 +172,16 @@ impl ResponsePublisher {
             if self.retired.is_empty() {
                 return None;
             }
-            // In batches, since each costs a grace period.
-            self.reuse(level, REUSED_AT_ONCE).ok()?;
+            // In batches, since each reuse costs a grace period.
+            self.free_retired(level, REUSE_BATCH_MAX).ok()?;
         }
     }
 
-    /// Retires responses: after this call, no program answers with them, except for retransmissions of earlier answers.
+    /// Retires responses: after this call the programs no longer answer with them, except for retransmissions of
+    /// earlier answers.
     ///
     /// # Errors
-    /// When the grace period can't be waited for; then their slots stay taken.
+    /// If the grace period can't be waited for; the slots stay taken then.
     pub fn retire(
         &mut self,
         level: &SoftirqLevel,
@@ -186,13 +191,13 @@ impl ResponsePublisher {
         for serial in serials {
             if let Some(slot) = self.by_serial.remove(&serial) {
                 clear_entry(level, slot);
-                forget(level, slot);
+                expire(level, slot);
                 freed.push(slot.number);
             }
         }
         self.update_published_count(level);
         if !freed.is_empty() {
-            // Programs that have read an entry before may still answer with it.
+            // Programs that have read an entry before may still answer with its response.
             level.wait_for_programs()?;
             let now_ns = crate::clock::now_ns();
             let retired = freed.into_iter().map(|number| (number, now_ns));
@@ -204,21 +209,21 @@ impl ResponsePublisher {
     /// Frees the slots that were retired long enough ago. To be called every second.
     ///
     /// # Errors
-    /// When the grace period can't be waited for; then these slots are lost.
+    /// If the grace period can't be waited for; these slots are lost then.
     pub fn recycle(&mut self, level: &SoftirqLevel, now_ns: u64) -> Result<(), LevelError> {
         let before_ns = now_ns.saturating_sub(LINGER_NS);
         let is_old = |(_, since_ns): &(u32, u64)| *since_ns < before_ns;
-        self.reuse(level, self.retired.partition_point(is_old))
+        self.free_retired(level, self.retired.partition_point(is_old))
     }
 
-    /// Frees this many slots, in the order of their retirement.
-    fn reuse(&mut self, level: &SoftirqLevel, count: usize) -> Result<(), LevelError> {
+    /// Frees this many retired slots, in the order of their retirement.
+    fn free_retired(&mut self, level: &SoftirqLevel, count: usize) -> Result<(), LevelError> {
         let count = count.min(self.retired.len());
         let slots: Vec<u32> = self.retired.drain(..count).map(|entry| entry.0).collect();
         if slots.is_empty() {
             return Ok(());
         }
-        // Without its id, a response is not retransmitted any more. After the grace period no program reads its bytes.
+        // Without its id, a response is not retransmitted any more. After the grace period, no program reads its bytes.
         for number in &slots {
             let id = offset_of!(response, id);
             level.responses.set(index_of(*number), id, 0u32);
@@ -231,7 +236,7 @@ impl ResponsePublisher {
         Ok(())
     }
 
-    /// Changes the times of a response.
+    /// Changes the times of a published response.
     pub fn extend(
         &self,
         level: &SoftirqLevel,
@@ -247,7 +252,7 @@ impl ResponsePublisher {
         }
     }
 
-    /// The number of its hits.
+    /// The number of hits of a response.
     #[must_use]
     pub fn hits(&self, level: &SoftirqLevel, serial: ResponseSerial) -> u64 {
         self.by_serial
@@ -256,13 +261,13 @@ impl ResponsePublisher {
     }
 
     fn update_published_count(&self, level: &SoftirqLevel) {
-        // Bounded by the number of slots.
+        // The conversion can't fail: the count is bounded by the number of slots.
         let count = u32::try_from(self.by_serial.len());
         level.set_published(count.unwrap_or(u32::MAX));
     }
 }
 
-/// A published response, for status commands and purges.
+/// A published response as listed for status commands and purges.
 #[derive(Clone, Debug)]
 pub struct PublishedResponse {
     /// Its key.
@@ -271,9 +276,9 @@ pub struct PublishedResponse {
     pub hits: u64,
     /// Its status.
     pub status: u16,
-    /// Bytes of head and body.
+    /// Length of head and body.
     pub len: u16,
-    /// CLOCK_MONOTONIC.
+    /// End of its freshness, CLOCK_MONOTONIC.
     pub expires_ns: u64,
     slot: ResponseSlot,
 }
@@ -284,7 +289,7 @@ pub fn published(level: &SoftirqLevel) -> Vec<PublishedResponse> {
     let mut responses = Vec::new();
     for bucket in 0..level.index.len() {
         for entry in level.index.read(bucket).entry {
-            // 0: the entry is free.
+            // 0 marks a free entry.
             let Some(number) = lower(entry).checked_sub(1) else {
                 continue;
             };
@@ -305,28 +310,28 @@ pub fn published(level: &SoftirqLevel) -> Vec<PublishedResponse> {
     responses
 }
 
-/// Increments of the purge counter for each purge.
+/// By how much one purge increments the purge counter.
 pub const COUNTS_PER_PURGE: u32 = 2;
 
-/// Purges responses from a process other than the daemon: after this call, no program answers with them, and the daemon
-/// publishes nothing that it fetched before.
+/// Purges responses from a process other than the daemon: after this call the programs no longer answer with them, and
+/// the daemon publishes nothing that it fetched before.
 ///
 /// # Errors
-/// When the grace period can't be waited for.
+/// If the grace period can't be waited for.
 pub fn purge(level: &SoftirqLevel, targets: &[PublishedResponse]) -> Result<(), LevelError> {
-    // First, so that the daemon publishes no older response while the entries are cleared.
+    // Counted first, so that the daemon publishes no older response while the entries are cleared.
     level.count_purge();
     for target in targets {
         clear_entry(level, target.slot);
     }
-    // Counted again, since a program may have made a memo after the first count. The expiry can't be used: the daemon,
-    // which does not know of the purge yet, may extend it.
+    // Counted again, since a program may have made a memo after the first count. The response can't be made to expire
+    // instead: the daemon, which does not know of the purge yet, might extend it.
     level.count_purge();
     level.wait_for_programs()
 }
 
 impl ResponseSlot {
-    /// The slot as an index entry.
+    /// The index entry that refers to this slot.
     fn entry(self) -> u64 {
         (self.hash & 0xffff_ffff_0000_0000) | u64::from(self.number + 1)
     }
@@ -353,7 +358,7 @@ fn bucket_of(level: &SoftirqLevel, hash: u64) -> usize {
 fn free_entry(level: &SoftirqLevel, hash: u64) -> Option<(usize, usize)> {
     let bucket = bucket_of(level, hash);
     let entries = level.index.read(bucket).entry;
-    // Of two entries with the same upper half in one bucket, only the first would be found.
+    // A lookup finds only the first of two entries in a bucket whose hashes have the same upper half.
     if entries
         .iter()
         .any(|entry| *entry != 0 && entry >> 32 == hash >> 32)
@@ -377,13 +382,13 @@ fn clear_entry(level: &SoftirqLevel, slot: ResponseSlot) {
     }
 }
 
-/// Expires a response, which invalidates the memos that refer to it.
-fn forget(level: &SoftirqLevel, slot: ResponseSlot) {
+/// Makes a response expire, which invalidates the memos that refer to it.
+fn expire(level: &SoftirqLevel, slot: ResponseSlot) {
     let expires_ns = offset_of!(response, expires_ns);
     level.responses.set(index_of(slot.number), expires_ns, 0u64);
 }
 
-/// The response in the map's form, and its bytes for the store.
+/// Converts a response into the map's structure, and into its bytes for the store. `None` if it is invalid.
 fn to_map_value(request: &PublishRequest<'_>, hash: u64) -> Option<(response, Vec<u8>)> {
     let (len, head_len) = (request.bytes.len(), usize::from(request.head_len));
     if len == 0
@@ -408,7 +413,7 @@ fn to_map_value(request: &PublishRequest<'_>, hash: u64) -> Option<(response, Ve
     };
     record.key[..request.key.len()].copy_from_slice(request.key);
     let mut bytes = request.bytes.to_vec();
-    // Date and Age must be in the first part. For shorter parts, the programs check that themselves.
+    // Date and Age must be in the first segment. For shorter segments, the programs check this themselves.
     let limit = match len > PART_LENS[0] {
         true => head_len.min(PART_LENS[0]),
         false => head_len,
@@ -422,7 +427,7 @@ fn to_map_value(request: &PublishRequest<'_>, hash: u64) -> Option<(response, Ve
         if at == 0 || at + value_len > limit {
             return None;
         }
-        // The checksums are computed over zeros: the programs add those of the actual values.
+        // The checksums are computed over zeros here; the programs add those of the actual values.
         bytes[at..at + value_len].fill(0);
     }
     for (sums, part_len) in record.sums.iter_mut().zip(PART_LENS) {
@@ -434,7 +439,7 @@ fn to_map_value(request: &PublishRequest<'_>, hash: u64) -> Option<(response, Ve
     Some((record, bytes))
 }
 
-/// The lengths of parts into which a response may be cut.
+/// The lengths of segments into which a response may be split.
 const PART_LENS: [usize; 2] = [
     layout::RESPONSE_MAX as usize,
     layout::RESPONSE_MAX_V6 as usize,

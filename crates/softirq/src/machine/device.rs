@@ -1,4 +1,4 @@
-//! Properties of a network device, by ioctl, netlink and sysfs.
+//! Properties of a network device, queried by ioctl, netlink and sysfs.
 
 use std::ffi::{CStr, CString};
 use std::fs;
@@ -39,16 +39,16 @@ pub fn driver(name: &str) -> io::Result<String> {
     Ok(driver.to_string_lossy().into_owned())
 }
 
-/// The state of its offloads.
+/// The device's offload flags: [`STRIPS_VLAN`], [`MERGES`] and others.
 pub fn flags(name: &str) -> io::Result<u32> {
     let mut words = [GET_FLAGS, 0];
     ethtool(name, &mut words)?;
     Ok(words[1])
 }
 
-/// Queues in use, and their maximum: pairs, or receive queues if they are separate.
+/// Queues in use, and their maximum number: of queue pairs, or of receive queues if rx and tx are separate.
 pub fn queues(name: &str) -> io::Result<(u32, u32)> {
-    // Most rx, tx, other and combined; then the same as they are now (struct ethtool_channels).
+    // struct ethtool_channels: the maximum numbers of rx, tx, other and combined queues, then the current ones.
     let mut words = [GET_CHANNELS, 0, 0, 0, 0, 0, 0, 0, 0];
     ethtool(name, &mut words)?;
     Ok(match words[4] {
@@ -57,13 +57,13 @@ pub fn queues(name: &str) -> io::Result<(u32, u32)> {
     })
 }
 
-/// XDP features (`NETDEV_XDP_ACT_`), and the id of the attached program, or 0.
+/// The XDP features (`NETDEV_XDP_ACT_…`), and the id of the attached program, or 0.
 pub fn xdp(index: i32) -> io::Result<(u64, u32)> {
     let mut options = libbpf_sys::bpf_xdp_query_opts {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    // SAFETY: the options have their size in them and live until after the call.
+    // SAFETY: the options contain their size, and outlive the call.
     let status = unsafe { libbpf_sys::bpf_xdp_query(index, 0, &raw mut options) };
     match status {
         0.. => {}
@@ -94,7 +94,7 @@ pub fn virtio(name: &str, index: i32) -> Option<u64> {
     )
 }
 
-/// Parses a digit per bit, the lowest first.
+/// Parses a bit string with one digit per bit, the lowest bit first.
 fn bits(text: &str) -> Option<u64> {
     let mut value = 0;
     for (at, digit) in text.bytes().enumerate().take(64) {
@@ -107,7 +107,7 @@ fn bits(text: &str) -> Option<u64> {
     Some(value)
 }
 
-/// Sends a command with a buffer for the reply, as words.
+/// Sends an ethtool command; the kernel overwrites the words with its reply.
 fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
     let mut request = request_for(name)?;
     request.ifr_ifru.ifru_data = words.as_mut_ptr().cast();
@@ -116,7 +116,7 @@ fn ethtool(name: &str, words: &mut [u32]) -> io::Result<()> {
 
 fn request_for(name: &str) -> io::Result<libc::ifreq> {
     let name = CString::new(name)?;
-    // SAFETY: an ifreq is plain data, for which zeros are a value.
+    // SAFETY: an ifreq is plain data, for which all zeros are a valid value.
     let mut request: libc::ifreq = unsafe { std::mem::zeroed() };
     // The last byte stays zero.
     for (to, from) in request.ifr_name.iter_mut().zip(name.to_bytes()).take(15) {
@@ -127,8 +127,8 @@ fn request_for(name: &str) -> io::Result<libc::ifreq> {
 
 fn send_ioctl(request: &mut libc::ifreq, command: libc::Ioctl) -> io::Result<()> {
     let control_socket = socket(AddressFamily::INET, SocketType::DGRAM, None)?;
-    // SAFETY: the request names an interface; a buffer that it points to has the size that the command fills, and lives
-    // in the caller until after the call.
+    // SAFETY: the request names an interface. If it points to a buffer, that has the size that the command fills, and
+    // outlives the call.
     match unsafe { libc::ioctl(control_socket.as_raw_fd(), command, &raw mut *request) } {
         0.. => Ok(()),
         _ => Err(io::Error::last_os_error()),
@@ -140,7 +140,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn features_are_digits() {
+    fn virtio_feature_digits_are_parsed() {
         assert_eq!(bits("0110000000"), Some(0b110));
         assert_eq!(bits(&"1".repeat(70)), Some(u64::MAX));
         assert_eq!(bits("01x"), None);

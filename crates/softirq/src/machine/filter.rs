@@ -1,20 +1,21 @@
-//! Detects netfilter rules that may filter this machine's input. Only the kernel knows whether a client passes them.
+//! Detects netfilter rules that may filter this machine's input. Whether a certain client passes the rules, only the
+//! kernel can tell.
 //!
-//! Other filters are not detected: eBPF programs of others, blackhole routes.
+//! Other filters are not detected, such as foreign eBPF programs or blackhole routes.
 
 use std::fs;
 use std::io;
 
 use crate::machine::netlink::{self, attribute};
 
-/// nf_tables.h: attributes of a chain, and of its hook.
+/// Attributes of a chain and of its hook (nf_tables.h).
 const CHAIN_HOOK: u16 = 4;
 const CHAIN_POLICY: u16 = 5;
 const CHAIN_USE: u16 = 6;
 const CHAIN_TYPE: u16 = 7;
 const HOOK_NUMBER: u16 = 1;
 
-/// netfilter.h
+/// Constants of netfilter.h.
 const FAMILY_INET: u8 = 1;
 const FAMILY_V4: u8 = 2;
 const FAMILY_NETDEV: u8 = 5;
@@ -25,24 +26,24 @@ const HOOK_INET_INGRESS: u32 = 5;
 const HOOK_NETDEV_INGRESS: u32 = 0;
 const POLICY_DROP: u32 = 0;
 
-/// The input rules at one moment.
+/// The input rules at one point in time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct FirewallRules {
-    /// Whether there are any.
+    /// Whether there are any input rules.
     pub has_rules: bool,
-    /// Changes with nftables rules, but not with those of legacy iptables.
+    /// Changes with each change of nftables rules, but not with those of legacy iptables.
     generation: u32,
 }
 
 impl FirewallRules {
-    /// The state in the network namespace of the thread; `previous` if nothing has changed since.
+    /// Reads the rules of the thread's network namespace; returns `previous` if they have not changed.
     ///
     /// # Errors
-    /// When the kernel does not report it.
+    /// If the kernel does not report it.
     pub fn read_since(previous: Option<FirewallRules>) -> io::Result<FirewallRules> {
         let generation = netlink::generation()?;
         let has_legacy = has_old_tables();
-        // Legacy tables have no generation, so that their rules count as changed each time.
+        // Legacy tables have no generation, so their rules are read each time.
         if let Some(previous) = previous.filter(|before| before.generation == generation)
             && !has_legacy
         {
@@ -56,7 +57,7 @@ impl FirewallRules {
 }
 
 impl FirewallRules {
-    /// A filter that is assumed, since its absence is unknown.
+    /// The state to assume if the rules can't be read: input is filtered.
     #[must_use]
     pub fn unknown() -> FirewallRules {
         FirewallRules {
@@ -66,7 +67,7 @@ impl FirewallRules {
     }
 }
 
-/// Whether legacy iptables has tables; the current iptables uses nftables.
+/// Whether legacy iptables has filtering tables; the current iptables uses nftables.
 fn has_old_tables() -> bool {
     ["ip_tables_names", "ip6_tables_names"].iter().any(|name| {
         let names = fs::read_to_string(format!("/proc/thread-self/net/{name}"));
@@ -74,7 +75,7 @@ fn has_old_tables() -> bool {
     })
 }
 
-/// Whether a chain may drop input: it has rules, or a drop policy.
+/// Whether a chain may drop input: it has rules, or the policy drop.
 fn may_drop_input(chain: &[u8]) -> bool {
     // struct nfgenmsg: family, version, resource id.
     let Some((head, attributes)) = chain.split_at_checked(4) else {
@@ -95,7 +96,7 @@ fn may_drop_input(chain: &[u8]) -> bool {
     );
     // Chains for address translation do not filter.
     let is_nat = attribute(attributes, CHAIN_TYPE).is_some_and(|kind| kind.starts_with(b"nat"));
-    // Without a count, rules are assumed.
+    // Without the count of rules, assume that there are some.
     let has_rules = number(attributes, CHAIN_USE).is_none_or(|count| count > 0);
     let drops = number(attributes, CHAIN_POLICY) == Some(POLICY_DROP);
     is_before_sockets && !is_nat && (has_rules || drops)
@@ -125,14 +126,14 @@ mod tests {
     }
 
     #[test]
-    fn chains_that_may_drop_what_comes_in_are_told() {
+    fn input_chains_with_rules_or_drop_policy_are_detected() {
         for (family, hook) in [(1, 1), (2, 1), (10, 0), (1, 5), (5, 0)] {
             assert!(may_drop_input(&chain(family, hook, "filter", 1, 3)));
             assert!(may_drop_input(&chain(family, hook, "filter", 0, 0)));
             assert!(!may_drop_input(&chain(family, hook, "filter", 1, 0)));
             assert!(!may_drop_input(&chain(family, hook, "nat", 1, 3)));
         }
-        // Forwarding, output, ARP.
+        // Hooks for forwarding and output; families ARP and bridge.
         for (family, hook) in [(1, 2), (2, 3), (3, 0), (7, 1)] {
             assert!(!may_drop_input(&chain(family, hook, "filter", 0, 3)));
         }

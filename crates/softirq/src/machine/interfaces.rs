@@ -1,4 +1,4 @@
-//! The interfaces of this network namespace, and which tier suits each.
+//! The interfaces of this network namespace, and which tier each of them supports.
 
 use std::io;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -36,7 +36,7 @@ pub struct InterfaceDetails {
 }
 
 impl InterfaceDetails {
-    /// Why native XDP does not suit it, as far as that is known without an attempt.
+    /// The reason for which the interface does not support native XDP, as far as that is known without an attempt.
     #[must_use]
     pub fn xdp_obstacle(&self) -> Option<&'static str> {
         if self.is_loopback {
@@ -53,10 +53,10 @@ impl InterfaceDetails {
 const ARPHRD_ETHER: u16 = 1;
 const ARPHRD_LOOPBACK: u16 = 772;
 
-/// All interfaces, sorted by name. One that disappears in the meantime is left out.
+/// All interfaces, sorted by name. Interfaces that disappear during the call are left out.
 ///
 /// # Errors
-/// When the kernel does not list them.
+/// If the kernel does not list them.
 pub fn all() -> io::Result<Vec<InterfaceDetails>> {
     let mut found: Vec<InterfaceDetails> = Vec::new();
     for entry in getifaddrs()? {
@@ -69,7 +69,7 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
         };
         let name = entry.interface_name;
         let mtu = match device::mtu(&name) {
-            // It has disappeared since it was listed.
+            // The interface has disappeared since it was listed.
             Err(error) if error.raw_os_error() == Some(libc::ENODEV) => continue,
             other => other.unwrap_or(1500),
         };
@@ -82,8 +82,8 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
             mtu,
             interface: NetworkInterface {
                 name,
-                // From the list itself: a lookup by name might find another interface, or none. A C int there, which
-                // the library has widened.
+                // From the list itself, since a lookup by name might find another interface, or none. `ifindex` is a C
+                // int in the kernel, which the library has widened.
                 index: link.ifindex() as i32,
             },
         });
@@ -95,7 +95,7 @@ pub fn all() -> io::Result<Vec<InterfaceDetails>> {
 /// The addresses of all interfaces; IPv4 as `::ffff:a.b.c.d`.
 ///
 /// # Errors
-/// When the kernel does not list them.
+/// If the kernel does not list them.
 pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
     let mut found: Vec<_> = assigned()?
         .iter()
@@ -106,10 +106,11 @@ pub fn addresses() -> io::Result<Vec<[u8; 16]>> {
     Ok(found)
 }
 
-/// The socket address for connecting to a local address, with its device if the address is bound to one.
+/// Adds the scope (interface) to a local address, if it is link-local, so that the daemon can connect to it.
 ///
 /// # Errors
-/// `AddrNotAvailable` if it is not local, or exists on several devices, which may belong to different servers.
+/// `AddrNotAvailable` if the address is not local, or exists on several interfaces, which may belong to different
+/// servers.
 pub fn with_scope(local: SocketAddr) -> io::Result<SocketAddr> {
     match local.ip().is_loopback() {
         // All of 127.0.0.0/8 is local, though only one of its addresses is assigned.
@@ -130,7 +131,7 @@ fn with_scope_from(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<S
         matching.map(SocketAddrV6::scope_id)
     };
     let first = scopes().next();
-    // The same address on several devices is ambiguous.
+    // The same address on several interfaces is ambiguous.
     match first {
         Some(scope) if scopes().all(|other| other == scope) => {
             let mut scoped = local;
@@ -143,7 +144,7 @@ fn with_scope_from(local: SocketAddr, assigned: &[SocketAddrV6]) -> io::Result<S
     }
 }
 
-/// All addresses, with their devices if they are bound to one; IPv4 as `::ffff:a.b.c.d`.
+/// All addresses, with the scope if they are link-local; IPv4 as `::ffff:a.b.c.d`.
 fn assigned() -> io::Result<Vec<SocketAddrV6>> {
     let new_address = |address: Ipv6Addr, scope| SocketAddrV6::new(address, 0, 0, scope);
     let mut found = Vec::new();
@@ -166,7 +167,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn own_addresses_are_found_with_their_devices() {
+    fn with_scope_adds_the_interface_of_link_local_addresses() {
         let address = |text: &str| text.parse::<SocketAddrV6>().expect(text);
         let assigned = [
             "[::ffff:192.0.2.1]:0",
@@ -177,16 +178,16 @@ mod tests {
             "[2001:db8::1]:0",
         ]
         .map(address);
-        let own = |text: &str| {
+        let scoped = |text: &str| {
             let local = text.parse().expect(text);
             let found = with_scope_from(local, &assigned);
             found.map_or("none".to_owned(), |found| found.to_string())
         };
-        assert_eq!(own("192.0.2.1:80"), "192.0.2.1:80");
-        assert_eq!(own("[2001:db8::1]:80"), "[2001:db8::1]:80");
-        assert_eq!(own("[fe80::1]:80"), "[fe80::1%2]:80");
+        assert_eq!(scoped("192.0.2.1:80"), "192.0.2.1:80");
+        assert_eq!(scoped("[2001:db8::1]:80"), "[2001:db8::1]:80");
+        assert_eq!(scoped("[fe80::1]:80"), "[fe80::1%2]:80");
         for other in ["[fe80::2]:80", "192.0.2.2:80", "0.0.0.0:80", "[::]:80"] {
-            assert_eq!(own(other), "none", "{other}");
+            assert_eq!(scoped(other), "none", "{other}");
         }
     }
 }

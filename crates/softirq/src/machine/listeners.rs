@@ -1,23 +1,23 @@
-//! Listening sockets of this network namespace, from the kernel's table.
+//! Listening sockets of this network namespace, read from the kernel's tables.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// A listening socket.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct SystemListener {
-    /// Maximum number of connections that wait for accept.
+    /// Maximum length of the accept queue.
     pub backlog: u32,
-    /// Whether it is a Multipath TCP socket.
+    /// Whether the socket uses Multipath TCP.
     pub is_mptcp: bool,
 }
 
 /// The addresses with listeners on a TCP port.
 ///
 /// # Errors
-/// When the kernel's table can't be read.
+/// If the kernel's table can't be read.
 pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     let mut found = Vec::new();
-    // Of the thread, not of the process: the thread may have entered another namespace.
+    // The thread's table, not the process's: the thread may have entered another namespace.
     for table in ["/proc/thread-self/net/tcp", "/proc/thread-self/net/tcp6"] {
         match std::fs::read_to_string(table) {
             Ok(text) => found.extend(listening(&text, port)),
@@ -31,7 +31,8 @@ pub fn addresses(port: u16) -> std::io::Result<Vec<IpAddr>> {
     Ok(found)
 }
 
-/// Describes the servers that get the daemon's requests: each listener those to its address. An error if there is none.
+/// Describes the servers that the daemon fetches from: each address is fetched from the listener bound to it. Fails if
+/// nothing listens.
 ///
 /// # Errors
 /// A text for the user.
@@ -70,7 +71,7 @@ fn listening(table: &str, port: u16) -> Vec<IpAddr> {
         .collect()
 }
 
-/// Hexadecimal words of 32 bits in host order.
+/// Parses an address in /proc/net/tcp: hexadecimal words of 32 bits in host byte order.
 fn parse(text: &str) -> Option<IpAddr> {
     let word = |at: usize| {
         let digits = text.get(at * 8..at * 8 + 8)?;
@@ -105,7 +106,7 @@ mod tests {
     }
 
     #[test]
-    fn somebody_is_asked() {
+    fn description_names_the_listening_addresses() {
         let any = IpAddr::from([0, 0, 0, 0]);
         let other = IpAddr::from([10, 0, 0, 1]);
         let ask = |addresses: &[IpAddr]| describe_servers(80, addresses);

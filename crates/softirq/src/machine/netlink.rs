@@ -1,4 +1,4 @@
-//! Netlink queries: listening sockets, the socket of a connection, and nftables rules.
+//! Netlink queries about listening sockets, the socket of a connection, and nftables rules.
 
 use std::io;
 use std::net::{Ipv6Addr, SocketAddrV6};
@@ -13,13 +13,13 @@ use lowroad_wire::width::{index, lower};
 
 use crate::machine::listeners::SystemListener;
 
-/// Constants that messages hold in a byte.
+/// Values of one byte in the messages.
 const V4: u8 = libc::AF_INET as u8;
 const V6: u8 = libc::AF_INET6 as u8;
 const TCP: u8 = libc::IPPROTO_TCP as u8;
 const HEADER_LEN: usize = 16;
 const REQUEST: u16 = 1;
-/// With an acknowledgement.
+/// A request that the kernel acknowledges.
 const REQUEST_ACK: u16 = 5;
 const REQUEST_DUMP: u16 = 0x301;
 const MESSAGE_ERROR: u16 = 2;
@@ -27,15 +27,15 @@ const MESSAGE_DONE: u16 = 3;
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
 const SOCK_DESTROY: u16 = 21;
-/// struct inet_diag_msg
+/// Length of struct inet_diag_msg.
 const SOCKET_LEN: usize = 72;
-/// The cookie in its identity, which comes last in a request.
+/// Offset of the socket's cookie, the last field of its identity (struct inet_diag_sockid).
 const COOKIE_AT: usize = 44;
 const COOKIE_LEN: usize = 8;
 const TCP_FIN_WAIT2: u32 = 5;
 const TCP_TIME_WAIT: u32 = 6;
 const TCP_LISTEN: u32 = 10;
-/// The bit of `INET_DIAG_INFO`; ULP information (`INET_DIAG_ULP_INFO`) is included.
+/// The bit of `INET_DIAG_INFO`, which also requests `INET_DIAG_ULP_INFO`.
 const WITH_INFO: u8 = 1 << 1;
 const ATTRIBUTE_ULP: u16 = 19;
 const ATTRIBUTE_ULP_NAME: u16 = 1;
@@ -45,10 +45,10 @@ const NFT_GET_CHAIN: u16 = 10 << 8 | 4;
 const NFT_GET_GENERATION: u16 = 10 << 8 | 16;
 const ATTRIBUTE_GENERATION: u16 = 1;
 
-/// The listening sockets on a TCP port of this thread's network namespace.
+/// The listening sockets on a TCP port in this thread's network namespace.
 ///
 /// # Errors
-/// When the kernel does not report it; the module `tcp_diag` may be missing.
+/// If the kernel does not report them; the module `tcp_diag` may be missing.
 pub fn listeners(port: u16) -> io::Result<Vec<SystemListener>> {
     let mut found = Vec::new();
     for family in [V4, V6] {
@@ -63,39 +63,40 @@ pub fn listeners(port: u16) -> io::Result<Vec<SystemListener>> {
     Ok(found)
 }
 
-/// The kernel's socket for the segments of a connection.
+/// The kernel socket that receives the segments of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum KernelSocket {
-    /// None.
+    /// No socket.
     None,
-    /// A listener with room for it.
+    /// A listener with room in its accept queue.
     Listener,
     /// A listener with a full accept queue.
     FullListener,
-    /// A connection.
+    /// A socket of this connection.
     Connection,
-    /// A socket that the server has closed, in TIME_WAIT or FIN_WAIT2.
+    /// A socket of this connection that the server has closed: in TIME_WAIT or FIN_WAIT2.
     Ended,
 }
 
-/// The socket of a connection, by its two addresses; IPv4 as `::ffff:a.b.c.d`.
+/// The kernel socket of a connection, given by its two addresses; IPv4 as `::ffff:a.b.c.d`.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn socket_of(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<KernelSocket> {
     Ok(find(local, remote)?.map_or(KernelSocket::None, |info| kind_of(&info)))
 }
 
-/// Destroys a connection's socket: its program reads an error, its client gets an RST. False: there was none.
+/// Destroys the kernel socket of a connection: its process gets an error, its client an RST. Returns false if there is
+/// no such socket.
 ///
 /// # Errors
-/// When the kernel can't (`CONFIG_INET_DIAG_DESTROY`), or the process may not (`CAP_NET_ADMIN`).
+/// If the kernel does not support this (`CONFIG_INET_DIAG_DESTROY`), or the process lacks CAP_NET_ADMIN.
 pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
     let Some(info) = find(local, remote)?.filter(|info| kind_of(info) == KernelSocket::Connection)
     else {
         return Ok(false);
     };
-    // By its cookie: if the connection has ended, the request would otherwise apply to its listener.
+    // Identified by its cookie: if the connection has just ended, the request would otherwise apply to the listener.
     let mut question = identity(local, remote);
     let cookie_at = question.len() - COOKIE_LEN;
     question[cookie_at..].copy_from_slice(&info[COOKIE_AT..][..COOKIE_LEN]);
@@ -108,7 +109,7 @@ pub fn destroy(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<bool> {
 /// Whether the kernel can destroy sockets.
 #[must_use]
 pub fn can_destroy() -> bool {
-    // No connection has these addresses, so that only support is tested.
+    // No connection has these addresses, so only the support is tested.
     let unused = SocketAddrV6::new(Ipv6Addr::UNSPECIFIED, 0, 0, 0);
     match first_answer(SOCK_DESTROY, REQUEST_ACK, &identity(unused, unused)) {
         Ok(_) => true,
@@ -116,12 +117,12 @@ pub fn can_destroy() -> bool {
     }
 }
 
-/// It does not exist any more, or was replaced.
+/// Whether the socket no longer exists, or was replaced by another one.
 fn is_gone(error: &io::Error) -> bool {
     error.kind() == io::ErrorKind::NotFound || error.raw_os_error() == Some(libc::ESTALE)
 }
 
-/// The kernel's socket for a connection: struct `inet_diag_msg`.
+/// The kernel socket of a connection, as a struct `inet_diag_msg`.
 fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>> {
     match first_answer(SOCK_DIAG_BY_FAMILY, REQUEST, &identity(local, remote)) {
         Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
@@ -133,8 +134,8 @@ fn find(local: SocketAddrV6, remote: SocketAddrV6) -> io::Result<Option<Vec<u8>>
 
 fn kind_of(info: &[u8]) -> KernelSocket {
     match u32::from(info[1]) {
-        // Of a listening socket: length of the accept queue, and its maximum.
-        TCP_LISTEN if word(&info[56..]) >= word(&info[60..]) => KernelSocket::FullListener,
+        // For a listening socket, these fields are the length of the accept queue and its maximum.
+        TCP_LISTEN if read_u32(&info[56..]) >= read_u32(&info[60..]) => KernelSocket::FullListener,
         TCP_LISTEN => KernelSocket::Listener,
         TCP_TIME_WAIT | TCP_FIN_WAIT2 => KernelSocket::Ended,
         _ => KernelSocket::Connection,
@@ -152,16 +153,16 @@ fn first_answer(kind: u16, flags: u16, question: &[u8]) -> io::Result<Option<Vec
     Ok(messages.into_iter().next())
 }
 
-/// A request about one connection, by its two addresses.
+/// Encodes a request about one connection, given by its two addresses.
 fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     let v4 = local
         .ip()
         .to_ipv4_mapped()
         .zip(remote.ip().to_ipv4_mapped());
     let family = if v4.is_some() { V4 } else { V6 };
-    // struct inet_diag_req_v2, with an identity: ports, addresses, no device and no cookie.
+    // struct inet_diag_req_v2 with an identity: ports, addresses, no interface and no cookie.
     let mut question = vec![family, TCP, 0, 0];
-    // All states.
+    // Sockets in any state.
     question.extend(u32::MAX.to_ne_bytes());
     question.extend(local.port().to_be_bytes());
     question.extend(remote.port().to_be_bytes());
@@ -182,26 +183,26 @@ fn identity(local: SocketAddrV6, remote: SocketAddrV6) -> Vec<u8> {
     question
 }
 
-/// Whether nftables has any table in this thread's network namespace.
+/// Whether nftables has tables in this thread's network namespace.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn has_tables() -> io::Result<bool> {
     Ok(!empty_if_unsupported(dump(netlink::NETFILTER, NFT_GET_TABLE, &[0; 4]))?.is_empty())
 }
 
-/// The nftables chains in this thread's network namespace: the messages without their headers.
+/// The nftables chains in this thread's network namespace, as messages without their headers.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn chains() -> io::Result<Vec<Vec<u8>>> {
     empty_if_unsupported(dump(netlink::NETFILTER, NFT_GET_CHAIN, &[0; 4]))
 }
 
-/// The generation of the nftables rules, which changes with each change; 0 if there are none.
+/// The generation of the nftables rules, which changes with every change of them; 0 if there are none.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn generation() -> io::Result<u32> {
     let socket = open(netlink::NETFILTER);
     let answer = empty_if_unsupported(socket.and_then(|socket| {
@@ -217,7 +218,7 @@ pub fn generation() -> io::Result<u32> {
     Ok(number.map_or(0, |bytes| u32::from_be_bytes(*bytes)))
 }
 
-/// A kernel without nftables, or a namespace in which it was never used, has no entries.
+/// Treats a kernel without nftables, or a namespace in which it was never used, as one without entries.
 fn empty_if_unsupported(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<u8>>> {
     match answer {
         Err(error)
@@ -232,25 +233,25 @@ fn empty_if_unsupported(answer: io::Result<Vec<Vec<u8>>>) -> io::Result<Vec<Vec<
     }
 }
 
-/// The listener in the message, if it is on the port.
+/// The listener that a message describes, if it is on the port.
 fn listener(message: &[u8], port: u16) -> Option<SystemListener> {
     let (socket, attributes) = message.split_at_checked(SOCKET_LEN)?;
     let local = u16::from_be_bytes([socket[4], socket[5]]);
     (local == port).then(|| SystemListener {
-        // Of a listening socket, the field of the send queue holds the maximum of the accept queue.
-        backlog: word(&socket[60..]),
+        // For a listening socket, the field of the send queue holds the maximum length of the accept queue.
+        backlog: read_u32(&socket[60..]),
         is_mptcp: attribute(attributes, ATTRIBUTE_ULP)
             .and_then(|nested| attribute(nested, ATTRIBUTE_ULP_NAME))
             .is_some_and(|name| name.starts_with(b"mptcp\0")),
     })
 }
 
-/// The value of the first attribute of a kind.
+/// The value of the first attribute of this kind.
 pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     while bytes.len() >= 4 {
-        let len = usize::from(half(bytes));
-        // The upper two bits are flags of the encoding.
-        let actual_kind = half(&bytes[2..]) & 0x3fff;
+        let len = usize::from(read_u16(bytes));
+        // The upper two bits are flags.
+        let actual_kind = read_u16(&bytes[2..]) & 0x3fff;
         let value = bytes.get(4..len)?;
         if actual_kind == kind {
             return Some(value);
@@ -260,7 +261,7 @@ pub(crate) fn attribute(mut bytes: &[u8], kind: u16) -> Option<&[u8]> {
     None
 }
 
-/// Dumps all objects of a kind. Returns the messages without their headers.
+/// Dumps all objects of a kind; returns the messages without their headers.
 fn dump(protocol: Protocol, kind: u16, question: &[u8]) -> io::Result<Vec<Vec<u8>>> {
     let socket = open(protocol)?;
     send_request(&socket, kind, REQUEST_DUMP, question)?;
@@ -295,18 +296,18 @@ fn send_request(socket: &OwnedFd, kind: u16, flags: u16, question: &[u8]) -> io:
     Ok(())
 }
 
-/// Splits a datagram into messages. Returns whether the last one was among them.
+/// Splits a datagram into messages. Returns whether the dump is complete.
 fn split_messages(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Result<bool> {
     while datagram.len() >= HEADER_LEN {
-        let len = index(word(datagram));
+        let len = index(read_u32(datagram));
         let malformed = || io::Error::from(io::ErrorKind::InvalidData);
         let body = datagram.get(HEADER_LEN..len).ok_or_else(malformed)?;
-        match half(&datagram[4..]) {
+        match read_u16(&datagram[4..]) {
             MESSAGE_DONE => return Ok(true),
             MESSAGE_ERROR => {
                 let code = body.first_chunk().ok_or_else(malformed)?;
                 return match i32::from_ne_bytes(*code) {
-                    // Acknowledged: the request was carried out.
+                    // An acknowledgement: the request was carried out.
                     0 => Ok(true),
                     number => Err(io::Error::from_raw_os_error(number.wrapping_neg())),
                 };
@@ -318,11 +319,11 @@ fn split_messages(mut datagram: &[u8], messages: &mut Vec<Vec<u8>>) -> io::Resul
     Ok(false)
 }
 
-fn word(bytes: &[u8]) -> u32 {
+fn read_u32(bytes: &[u8]) -> u32 {
     u32::from_ne_bytes(bytes[..4].try_into().expect("four bytes"))
 }
 
-fn half(bytes: &[u8]) -> u16 {
+fn read_u16(bytes: &[u8]) -> u16 {
     u16::from_ne_bytes(bytes[..2].try_into().expect("two bytes"))
 }
 
@@ -331,17 +332,17 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_listener_of_this_process_is_found() {
+    fn listener_is_found_by_port() {
         let socket = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let port = socket.local_addr().expect("an address").port();
-        // Without the kernel module there is nothing to test.
+        // Without the kernel module, there is nothing to test.
         let Ok(found) = listeners(port) else { return };
         assert_eq!(found.len(), 1);
         assert!(found[0].backlog > 0 && !found[0].is_mptcp);
     }
 
     #[test]
-    fn a_connection_is_told_from_its_listener() {
+    fn connection_is_distinguished_from_its_listener() {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
         let server = listener.local_addr().expect("an address");
         let stream = std::net::TcpStream::connect(server).expect("a connection");
@@ -353,7 +354,7 @@ mod tests {
             SocketAddrV6::new(v4.ip().to_ipv6_mapped(), v4.port(), 0, 0)
         };
         let of = |client: SocketAddrV6| socket_of(v6(server), client);
-        // Without the kernel module there is nothing to test.
+        // Without the kernel module, there is nothing to test.
         let Ok(connection) = of(v6(client)) else {
             return;
         };
@@ -361,7 +362,7 @@ mod tests {
         let mut other = v6(client);
         other.set_ip(std::net::Ipv4Addr::new(127, 9, 9, 9).to_ipv6_mapped());
         assert_eq!(of(other).expect("a listener"), KernelSocket::Listener);
-        // A connection that does not exist must not end its listener.
+        // Destroying a connection that does not exist must not destroy the listener.
         assert!(!destroy(v6(server), other).expect("nothing"));
         assert_eq!(of(other).expect("a listener"), KernelSocket::Listener);
         drop(listener);
@@ -369,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn attributes_are_found_by_kind_and_cut_ones_are_not() {
+    fn attributes_are_found_by_kind_unless_truncated() {
         let mut bytes = Vec::new();
         bytes.extend([5u16.to_ne_bytes(), 3u16.to_ne_bytes()].concat());
         bytes.extend([9, 0, 0, 0]);
@@ -384,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn datagrams_end_with_done_and_errors_are_errors() {
+    fn done_ends_a_dump_and_error_messages_fail() {
         let message = |kind: u16, body: &[u8]| {
             let mut bytes = u32::try_from(16 + body.len())
                 .expect("short")

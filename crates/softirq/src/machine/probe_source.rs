@@ -1,6 +1,7 @@
-//! Probe source: a pair of reserved addresses (RFC 5737, RFC 3849). Requests from the first get the server's response
-//! for unknown clients; pass-through connections come from the second. For the kernel they are local: a route to `lo`
-//! delivers the server's replies. To servers they look like remote clients. Read rtnetlink(7).
+//! Probe source: a pair of addresses from the ranges reserved for documentation (RFC 5737, RFC 3849). The daemon
+//! fetches from the first one, so that it gets the server's response for unknown clients; pass-through connections come
+//! from the second one. To the kernel both are local: a route to `lo` delivers the server's replies. To servers they
+//! look like remote clients. See rtnetlink(7).
 
 use std::io;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
@@ -16,7 +17,7 @@ use crate::layout;
 const HEADER_LEN: usize = 16;
 const NEW_ROUTE: u16 = 24;
 const DELETE_ROUTE: u16 = 25;
-/// Request, acknowledge; for a new one also: create or replace.
+/// Request and acknowledge; for a new route also: create or replace.
 const FLAGS: u16 = 0x1 | 0x4;
 const FLAGS_NEW: u16 = FLAGS | 0x400 | 0x100;
 const MESSAGE_ERROR: u16 = 2;
@@ -27,14 +28,14 @@ const SCOPE_HOST: u8 = 254;
 const TYPE_LOCAL: u8 = 2;
 const ATTRIBUTE_TO: u16 = 1;
 const ATTRIBUTE_DEVICE: u16 = 4;
-/// `lo`, in every network namespace.
+/// The index of `lo` in every network namespace.
 const LOOPBACK_INDEX: u32 = 1;
 
-/// Maximum number of routes to remove; each is of another device.
+/// Maximum number of routes to remove; each belongs to another interface.
 const ROUTES_MAX: usize = 64;
 
-/// Source address of pass-through connections to this server: the address next to [`address`]. A server that trusts
-/// requests from the workers' address must not trust fields that clients wrote themselves.
+/// Source address of pass-through connections to this server: the second of the pair, next to [`address`]. Not the
+/// workers' address: a server may trust requests from that, and these contain fields that the clients wrote.
 #[must_use]
 pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     let mut from = address(server);
@@ -45,7 +46,7 @@ pub fn untrusted_address(server: SocketAddr) -> SocketAddr {
     from
 }
 
-/// The probe source address for this server, of the same scope as its other clients.
+/// The probe source address for this server, in the same scope as the server's clients.
 #[must_use]
 pub fn address(server: SocketAddr) -> SocketAddr {
     let number = u128::from(layout::OUTSIDER);
@@ -61,7 +62,7 @@ pub fn address(server: SocketAddr) -> SocketAddr {
     }
 }
 
-/// A server of each kind that has another probe source address.
+/// An example of each kind of server address that has another probe source address.
 const SERVERS: [&str; 3] = ["0.0.0.0:0", "[::]:0", "[fe80::1]:0"];
 
 fn addresses() -> impl Iterator<Item = IpAddr> {
@@ -70,16 +71,16 @@ fn addresses() -> impl Iterator<Item = IpAddr> {
         .into_iter()
 }
 
-/// Whether it is one of the probe source addresses.
+/// Whether the address is a probe source address.
 #[must_use]
 pub fn is_probe_source(address: IpAddr) -> bool {
     addresses().any(|source| source == address)
 }
 
-/// Routes the replies of this server back to this machine, in the network namespace of the thread. Idempotent.
+/// Routes the replies of this server back to this machine, in the thread's network namespace. Idempotent.
 ///
 /// # Errors
-/// When the kernel refuses.
+/// If the kernel refuses.
 pub fn add(server: SocketAddr) -> io::Result<()> {
     let from = address(server);
     let device = match from {
@@ -89,10 +90,10 @@ pub fn add(server: SocketAddr) -> io::Result<()> {
     change(NEW_ROUTE, FLAGS_NEW, from.ip(), Some(device))
 }
 
-/// Removes the routes, as far as there are any.
+/// Removes the routes that exist.
 pub fn remove() {
     for from in addresses() {
-        // A remaining route is harmless: the address is reserved.
+        // A remaining route is harmless, since the address is reserved.
         let mut attempts = 0..ROUTES_MAX;
         while attempts.next().is_some() && change(DELETE_ROUTE, FLAGS, from, None).is_ok() {}
     }
@@ -116,9 +117,9 @@ fn change(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> io::Re
     acknowledged(&reply[..len])
 }
 
-/// A message for a route to the address and the one next to it, through a device, or through any.
+/// Encodes a message about a route to the pair of addresses, through the given interface, or through any.
 fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u8> {
-    // A prefix one bit short covers both addresses of the pair.
+    // A prefix that is one bit short covers both addresses of the pair.
     let (family, bits, to) = match address {
         IpAddr::V4(v4) => (libc::AF_INET as u8, 31, v4.octets().to_vec()),
         IpAddr::V6(v6) => (libc::AF_INET6 as u8, 127, v6.octets().to_vec()),
@@ -159,7 +160,7 @@ fn message(kind: u16, flags: u16, address: IpAddr, device: Option<u32>) -> Vec<u
     message
 }
 
-/// An error code of 0 is an acknowledgement.
+/// Checks that a reply is an acknowledgement: an error message with code 0.
 fn acknowledged(reply: &[u8]) -> io::Result<()> {
     let malformed = || io::Error::from(io::ErrorKind::InvalidData);
     let kind = reply.get(4..6).ok_or_else(malformed)?;
@@ -179,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_end_alike_and_are_nobodys() {
+    fn probe_source_matches_the_family_and_scope_of_the_server() {
         let from = |server: &str| address(server.parse().expect(server)).to_string();
         assert_eq!(from("10.0.0.1:80"), "203.0.113.254:0");
         assert_eq!(from("[fd77::1]:80"), "[2001:db8::cb00:71fe]:0");
@@ -190,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_are_of_their_length_and_errors_are_told() {
+    fn route_messages_contain_their_length_and_error_replies_fail() {
         let to = Ipv4Addr::new(192, 0, 2, 2).into();
         let with_device = message(NEW_ROUTE, FLAGS_NEW, to, Some(LOOPBACK_INDEX));
         assert_eq!(with_device.len(), 44);

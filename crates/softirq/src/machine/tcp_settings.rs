@@ -1,12 +1,13 @@
-//! Settings of this network namespace that affect migration. The kernel refuses connections with options that it would
-//! not have negotiated, and those with a socket in TIME_WAIT, which it may not let the programs end.
+//! Settings of this network namespace that affect migration. The kernel refuses a migrated connection with TCP options
+//! that it would not have negotiated itself, and one whose tuple has a socket in TIME_WAIT, which the programs can't
+//! always end.
 
 use std::fs;
 
 use crate::layout;
 use crate::machine::netlink;
 
-/// The settings; `None`: not present.
+/// The settings; `None` if one is not present.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct TcpSettings {
     /// `net.ipv4.tcp_syncookies`
@@ -17,18 +18,19 @@ pub struct TcpSettings {
     pub scaling: Option<u32>,
     /// `net.ipv4.tcp_timestamps`
     pub timestamps: Option<u32>,
-    /// `net.netfilter.nf_conntrack_tcp_loose`: 0, the firewall treats connections as invalid if it has not seen their SYN.
+    /// `net.netfilter.nf_conntrack_tcp_loose`; 0: the firewall treats connections as invalid if it has not seen their
+    /// SYN.
     pub loose: Option<u32>,
-    /// `net.ipv4.tcp_rfc1337`: 1, the kernel ignores RST in TIME_WAIT.
+    /// `net.ipv4.tcp_rfc1337`; 1: the kernel ignores an RST in TIME_WAIT.
     pub rfc1337: Option<u32>,
-    /// Whether the firewall tracks connections, by `net.netfilter.nf_conntrack_count`.
+    /// Whether the firewall tracks connections (`net.netfilter.nf_conntrack_count`).
     pub is_tracking: bool,
-    /// The kernel can't destroy a socket for us (`CONFIG_INET_DIAG_DESTROY`).
+    /// The kernel can't destroy a socket on request (`CONFIG_INET_DIAG_DESTROY`).
     pub no_destroy: bool,
 }
 
 impl TcpSettings {
-    /// Reads those of the thread's namespace.
+    /// Reads the settings of the thread's namespace.
     #[must_use]
     pub fn read() -> TcpSettings {
         TcpSettings {
@@ -43,12 +45,12 @@ impl TcpSettings {
         }
     }
 
-    /// The level's settings that follow.
+    /// The level's setting bits that follow from these settings.
     #[must_use]
     pub fn bits(&self) -> u32 {
         let bit_if = |condition: bool, bit| if condition { bit } else { 0 };
-        // Connection tracking has an entry for the socket in TIME_WAIT, and reopens it with the SYN; if the SYN
-        // bypasses it, the migrated connection is invalid to it.
+        // Connection tracking still has an entry for the socket in TIME_WAIT, and reopens it at the SYN. If the fast
+        // path answers the SYN, tracking does not see it, and treats the migrated connection as invalid.
         let keeps_time_wait = self.is_tracking || self.rfc1337.is_some_and(|value| value != 0);
         bit_if(self.sack == Some(0), layout::SETTING_NO_SACK)
             | bit_if(self.scaling == Some(0), layout::SETTING_NO_SCALE)
@@ -57,12 +59,13 @@ impl TcpSettings {
                 layout::SETTING_NO_TIMESTAMPS,
             )
             | bit_if(keeps_time_wait, layout::SETTING_KEEP_TIME_WAIT)
-            // Sockets with translated numbers could not be closed when the level is detached.
+            // Without destruction, sockets with translated sequence numbers could not be closed when the level is
+            // detached.
             | bit_if(self.no_destroy, layout::SETTING_STAY_UP)
     }
 }
 
-/// All settings of the level that follow from the kernel's.
+/// All bits of the level's settings that [`TcpSettings::bits`] controls.
 pub const BITS: u32 = layout::SETTING_NO_SACK
     | layout::SETTING_NO_SCALE
     | layout::SETTING_NO_TIMESTAMPS

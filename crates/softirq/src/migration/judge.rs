@@ -1,38 +1,38 @@
-//! Judges from counters and samples whether migration works. Pure: no clock, maps or sockets.
+//! Judges from counters and samples whether migration works. Pure: uses no clock, maps or sockets.
 
 use std::collections::{HashMap, HashSet};
 use std::net::{Ipv6Addr, SocketAddrV6};
 
 use crate::layout;
 
-/// Units of `seen` within which a connection counts as active. A client without a reply retransmits after 0.2 s, 0.6 s,
-/// 1.4 s, 3 s and so on.
+/// Number of units of `seen` for which a connection counts as active. A client without a reply retransmits after 0.2 s,
+/// 0.6 s, 1.4 s, 3 s and so on.
 pub const FRESH: u32 = 3;
-/// A client that has retransmitted this often, each time in another second, and still has no socket, waits in vain. A
-/// client that merely resets is seen once more.
+/// A client has failed once it has retransmitted this often, each time in another second, and still has no socket. A
+/// client that merely resets its connection is seen only once more.
 const REPEATS: u32 = 2;
-/// This many such clients, with none that succeeded, are no coincidence.
-const NOT_TAKEN_MAX: usize = 4;
-/// Distinct client addresses that fell silent without a socket, with no successful migration in between: the kernel
-/// resets them. Single clients that reset their connections look the same.
-const SILENT_MAX: usize = 8;
-/// Refusals within a second without a successful migration.
+/// Limit of failed clients: this many without a successful one are no coincidence.
+const FAILED_CLIENTS_MAX: usize = 4;
+/// Limit of distinct client addresses that fell silent without a socket and without a successful migration in between:
+/// the kernel probably resets their connections. A few clients that reset their connections themselves look the same.
+const SILENT_CLIENTS_MAX: usize = 8;
+/// Limit of refused segments within a second without a successful migration.
 const REFUSED_MAX: u64 = 8;
 /// Maximum number of remembered clients.
 const SUSPECTS_MAX: usize = 1024;
-/// Pause before another attempt: the first one, and the longest.
+/// Pause before migration is tried again: the first one, and the longest.
 const PAUSE_MIN_S: u64 = 60;
 const PAUSE_MAX_S: u64 = 3600;
 const SECOND_NS: u64 = 1_000_000_000;
 
-/// Counters of the programs.
+/// Counters read from the programs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct MigrationCounters {
     /// Segments from which the kernel was to create a socket.
     pub migrated: u64,
-    /// Connections that were seen to have a socket.
+    /// Connections that were later seen to have a socket.
     pub succeeded: u64,
-    /// Segments for which it refused.
+    /// Segments from which the kernel refused to create a socket.
     pub refused: u64,
 }
 
@@ -43,9 +43,9 @@ pub struct MigratedConnection {
     pub client: SocketAddrV6,
     /// The server's address.
     pub server: SocketAddrV6,
-    /// Time of its last segment.
+    /// Time of the connection's last segment.
     pub last_seen: u16,
-    /// Whether the kernel has its socket.
+    /// Whether the kernel has a socket for the connection.
     pub has_kernel_socket: bool,
 }
 
@@ -56,47 +56,47 @@ type AddressPair = (SocketAddrV6, SocketAddrV6);
 pub struct MigrationJudge {
     problem: layout::handover_problem,
     previous: Option<MigrationCounters>,
-    /// Clients that may wait: time of the last segment, and number of retransmissions.
+    /// Clients without a socket: time of the last segment, and number of retransmissions.
     suspects: HashMap<AddressPair, (u16, u32)>,
-    /// Clients that wait in vain, over IPv4 and over IPv6: firewalls have separate rules for them.
+    /// Failed clients over IPv4 and over IPv6, since firewalls have separate rules for these.
     failed: [HashSet<AddressPair>; 2],
-    /// Addresses of clients that fell silent without a socket.
+    /// Addresses of clients that fell silent without getting a socket.
     silent: HashSet<Ipv6Addr>,
-    /// End of the pause, while migration is not tried.
+    /// End of the pause during which migration is not tried.
     retry_ns: u64,
     pause_s: u64,
 }
 
 impl MigrationJudge {
-    /// One of the problems of `shared.h`.
+    /// The current problem, one of `shared.h`.
     pub fn problem(&self) -> layout::handover_problem {
         self.problem
     }
 
-    /// Length of the pause; `None`: the problem does not end with time.
+    /// Length of the pause; `None` if the problem does not end after a pause.
     pub fn pause_s(&self) -> Option<u64> {
         let is_timed = self.problem != layout::HANDOVER_NO_COOKIES;
         is_timed.then_some(self.pause_s)
     }
 
-    /// Whether connections must be sampled: fewer succeeded than were migrated.
+    /// Whether connections must be sampled: some are suspect, or clearly fewer succeeded than were migrated.
     pub fn needs_samples(&self, counts: &MigrationCounters) -> bool {
-        let (migrated, succeeded) = self.grown(counts);
+        let (migrated, succeeded) = self.count_deltas(counts);
         !self.suspects.is_empty() || migrated > 0 && succeeded * 4 < migrated * 3
     }
 
-    /// Takes the kernel's settings. After a change, migration is tried again.
+    /// Updates the kernel's settings. After a change, migration is tried again.
     pub fn settings(&mut self, has_cookies: bool, have_changed: bool) {
         if !has_cookies {
             self.problem = layout::HANDOVER_NO_COOKIES;
         } else if have_changed {
             self.problem = layout::HANDOVER_WORKS;
             self.pause_s = 0;
-            self.forget();
+            self.reset_samples();
         }
     }
 
-    /// Judges the last second. `has_socket` returns whether the pair of addresses may have a socket.
+    /// Judges the last second. `has_socket` returns whether the connection between two addresses may have a socket.
     pub fn update(
         &mut self,
         counts: &MigrationCounters,
@@ -104,28 +104,28 @@ impl MigrationJudge {
         has_socket: impl Fn(&SocketAddrV6, &SocketAddrV6) -> bool,
         now_ns: u64,
     ) {
-        let (migrated, succeeded) = self.grown(counts);
+        let (migrated, succeeded) = self.count_deltas(counts);
         let previous = self.previous.replace(*counts).unwrap_or(*counts);
         if self.problem != layout::HANDOVER_WORKS {
             if self.problem != layout::HANDOVER_NO_COOKIES && now_ns >= self.retry_ns {
                 self.problem = layout::HANDOVER_WORKS;
-                self.forget();
+                self.reset_samples();
             }
             return;
         }
-        // Clients that fell silent before a success had other reasons.
+        // Clients that fell silent before a successful migration had other reasons.
         if succeeded > 0 {
             self.silent.clear();
         }
         self.track(connections, has_socket);
         if migrated == 0 && counts.refused > previous.refused + REFUSED_MAX {
             self.begin_pause(layout::HANDOVER_REFUSED, now_ns);
-        } else if self.has_many_failures() || self.silent.len() >= SILENT_MAX {
+        } else if self.has_many_failures() || self.silent.len() >= SILENT_CLIENTS_MAX {
             self.begin_pause(layout::HANDOVER_NOT_TAKEN, now_ns);
         }
     }
 
-    /// Follows clients that were seen before, and adds new ones.
+    /// Updates the suspects: those known before, and new ones.
     fn track(
         &mut self,
         connections: &[MigratedConnection],
@@ -136,7 +136,7 @@ impl MigrationJudge {
             .filter(|connection| connection.has_kernel_socket)
         {
             self.failed[family(successful)].clear();
-            // Migration works, so the next problem starts with the shortest pause.
+            // Migration works, so that the next problem starts with the shortest pause.
             self.pause_s = 0;
         }
         let mut old = std::mem::take(&mut self.suspects);
@@ -151,7 +151,7 @@ impl MigrationJudge {
                 continue;
             }
             let (at, repeats) = old.remove(&endpoints).unwrap_or((connection.last_seen, 0));
-            // Another segment of a client without a socket is a retransmission.
+            // Another segment from a client without a socket is a retransmission.
             let repeats = repeats + u32::from(at != connection.last_seen);
             if repeats < REPEATS {
                 self.suspects
@@ -160,7 +160,7 @@ impl MigrationJudge {
                 self.failed[family(connection)].insert(endpoints);
             }
         }
-        // Those that were not seen this time.
+        // The suspects that did not appear in this sample.
         let vanished = old
             .keys()
             .filter(|(client, server)| !has_socket(client, server));
@@ -169,32 +169,32 @@ impl MigrationJudge {
             .extend(vanished.map(|(client, _)| *client.ip()).take(room));
     }
 
-    /// After a pause, fewer clients suffice.
+    /// Whether too many clients have failed. After a pause, half as many suffice.
     fn has_many_failures(&self) -> bool {
         let limit = if self.pause_s == 0 {
-            NOT_TAKEN_MAX
+            FAILED_CLIENTS_MAX
         } else {
-            NOT_TAKEN_MAX / 2
+            FAILED_CLIENTS_MAX / 2
         };
         self.failed.iter().any(|failed| failed.len() >= limit)
     }
 
     fn begin_pause(&mut self, problem: layout::handover_problem, now_ns: u64) {
         self.problem = problem;
-        // Exponential backoff: each attempt makes some clients wait in vain.
+        // Exponential backoff, since each attempt makes some clients wait in vain.
         self.pause_s = (self.pause_s * 2).clamp(PAUSE_MIN_S, PAUSE_MAX_S);
         self.retry_ns = now_ns + self.pause_s * SECOND_NS;
-        self.forget();
+        self.reset_samples();
     }
 
-    fn forget(&mut self) {
+    fn reset_samples(&mut self) {
         self.suspects.clear();
         self.silent.clear();
         self.failed.iter_mut().for_each(HashSet::clear);
     }
 
-    /// Increases of migrated and of successful connections since the last sample.
-    fn grown(&self, counts: &MigrationCounters) -> (u64, u64) {
+    /// Numbers of connections migrated and succeeded since the last sample.
+    fn count_deltas(&self, counts: &MigrationCounters) -> (u64, u64) {
         let previous = self.previous.unwrap_or(*counts);
         (
             counts.migrated.saturating_sub(previous.migrated),
@@ -213,17 +213,17 @@ mod tests {
 
     const NOW_NS: u64 = 1_000 * SECOND_NS;
 
-    fn seen(port: u16, seen: u16, is_kept: bool) -> MigratedConnection {
+    fn seen(port: u16, seen: u16, has_kernel_socket: bool) -> MigratedConnection {
         let end = |address: &str, port| SocketAddrV6::new(address.parse().expect("v6"), port, 0, 0);
         MigratedConnection {
             client: end("::ffff:10.0.0.1", port),
             server: end("::ffff:10.0.0.2", 80),
             last_seen: seen,
-            has_kernel_socket: is_kept,
+            has_kernel_socket,
         }
     }
 
-    /// A second in which these connections were seen, none with a socket.
+    /// Simulates a second in which these connections were sampled; none of them has a socket.
     fn second(judge: &mut MigrationJudge, at: u64, all: &[MigratedConnection]) {
         let counts = MigrationCounters {
             migrated: at * 100,
@@ -234,20 +234,24 @@ mod tests {
         judge.update(&counts, all, |_, _| false, NOW_NS + at * SECOND_NS);
     }
 
-    fn waiting(at: u16) -> Vec<MigratedConnection> {
+    fn unanswered(at: u16) -> Vec<MigratedConnection> {
         (1..=4).map(|port| seen(port, at, false)).collect()
     }
 
     #[test]
-    fn clients_that_repeat_themselves_without_a_socket_are_noticed() {
+    fn retransmissions_without_a_socket_pause_migration() {
         let mut judge = MigrationJudge::default();
         for at in 0..3 {
             assert_eq!(judge.problem(), layout::HANDOVER_WORKS, "{at}");
-            second(&mut judge, at, &waiting(u16::try_from(at).expect("small")));
+            second(
+                &mut judge,
+                at,
+                &unanswered(u16::try_from(at).expect("small")),
+            );
         }
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
         assert_eq!(judge.pause_s(), Some(60));
-        // It is tried again after that, and two clients are enough then.
+        // After the pause migration is tried again, and then two failed clients suffice.
         // The pause of 60 s began in second 2.
         second(&mut judge, 61, &[]);
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
@@ -257,7 +261,7 @@ mod tests {
             second(
                 &mut judge,
                 at,
-                &waiting(u16::try_from(at).expect("small"))[..2],
+                &unanswered(u16::try_from(at).expect("small"))[..2],
             );
         }
         assert_eq!(judge.problem(), layout::HANDOVER_NOT_TAKEN);
@@ -267,11 +271,11 @@ mod tests {
     }
 
     #[test]
-    fn who_is_silent_or_has_a_socket_is_no_trouble() {
+    fn silent_clients_and_clients_with_a_socket_are_no_failures() {
         let mut judge = MigrationJudge::default();
-        // Seen once more, as a client that resets.
+        // Seen only once more, like a client that resets its connection.
         for at in 0..10 {
-            second(&mut judge, at, &waiting(u16::from(at > 3)));
+            second(&mut judge, at, &unanswered(u16::from(at > 3)));
         }
         assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
         let mut judge = MigrationJudge::default();
@@ -280,35 +284,36 @@ mod tests {
                 migrated: u64::from(at) * 100,
                 ..MigrationCounters::default()
             };
-            judge.update(&counts, &waiting(at), |_, _| true, NOW_NS);
+            judge.update(&counts, &unanswered(at), |_, _| true, NOW_NS);
         }
         assert_eq!(judge.problem(), layout::HANDOVER_WORKS);
     }
 
     #[test]
-    fn one_that_gets_through_clears_the_others_of_its_family() {
+    fn success_clears_failures_of_the_same_address_family() {
         let to_v6 = |mut one: MigratedConnection| {
             one.client.set_ip("2001:db8::1".parse().expect("v6"));
             one
         };
         for is_v6 in [false, true] {
             let mut judge = MigrationJudge::default();
-            // Each second one more waits in vain, and another one over IPv4 succeeds.
+            // In each second one more client over one family fails, while another one over IPv4 succeeds.
             for at in 0..20u16 {
                 let ports = at.saturating_sub(2)..=at;
-                let waiting = ports.map(|port| seen(port, at, false));
-                let waiting = waiting.map(|one| if is_v6 { to_v6(one) } else { one });
-                let all: Vec<MigratedConnection> = waiting.chain([seen(100, at, true)]).collect();
+                let unanswered = ports.map(|port| seen(port, at, false));
+                let unanswered = unanswered.map(|one| if is_v6 { to_v6(one) } else { one });
+                let all: Vec<MigratedConnection> =
+                    unanswered.chain([seen(100, at, true)]).collect();
                 second(&mut judge, at.into(), &all);
             }
-            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
-            assert_eq!(is_trouble, is_v6);
+            let is_paused = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_paused, is_v6);
         }
     }
 
     #[test]
-    fn clients_that_are_reset_are_noticed_unless_others_get_through() {
-        for gets_through in [false, true] {
+    fn silent_clients_pause_migration_unless_others_succeed() {
+        for succeeds in [false, true] {
             let mut judge = MigrationJudge::default();
             for at in 0..12u16 {
                 // Another client address each second.
@@ -317,18 +322,18 @@ mod tests {
                     .set_ip(Ipv6Addr::from(u128::from(at) + (0xffff << 32)));
                 let counts = MigrationCounters {
                     migrated: u64::from(at),
-                    succeeded: u64::from(gets_through && at > 5),
+                    succeeded: u64::from(succeeds && at > 5),
                     ..MigrationCounters::default()
                 };
                 judge.update(&counts, &[one], |_, _| false, NOW_NS);
             }
-            let is_trouble = judge.problem() == layout::HANDOVER_NOT_TAKEN;
-            assert_eq!(is_trouble, !gets_through);
+            let is_paused = judge.problem() == layout::HANDOVER_NOT_TAKEN;
+            assert_eq!(is_paused, !succeeds);
         }
     }
 
     #[test]
-    fn refusals_are_noticed_at_once_and_cookies_are_not_waited_for() {
+    fn refusals_pause_migration_and_missing_syncookies_stop_it() {
         let mut judge = MigrationJudge::default();
         let refused = |refused| MigrationCounters {
             refused,

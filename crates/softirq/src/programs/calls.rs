@@ -3,14 +3,14 @@
 use std::io;
 use std::os::fd::{FromRawFd, OwnedFd};
 
-/// Takes ownership of a descriptor that libbpf has created.
+/// Takes ownership of a descriptor returned by libbpf, or returns its error.
 pub(crate) fn owned(fd: i32) -> io::Result<OwnedFd> {
     checked(fd)?;
-    // SAFETY: a fresh descriptor without another owner.
+    // SAFETY: a new descriptor without another owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// libbpf returns negative error numbers.
+/// Converts libbpf's negative error numbers into errors.
 pub(crate) fn checked(status: i32) -> io::Result<()> {
     match status {
         0.. => Ok(()),

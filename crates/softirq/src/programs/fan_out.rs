@@ -1,5 +1,5 @@
-//! Fan-out for native XDP, which sends one frame per received frame: DEVMAPs that list an interface several times, with
-//! the program that turns the copies into parts of a response (bpf/parts.h).
+//! Fan-out for native XDP, which can send only one frame per received frame: DEVMAPs that list an interface several
+//! times, with the program that turns the copies into segments of a response (bpf/parts.h).
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::path::Path;
@@ -12,27 +12,27 @@ use crate::machine::interfaces;
 use crate::programs::calls::checked;
 use crate::programs::loader::LoadedPrograms;
 
-/// The driver can transmit redirected frames (include/uapi/linux/netdev.h, NETDEV_XDP_ACT_NDO_XMIT).
-const SENDS_FRAMES_OF_OTHERS: u64 = 1 << 2;
+/// `NETDEV_XDP_ACT_NDO_XMIT` of linux/netdev.h: the driver can transmit frames that are redirected to it.
+const NETDEV_XDP_ACT_NDO_XMIT: u64 = 1 << 2;
 
-/// Creates the maps of an interface if its driver transmits redirected frames, and removes those of interfaces that are
-/// gone. Errors are ignored: without the maps, the program at TC sends long responses.
-pub fn fill(loaded: &LoadedPrograms, interface: i32, folder: &Path) {
+/// Creates the maps of an interface if its driver transmits redirected frames, and removes those of interfaces that no
+/// longer exist. Errors are ignored: without the maps, the program at TC sends long responses.
+pub fn create_maps_if_supported(loaded: &LoadedPrograms, interface: i32, folder: &Path) {
     let Ok(outer_map) = MapHandle::from_pinned_path(folder.join("fan_out")) else {
         return;
     };
-    // Earlier maps refer to the program of an earlier attachment.
-    remove_of(&outer_map, interface);
-    if supports_redirect(interface) && fill_anyway(loaded, interface, folder).is_err() {
-        remove_of(&outer_map, interface);
+    // Maps of an earlier attachment refer to its program.
+    remove_maps_of(&outer_map, interface);
+    if supports_redirect(interface) && create_maps(loaded, interface, folder).is_err() {
+        remove_maps_of(&outer_map, interface);
     }
 }
 
 /// Creates the maps regardless of the driver's features.
 ///
 /// # Errors
-/// When the kernel refuses a map.
-pub fn fill_anyway(
+/// If the kernel refuses a map.
+pub fn create_maps(
     loaded: &LoadedPrograms,
     interface: i32,
     folder: &Path,
@@ -42,11 +42,11 @@ pub fn fill_anyway(
     };
     let outer_map = MapHandle::from_pinned_path(folder.join("fan_out"));
     let outer_map = outer_map.map_err(LevelError::bpf("maps for copies of frames"))?;
-    fill_with(&outer_map, program, interface)
+    enter_maps(&outer_map, program, interface)
 }
 
-/// Enters the maps through which `program` makes parts on an interface into `outer_map`.
-pub(crate) fn fill_with(
+/// Enters the maps of an interface, with `program`, into `outer_map`.
+pub(crate) fn enter_maps(
     outer_map: &MapHandle,
     program: BorrowedFd<'_>,
     interface: i32,
@@ -56,7 +56,7 @@ pub(crate) fn fill_with(
     let mut value = interface.to_ne_bytes().to_vec();
     value.extend(program.as_raw_fd().to_ne_bytes());
     for count in 2..=PARTS_MAX {
-        let copies = copies(count, &value).map_err(failed())?;
+        let copies = create_devmap(count, &value).map_err(failed())?;
         let fd = copies.as_fd().as_raw_fd().to_ne_bytes();
         outer_map
             .update(&key(interface, count), &fd, MapFlags::ANY)
@@ -65,9 +65,9 @@ pub(crate) fn fill_with(
     Ok(())
 }
 
-/// Removes the maps of this interface, and of interfaces that are gone.
-fn remove_of(outer_map: &MapHandle, interface: i32) {
-    // Without the list of interfaces, none is known to be gone.
+/// Removes the maps of this interface, and of interfaces that no longer exist.
+fn remove_maps_of(outer_map: &MapHandle, interface: i32) {
+    // If the interfaces can't be listed, none is known to have disappeared.
     let existing = interfaces::all().unwrap_or_default();
     let exists = |index: u64| {
         let mut indices = existing
@@ -87,18 +87,18 @@ fn remove_of(outer_map: &MapHandle, interface: i32) {
     }
 }
 
-/// Whether any interface has such maps.
-pub(crate) fn is_filled(folder: &Path) -> bool {
+/// Whether any interface has fan-out maps.
+pub(crate) fn has_maps(folder: &Path) -> bool {
     let outer_map = MapHandle::from_pinned_path(folder.join("fan_out"));
     outer_map.is_ok_and(|outer_map| outer_map.keys().next().is_some())
 }
 
-fn copies(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {
+fn create_devmap(count: u32, value: &[u8]) -> libbpf_rs::Result<MapHandle> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    // Key: a position; value: struct bpf_devmap_val, an interface and a program.
+    // The key is a position; the value is a struct bpf_devmap_val: an interface and a program.
     let map = MapHandle::create(MapType::Devmap, Some("copies"), 4, 8, count, &options)?;
     for at in 0..count {
         map.update(&at.to_ne_bytes(), value, MapFlags::ANY)?;
@@ -116,7 +116,7 @@ fn supports_redirect(interface: i32) -> bool {
         sz: size_of::<libbpf_sys::bpf_xdp_query_opts>() as libbpf_sys::size_t,
         ..Default::default()
     };
-    // SAFETY: the options have their size in them, and outlive the call.
+    // SAFETY: the options contain their size, and outlive the call.
     let status = unsafe { libbpf_sys::bpf_xdp_query(interface, 0, &mut options) };
-    checked(status).is_ok() && options.feature_flags & SENDS_FRAMES_OF_OTHERS != 0
+    checked(status).is_ok() && options.feature_flags & NETDEV_XDP_ACT_NDO_XMIT != 0
 }

@@ -1,4 +1,4 @@
-//! Folders in which levels are pinned: `/sys/fs/bpf/lowroad/v<layout>/<network namespace>-<first port>`.
+//! The folders in which levels are pinned: `/sys/fs/bpf/lowroad/v<layout>/<network namespace>-<first port>`.
 
 use std::fs;
 use std::io;
@@ -15,15 +15,15 @@ use crate::programs::links::PREFIXES;
 const MOUNT: &str = "/sys/fs/bpf";
 /// `BPF_FS_MAGIC` of linux/magic.h.
 const BPF_FS: u64 = 0xcafe_4a11;
-/// The source name of our own mount, by which it is recognized when it is no longer needed.
+/// The source of Lowroad's own mount, by which it is recognized when it is no longer needed.
 const SOURCE: &str = "lowroad";
-/// Mode of the folders; the kernel gives pins 0600.
+/// Mode of the folders; the kernel gives pinned objects 0600.
 const MODE: u32 = 0o700;
 
-/// The folder of the level on this port, in the network namespace of this thread.
+/// The folder of the level on this port, in this thread's network namespace.
 ///
 /// # Errors
-/// When the thread's namespace can't be determined.
+/// If the thread's namespace can't be determined.
 pub fn port_folder(port: u16) -> Result<PathBuf, LevelError> {
     let namespace = fs::metadata("/proc/thread-self/ns/net")
         .map_err(LevelError::system("the network namespace"))?
@@ -31,17 +31,17 @@ pub fn port_folder(port: u16) -> Result<PathBuf, LevelError> {
     Ok(base().join(format!("{namespace}-{port}")))
 }
 
-/// All folders of levels in the network namespace of this thread.
+/// The folders of all levels in this thread's network namespace.
 ///
 /// # Errors
-/// When the thread's namespace can't be determined, or the process lacks permission: only root may read them.
+/// If the namespace can't be determined, or the process lacks permission: only root may read the folders.
 pub fn all() -> Result<Vec<PathBuf>, LevelError> {
     let first_folder = port_folder(0)?;
     let name = first_folder
         .file_name()
         .expect("it has one")
         .to_string_lossy();
-    // Without the port, the prefix of all levels of this namespace.
+    // The name without the port is the prefix of all levels in this namespace.
     let prefix = name.trim_end_matches('0').to_owned();
     let entries = match fs::read_dir(base()) {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
@@ -64,10 +64,10 @@ fn base() -> PathBuf {
         .join(format!("v{LAYOUT_VERSION}"))
 }
 
-/// Mounts bpffs if it is not mounted.
+/// Mounts bpffs unless it is mounted.
 ///
 /// # Errors
-/// When the process may not (CAP_SYS_ADMIN).
+/// If the process lacks CAP_SYS_ADMIN.
 pub fn mount_pins() -> Result<(), LevelError> {
     if is_mounted() {
         return Ok(());
@@ -76,11 +76,11 @@ pub fn mount_pins() -> Result<(), LevelError> {
         .map_err(|error| LevelError::system(format!("mounting {MOUNT}"))(error.into()))
 }
 
-/// Locks the mount: while the file is open, no other process of ours unmounts it, or decides to. To be held from before
-/// the mount until there is a folder in it.
+/// Locks the mount: while the returned file is open, no other Lowroad process unmounts bpffs. To be held from before
+/// the mount until it contains a folder.
 ///
 /// # Errors
-/// When the parent folder can't be opened.
+/// If the parent folder can't be opened.
 pub fn lock_mount() -> Result<fs::File, LevelError> {
     let parent = Path::new(MOUNT).parent().expect("it has one");
     let failed = || LevelError::system(parent.display().to_string());
@@ -90,7 +90,7 @@ pub fn lock_mount() -> Result<fs::File, LevelError> {
     Ok(file)
 }
 
-/// Unmounts our own mount if it is empty. It stays if it is busy, or the process lacks permission.
+/// Unmounts Lowroad's own mount if it is empty. Does nothing if the mount is busy, or if the process lacks permission.
 pub fn unmount_pins() {
     let Ok(_locked) = lock_mount() else { return };
     let mounts = fs::read_to_string("/proc/thread-self/mountinfo").unwrap_or_default();
@@ -99,7 +99,7 @@ pub fn unmount_pins() {
     }
 }
 
-/// Whether it contains only the files that the kernel creates in each mount.
+/// Whether the mount contains only the files that the kernel creates in each bpffs.
 fn is_unused() -> bool {
     let is_kernel_file = |entry: io::Result<fs::DirEntry>| {
         entry.is_ok_and(|entry| {
@@ -111,7 +111,7 @@ fn is_unused() -> bool {
     fs::read_dir(MOUNT).is_ok_and(|mut entries| entries.all(is_kernel_file))
 }
 
-/// Whether the topmost mount there is ours, by the kernel's list.
+/// Whether the topmost mount at this path is Lowroad's; `mounts` is the text of mountinfo.
 fn is_lowroad_mount(mounts: &str) -> bool {
     let mut kinds = mounts.lines().filter_map(|line| {
         let (mount, kind) = line.split_once(" - ")?;
@@ -124,8 +124,8 @@ fn is_lowroad_mount(mounts: &str) -> bool {
         .is_some_and(|kind| kind.starts_with(&prefix))
 }
 
-/// Explains why pins would not be visible to other processes, and the remedy: this process has a private mount
-/// namespace, which ends with it. `None`: it has not, or that can't be determined.
+/// Explains why pinned objects would be invisible to other processes, and the remedy: this process has a private mount
+/// namespace, with which they disappear. `None` if this is not so, or can't be determined.
 #[must_use]
 pub fn pin_visibility_problem() -> Option<String> {
     let namespace = fs::metadata("/proc/thread-self/ns/mnt").ok()?;
@@ -133,7 +133,7 @@ pub fn pin_visibility_problem() -> Option<String> {
     if namespace.ino() == outermost_inode {
         return None;
     }
-    // A separate mount namespace may still share this mount.
+    // Even a separate mount namespace may share this mount.
     let outer_mount = fs::metadata(format!("/proc/{outermost}/root{MOUNT}")).ok()?;
     let is_shared =
         || fs::metadata(MOUNT).is_ok_and(|metadata| metadata.dev() == outer_mount.dev());
@@ -149,7 +149,7 @@ pub fn pin_visibility_problem() -> Option<String> {
     ))
 }
 
-/// The outermost ancestor process with a readable mount namespace, and the inode of that namespace.
+/// The outermost ancestor process whose mount namespace is readable, and the inode of that namespace.
 fn outermost_ancestor() -> Option<(u32, u64)> {
     let mut found = None;
     let mut pid = std::process::id();
@@ -162,7 +162,7 @@ fn outermost_ancestor() -> Option<(u32, u64)> {
     found
 }
 
-/// Reads `/proc/PID/stat`: number, name in parentheses, state, parent.
+/// The parent of a process. `/proc/PID/stat` contains the number, the name in parentheses, the state, and the parent.
 fn parent_of(pid: u32) -> Option<u32> {
     let line = fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     let (_, fields) = line.rsplit_once(") ")?;
@@ -170,7 +170,7 @@ fn parent_of(pid: u32) -> Option<u32> {
     (parent != 0).then_some(parent)
 }
 
-/// The name that `ip netns` uses for the network namespace of this thread.
+/// The name that `ip netns` uses for this thread's network namespace.
 fn name_of_namespace() -> Option<String> {
     let namespace = fs::metadata("/proc/thread-self/ns/net").ok()?;
     let mut names = fs::read_dir("/run/netns").ok()?.flatten();
@@ -184,7 +184,7 @@ fn name_of_namespace() -> Option<String> {
 /// Creates the folder, accessible to root only, and mounts bpffs if necessary.
 ///
 /// # Errors
-/// When the process lacks permission.
+/// If the process lacks permission.
 pub fn create(folder: &Path) -> Result<(), LevelError> {
     mount_pins()?;
     let failed = || LevelError::system(folder.display().to_string());
@@ -195,11 +195,11 @@ pub fn create(folder: &Path) -> Result<(), LevelError> {
             .mode(MODE)
             .create(folder)
     };
-    // A concurrent detach of another level removes empty folders, so try twice.
+    // Twice, since a concurrent detach of another level may remove empty parent folders.
     create_folder()
         .or_else(|_| create_folder())
         .map_err(failed())?;
-    // Folders made by earlier versions were readable for all users.
+    // Earlier versions made the folders readable for all users.
     for ancestor in folder
         .ancestors()
         .take_while(|ancestor| *ancestor != Path::new(MOUNT))
@@ -215,10 +215,10 @@ pub fn is_mounted() -> bool {
     statfs(MOUNT).is_ok_and(|StatFs { f_type, .. }| u64::try_from(f_type) == Ok(BPF_FS))
 }
 
-/// Removes a level: its links first, so that the programs stop before their maps go.
+/// Removes a level: first its links, so that the programs are detached before their maps disappear.
 ///
 /// # Errors
-/// When an entry can't be removed.
+/// If an entry can't be removed.
 pub fn remove(folder: &Path) -> Result<(), LevelError> {
     let failed = |error| LevelError::system(folder.display().to_string())(error);
     let mut maps = Vec::new();
@@ -234,12 +234,12 @@ pub fn remove(folder: &Path) -> Result<(), LevelError> {
     for path in maps {
         fs::remove_file(path).map_err(failed)?;
     }
-    // Another process may remove it at the same time.
+    // Another process may remove the folder at the same time.
     match fs::remove_dir(folder) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(failed(error)),
         _ => {}
     }
-    // Removes the parent folders, too, as far as they are empty.
+    // Removes the parent folders, too, if they are empty.
     let ancestors = folder.ancestors().skip(1);
     for folder in ancestors.take_while(|ancestor| *ancestor != Path::new(MOUNT)) {
         if fs::remove_dir(folder).is_err() {
@@ -254,7 +254,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_parent_of_a_process_is_found() {
+    fn parent_process_is_found() {
         let own = rustix::process::getppid().map(|pid| pid.as_raw_nonzero().get());
         let found = parent_of(std::process::id());
         assert_eq!(found.map(i64::from), own.map(i64::from));
@@ -262,7 +262,7 @@ mod tests {
     }
 
     #[test]
-    fn the_topmost_mount_says_whose_it_is() {
+    fn topmost_mount_is_recognized_by_its_source() {
         let line = |at: &str, source: &str| {
             format!("30 23 0:31 / {at} rw,relatime shared:9 - bpf {source} rw,mode=700\n")
         };

@@ -1,8 +1,8 @@
-//! Interception: a BPF `sk_lookup` program gives new connections to a server's port to listening sockets of this
-//! process. Read Documentation/bpf/prog_sk_lookup.rst.
+//! Socket interception: a BPF `sk_lookup` program assigns new connections to a server's port to listening sockets of
+//! this process. See Documentation/bpf/prog_sk_lookup.rst.
 //!
-//! Nothing is pinned: program, map and link end with the process, however it ends, and the kernel removes a closed
-//! socket from the map. Then connections go to the server, as without interception.
+//! Nothing is pinned: program, map and link end with the process, however it ends, and the kernel removes closed
+//! sockets from the map. From then on, connections reach the server as without interception.
 
 use std::fs::File;
 use std::net::{IpAddr, SocketAddr};
@@ -32,7 +32,7 @@ mod layout {
 static OBJECT: &AlignedObject<[u8]> =
     &AlignedObject(*include_bytes!(concat!(env!("OUT_DIR"), "/lookup.bpf.o")));
 
-/// The program's name in the kernel, where names have at most 15 bytes.
+/// The program's name in the kernel, which limits names to 15 bytes.
 pub const PROGRAM: &str = "lowroad_lookup";
 
 const KEY_LEN: usize = size_of::<layout::intercepted_address>();
@@ -42,11 +42,11 @@ const KEY_LEN: usize = size_of::<layout::intercepted_address>();
 pub struct InterceptAddress<'s> {
     /// The address of the intercepted server.
     pub address: SocketAddr,
-    /// A listening socket, one of those that share its port.
+    /// A listening socket; one of those that share its port.
     pub socket: BorrowedFd<'s>,
 }
 
-/// An attached program, which is detached when the value is dropped.
+/// An attached program; dropping the value detaches it.
 #[derive(Debug)]
 pub struct SocketInterception {
     /// Closing the link detaches the program.
@@ -54,12 +54,12 @@ pub struct SocketInterception {
 }
 
 impl SocketInterception {
-    /// Intercepts new connections to these addresses in the network namespace of the thread, except from clients with
-    /// denied prefixes (IPv4 as `::ffff:a.b.c.d`). The longest matching prefix of both lists decides, and a denial wins
-    /// between equal ones.
+    /// Intercepts new connections to these addresses in the thread's network namespace, except from clients with denied
+    /// prefixes (IPv4 as `::ffff:a.b.c.d`). The longest matching prefix of both lists decides; of equal ones, the
+    /// denial.
     ///
-    /// `LevelError::Verifier` with its last lines; `LevelError::Usage` when there are too many addresses; `LevelError::System`
-    /// when the kernel can't, or the process may not (CAP_BPF and CAP_NET_ADMIN).
+    /// Returns `LevelError::Verifier` with the last lines of the verifier's log; `LevelError::Usage` if there are too
+    /// many addresses; `LevelError::System` if the kernel lacks support, or the process CAP_BPF or CAP_NET_ADMIN.
     pub fn start(
         intercepted: &[InterceptAddress<'_>],
         denied: &[ClientPrefix],
@@ -84,7 +84,7 @@ impl SocketInterception {
         }
         let clients = maps.find(|map| map.name() == "denied_clients");
         let clients = clients.expect("the object has it");
-        // Denials last: they overwrite equal prefixes.
+        // Denials are written last, so that they overwrite equal prefixes.
         for (prefixes, access) in [
             (allowed, level_layout::PREFIX_ALLOWED),
             (denied, level_layout::PREFIX_DENIED),
@@ -103,7 +103,7 @@ impl SocketInterception {
 /// The number of sk_lookup programs attached to this network namespace, by any process.
 ///
 /// # Errors
-/// When the kernel does not report it.
+/// If the kernel does not report it.
 pub fn attached(namespace: &File) -> Result<u32, LevelError> {
     let mut count = 0;
     // SAFETY: the descriptor is open; no program ids are requested, so none are written.
@@ -121,10 +121,10 @@ pub fn attached(namespace: &File) -> Result<u32, LevelError> {
     Ok(count)
 }
 
-/// Whether this kernel can intercept; an error if that can't be determined.
+/// Whether this kernel supports interception.
 ///
 /// # Errors
-/// Usually that the process may not load programs.
+/// If that can't be determined, usually because the process may not load programs.
 pub fn is_available() -> Result<bool, LevelError> {
     // SAFETY: no options; the call loads a program of two instructions and closes it again.
     let status = unsafe {
@@ -172,7 +172,7 @@ fn attach(object: &Object) -> Result<OwnedFd, LevelError> {
     .map_err(LevelError::system("intercepting connections (sk_lookup)"))
 }
 
-/// `struct intercepted_address`.
+/// The map's key, a `struct intercepted_address`.
 fn key(intercepted: SocketAddr) -> [u8; KEY_LEN] {
     let address = match intercepted.ip() {
         IpAddr::V4(v4) => v4.to_ipv6_mapped(),

@@ -1,5 +1,5 @@
-//! Attachment of programs to interfaces: BPF links, pinned by name in a folder, so that they outlive the process and
-//! their programs are replaced atomically.
+//! Attaches programs to interfaces by BPF links. The links are pinned by name in a folder, so that they outlive the
+//! process, and their programs can be replaced atomically.
 
 use std::ffi::CString;
 use std::fs;
@@ -20,13 +20,13 @@ use crate::programs::loader::{LoadedPrograms, ProgramTier};
 /// Prefixes of the names of pinned links; the interface's name follows.
 pub const PREFIXES: [&str; 4] = ["xdp-", "behind-", "tc-", "out-"];
 
-/// Attaches the programs of a tier to an interface, or replaces those that are attached. Order: the egress program
-/// first, so that the old sockets of reclaimed connections can't reach the client; then the program behind XDP,
-/// so that no mark goes unprocessed. Alone neither has any effect, so it does not matter if they can't be removed after
-/// an error.
+/// Attaches the programs of a tier to an interface, or replaces those that are attached. The egress program comes
+/// first, so that the old sockets of reclaimed connections can't reach the client; then the program behind XDP, so that
+/// none of XDP's marks goes unprocessed. Neither of these two has an effect without the answering program, so they may
+/// remain after an error.
 ///
 /// # Errors
-/// With the kernel's error: `EOPNOTSUPP` if the driver lacks XDP, `EBUSY` if another XDP program is attached.
+/// The kernel's error: `EOPNOTSUPP` if the driver lacks XDP, `EBUSY` if another XDP program is attached.
 pub fn attach(
     loaded: &LoadedPrograms,
     interface: &NetworkInterface,
@@ -45,8 +45,8 @@ pub fn attach(
                 .inspect_err(|_| {
                     let _ = fs::remove_file(&after_xdp_path);
                 })?;
-            // The driver reports only after attachment whether it sends redirected frames.
-            fan_out::fill(loaded, interface.index, folder);
+            // Some drivers report only after attachment whether they transmit redirected frames.
+            fan_out::create_maps_if_supported(loaded, interface.index, folder);
             Ok(())
         }
         _ => {
@@ -55,14 +55,14 @@ pub fn attach(
         }
     };
     attach_answering().inspect_err(|_| {
-        // Programs of an earlier attachment may still need it.
+        // Programs of an earlier attachment may still need the egress program.
         if !is_attached(name, folder) {
             let _ = fs::remove_file(&out);
         }
     })
 }
 
-/// Whether the programs of a tier are attached.
+/// Whether the answering program of any tier is attached to the interface.
 fn is_attached(interface_name: &str, folder: &Path) -> bool {
     let exists = |prefix| folder.join(format!("{prefix}{interface_name}")).exists();
     exists("xdp-") || exists("tc-")
@@ -71,7 +71,7 @@ fn is_attached(interface_name: &str, folder: &Path) -> bool {
 /// Detaches the programs of one tier from an interface.
 ///
 /// # Errors
-/// When a link can't be removed.
+/// If a link can't be removed.
 pub fn remove(interface_name: &str, tier: ProgramTier, folder: &Path) -> Result<(), LevelError> {
     let prefixes = match tier {
         ProgramTier::Xdp => ["xdp-", "behind-"].as_slice(),
@@ -87,7 +87,7 @@ pub fn remove(interface_name: &str, tier: ProgramTier, folder: &Path) -> Result<
         }
     };
     prefixes.iter().try_for_each(|prefix| remove_link(prefix))?;
-    // The egress program serves both tiers.
+    // Both tiers share the egress program.
     match is_attached(interface_name, folder) {
         true => Ok(()),
         false => remove_link("out-"),
@@ -116,7 +116,7 @@ pub fn keep_alive_parts_max(folder: &Path) -> usize {
     let is_native = attached(folder)
         .iter()
         .any(|(_, tier)| *tier == ProgramTier::Xdp);
-    let max = if is_native && fan_out::is_filled(folder) {
+    let max = if is_native && fan_out::has_maps(folder) {
         PARTS_MAX
     } else {
         KEPT_PARTS_MAX_TC
@@ -140,7 +140,7 @@ fn attach_program(
     let description = || format!("{} on {}", hook.name(), interface.name);
     let pinned = CString::new(path.as_os_str().as_bytes()).expect("no zero in a path");
     if path.exists() {
-        // SAFETY: the path is a C string that lives until after the call.
+        // SAFETY: the path is a C string that outlives the call.
         let link = owned(unsafe { libbpf_sys::bpf_obj_get(pinned.as_ptr()) })
             .map_err(LevelError::system(description()))?;
         // SAFETY: both descriptors are open; no options.
@@ -148,7 +148,7 @@ fn attach_program(
             libbpf_sys::bpf_link_update(link.as_raw_fd(), program.as_raw_fd(), std::ptr::null())
         };
         match checked(status) {
-            // The link's interface is gone, and another one has its name.
+            // The link's interface no longer exists, and another one has its name.
             Err(error) if error.raw_os_error() == Some(libc::ENOLINK) => {
                 fs::remove_file(path).map_err(LevelError::system(path.display().to_string()))?;
             }
@@ -160,7 +160,7 @@ fn attach_program(
         ..Default::default()
     };
     options.flags = hook.flags();
-    // SAFETY: the program's descriptor is open, and the options have their size in them.
+    // SAFETY: the program's descriptor is open; the options contain their size.
     let link = owned(unsafe {
         libbpf_sys::bpf_link_create(program.as_raw_fd(), interface.index, hook.kind(), &options)
     })
@@ -189,7 +189,7 @@ impl AttachHook {
 
     fn flags(self) -> u32 {
         match self {
-            // Never generic XDP: TC does the same without its copies and limits.
+            // Never generic XDP: TC does the same without generic XDP's copies and limits.
             AttachHook::XdpDriver => libbpf_sys::XDP_FLAGS_DRV_MODE,
             AttachHook::TcIngress | AttachHook::TcEgress => 0,
         }

@@ -1,4 +1,4 @@
-//! Loads the embedded objects as programs into the kernel. Independent of interfaces, to which `links` attaches them.
+//! Loads the embedded object files into the kernel. Independent of interfaces, to which `links` attaches the programs.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::Path;
@@ -27,16 +27,16 @@ static TC: &AlignedObject<[u8]> =
 /// The hook at which responses are sent.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ProgramTier {
-    /// Native XDP, with a second program at TC ingress for work that needs its helpers.
+    /// Native XDP, with a second program at TC ingress for work that needs the helpers of TC.
     Xdp,
     /// TC ingress.
     Tc,
 }
 
-/// Maximum length of a frame that a program returns in a trial.
+/// Maximum length of the frame that a program returns in a trial.
 const TRIAL_FRAME_MAX: usize = 4096;
 
-/// Loaded programs, with the descriptors of their maps.
+/// The loaded programs of a tier, with the descriptors of their maps.
 #[derive(Debug)]
 pub struct LoadedPrograms {
     tier: ProgramTier,
@@ -53,13 +53,13 @@ impl LoadedPrograms {
         self.answering.fd()
     }
 
-    /// The program at TC behind native XDP, at the XDP tier.
+    /// The program at TC ingress behind native XDP; only at the XDP tier.
     #[must_use]
     pub fn after_xdp(&self) -> Option<BorrowedFd<'_>> {
         self.after_xdp.as_ref().map(LoadedProgram::fd)
     }
 
-    /// The program at devmap egress that turns copies of a frame into parts of a response.
+    /// The program at devmap egress that turns copies of a frame into segments of a response; only at the XDP tier.
     #[must_use]
     pub fn parts(&self) -> Option<BorrowedFd<'_>> {
         self.parts.as_ref().map(LoadedProgram::fd)
@@ -78,7 +78,7 @@ impl LoadedPrograms {
     }
 }
 
-/// One program of an object; the others are not loaded.
+/// One loaded program of an object file.
 #[derive(Debug)]
 pub(crate) struct LoadedProgram {
     object: Object,
@@ -86,11 +86,11 @@ pub(crate) struct LoadedProgram {
 }
 
 impl LoadedProgram {
-    /// Runs the program on a frame that arrives from `lo` of the thread's network namespace, without a device. Returns
-    /// its verdict and the resulting frame, preceded by its metadata.
+    /// Runs the program (`BPF_PROG_TEST_RUN`) on a frame that seems to come from `lo` of the thread's network
+    /// namespace. Returns the program's verdict and the resulting frame, preceded by its metadata.
     ///
     /// # Errors
-    /// When the kernel does not run it.
+    /// If the kernel does not run the program.
     pub(crate) fn run_on_frame(&self, frame: &[u8]) -> Result<(i32, Vec<u8>), LevelError> {
         let mut programs = self.object.progs_mut();
         let program = programs.find(|program| program.name() == self.name);
@@ -113,24 +113,24 @@ impl LoadedProgram {
         let mut programs = self.object.progs();
         let program = programs.find(|program| program.name() == self.name);
         let fd = program.expect("the object has it").as_fd().as_raw_fd();
-        // SAFETY: the object owns the descriptor, and is borrowed for the same time.
+        // SAFETY: the object owns the descriptor, and is borrowed for the same lifetime.
         unsafe { BorrowedFd::borrow_raw(fd) }
     }
 }
 
-/// Loads the programs of a tier. Maps that are pinned in `folder` are used, the others are created and pinned there, so
-/// that all programs share them.
+/// Loads the programs of a tier. Maps pinned in `folder` are reused; others are created and pinned there, so that all
+/// programs share them.
 ///
-/// `LevelError::Verifier` with its last lines; `LevelError::Usage` when a pinned map has another size; `LevelError::System` when
-/// the process lacks permission.
+/// Returns `LevelError::Verifier` with the last lines of the verifier's log; `LevelError::Usage` if a pinned map has
+/// another size; `LevelError::System` if the process lacks permission.
 pub fn load(
     tier: ProgramTier,
     sizes: MapSizes,
     folder: &Path,
 ) -> Result<LoadedPrograms, LevelError> {
     let maps = PinnedMaps::new(folder);
-    let load_one = |object: &[u8], name| load_as(object, name, sizes.room(), &maps, false);
-    // XDP has no egress hook, so that both tiers use the one at TC.
+    let load_one = |object: &[u8], name| load_as(object, name, sizes.map_capacity(), &maps, false);
+    // XDP has no egress hook, so both tiers use the egress program at TC.
     let out = load_one(&TC.0, "lowroad_out")?;
     match tier {
         ProgramTier::Tc => Ok(LoadedPrograms {
@@ -150,14 +150,14 @@ pub fn load(
     }
 }
 
-/// The programs of a tier for a trial, which share the private maps. The program for parts is not run: it is only
-/// entered into the fan-out maps.
+/// The programs of a tier for a trial, with private maps. `parts` is not run itself: it is entered into the fan-out
+/// maps.
 pub(crate) struct TrialPrograms {
     /// The program that answers.
     pub(crate) answering: LoadedProgram,
     /// At the XDP tier: the full TC program, for frames that XDP passes on.
     pub(crate) after_xdp: Option<LoadedProgram>,
-    /// At the XDP tier: the program for the parts of long responses.
+    /// At the XDP tier: the program for the segments of long responses.
     pub(crate) parts: Option<LoadedProgram>,
 }
 
@@ -185,13 +185,13 @@ pub(crate) fn load_for_trial(
     }
 }
 
-/// Loads the program for parts as an ordinary XDP program (`BPF_PROG_TEST_RUN` refuses devmap programs).
+/// Loads the fan-out program as an ordinary XDP program, since `BPF_PROG_TEST_RUN` rejects devmap programs.
 ///
 /// # Errors
 /// As [`load`].
 pub fn load_parts_for_trial(sizes: MapSizes, folder: &Path) -> Result<OwnedFd, LevelError> {
     let maps = PinnedMaps::new(folder);
-    let program = load_as(&XDP.0, "lowroad_part", sizes.room(), &maps, true)?;
+    let program = load_as(&XDP.0, "lowroad_part", sizes.map_capacity(), &maps, true)?;
     let fd = program.fd().try_clone_to_owned();
     fd.map_err(LevelError::system("duplicating a descriptor"))
 }
@@ -203,13 +203,13 @@ fn load_as(
     maps: &dyn MapSource,
     is_trial: bool,
 ) -> Result<LoadedProgram, LevelError> {
-    // Emptied before each load: after a failure it holds the verifier's log of this load.
+    // `messages()` empties the buffer: after a failure it holds the verifier's log of this load.
     let messages = messages();
     let mut open = ObjectBuilder::default()
         .open_memory(bytes)
         .map_err(LevelError::bpf("opening the programs"))?;
     for mut program in open.progs_mut() {
-        // An object holds several programs, of which each call loads one.
+        // Each object contains several programs; each call loads only one of them.
         program.set_autoload(program.name() == name);
         if is_trial && program.name() == name {
             program.set_attach_type(ProgramAttachType::Xdp);
@@ -217,7 +217,7 @@ fn load_as(
     }
     let inner = prepare(&mut open, room, maps)?;
     let loaded = open.load();
-    // libbpf needs the template until the maps are created.
+    // libbpf needs the inner map's template until the maps are created.
     drop(inner);
     let mut object = loaded.map_err(|error| {
         let lines = messages
@@ -230,7 +230,7 @@ fn load_as(
     })?;
     for mut map in object.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        // Maps with a point in the name hold constants, and belong to one program.
+        // Maps with a dot in their name hold constants, and belong to one program.
         if !name.contains('.') {
             maps.store(&name, &mut map)?;
         }
@@ -267,7 +267,7 @@ fn prepare(
                 .map_err(LevelError::bpf("the map of maps"))?;
             inner = Some(template);
         }
-        // The programs' masks are derived from the requested sizes, so existing maps must match.
+        // The programs' masks are derived from the requested sizes, so existing maps must have these.
         if let Some(existing) = maps.find(&name)? {
             let fits = wanted_entries.is_none_or(|entries| entries == existing.max_entries())
                 && value_len.is_none_or(|len| len == existing.value_size());
@@ -286,7 +286,7 @@ fn write_constants(value: &mut [u8], room: MapCapacity) {
         response_mask: room.response_slots - 1,
         store_last: room.store_len - layout::STORE_MARGIN,
     };
-    // In the order of the structure.
+    // In the order of the structure's fields.
     let words = [
         values.connection_mask,
         values.index_mask,
@@ -303,7 +303,7 @@ fn write_constants(value: &mut [u8], room: MapCapacity) {
     }
 }
 
-/// Creates an inner map for `grace`, the replacement of which waits for a grace period.
+/// Creates an inner map for `admission_grace`; replacing that map's element waits for a grace period.
 pub(crate) fn grace_inner() -> Result<OwnedFd, LevelError> {
     let options = libbpf_sys::bpf_map_create_opts {
         sz: size_of::<libbpf_sys::bpf_map_create_opts>() as libbpf_sys::size_t,
@@ -316,11 +316,11 @@ pub(crate) fn grace_inner() -> Result<OwnedFd, LevelError> {
         .map_err(LevelError::system("duplicating a descriptor"))
 }
 
-/// Waits until no run of a program that began before is in progress. The kernel does that when an element of a map of
-/// maps is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
+/// Waits until all program runs that have already begun are over. The kernel does that when an element of a map of maps
+/// is replaced (`maybe_wait_bpf_programs` in kernel/bpf/syscall.c).
 ///
 /// # Errors
-/// When maps can't be created.
+/// If maps can't be created.
 pub fn wait_for_programs(grace: &MapHandle) -> Result<(), LevelError> {
     let inner = grace_inner()?;
     let fd = inner.as_raw_fd().to_ne_bytes();
@@ -329,19 +329,19 @@ pub fn wait_for_programs(grace: &MapHandle) -> Result<(), LevelError> {
         .map_err(LevelError::bpf("waiting for a grace period"))
 }
 
-/// Redirects libbpf's messages from standard error into a buffer.
+/// Redirects libbpf's messages from standard error into a buffer, and empties the buffer.
 pub(super) fn messages() -> &'static Mutex<String> {
-    static SAID: Mutex<String> = Mutex::new(String::new());
+    static LIBBPF_LOG: Mutex<String> = Mutex::new(String::new());
     fn append_message(_level: PrintLevel, text: String) {
-        if let Ok(mut log) = SAID.lock() {
+        if let Ok(mut log) = LIBBPF_LOG.lock() {
             log.push_str(&text);
         }
     }
     libbpf_rs::set_print(Some((PrintLevel::Info, append_message)));
-    if let Ok(mut log) = SAID.lock() {
+    if let Ok(mut log) = LIBBPF_LOG.lock() {
         log.clear();
     }
-    &SAID
+    &LIBBPF_LOG
 }
 
 pub(super) fn last_lines(text: &str) -> String {

@@ -1,4 +1,4 @@
-//! Sources of maps that several programs share: pinned in a folder, or private to a loader.
+//! Sources of the maps that several programs share: pinned in a folder, or private to a loader.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -12,13 +12,13 @@ use crate::error::LevelError;
 pub(super) trait MapSource {
     /// Finds an existing map.
     fn find(&self, name: &str) -> Result<Option<MapHandle>, LevelError>;
-    /// Stores a map that a program created or uses.
+    /// Stores a map that a program has created or uses.
     fn store(&self, name: &str, map: &mut MapMut<'_>) -> Result<(), LevelError>;
-    /// The error for an existing map of another size.
+    /// The error to return if an existing map has another size.
     fn size_mismatch_error(&self, name: &str) -> LevelError;
 }
 
-/// Maps pinned in a folder, which outlive the process.
+/// Maps pinned in a folder; they outlive the process.
 pub(super) struct PinnedMaps<'a> {
     folder: &'a Path,
 }
@@ -51,7 +51,7 @@ impl MapSource for PinnedMaps<'_> {
         if path.exists() {
             return Ok(());
         }
-        // None of the earlier programs had this map.
+        // No program loaded before has this map.
         map.pin(&path)
             .map_err(LevelError::bpf(format!("pinning {}", path.display())))
     }
@@ -71,7 +71,7 @@ pub(crate) struct FreshMaps {
 }
 
 impl FreshMaps {
-    /// Shares an existing map: none is created for this name.
+    /// Shares an existing map, so that no map is created under this name.
     pub(crate) fn share(&self, name: &str, map: MapHandle) {
         self.maps.borrow_mut().insert(name.to_owned(), map);
     }
@@ -79,7 +79,7 @@ impl FreshMaps {
     /// The map of this name.
     ///
     /// # Errors
-    /// When no program has it, or descriptors run out.
+    /// If no program has the map, or descriptors run out.
     pub(crate) fn map_handle(&self, name: &str) -> Result<MapHandle, LevelError> {
         let found = self.find(name)?;
         found.ok_or_else(|| LevelError::Usage(format!("no program has the map {name}")))

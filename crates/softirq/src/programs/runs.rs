@@ -1,5 +1,5 @@
-//! Run counts and run times of the attached programs, as counted by the kernel. It counts only on request, since
-//! reading the clock costs each run some nanoseconds.
+//! Number of runs and run time of the attached programs, as counted by the kernel. The kernel counts only on request,
+//! since reading the clock costs each run some nanoseconds.
 
 use std::ffi::CString;
 use std::fs;
@@ -13,12 +13,12 @@ use lowroad_wire::width;
 use crate::programs::calls::{checked, owned};
 use crate::programs::links::PREFIXES;
 
-/// Statistics of an attached program since it was loaded, as far as counting was enabled.
+/// Statistics of an attached program: since it was loaded, but only for times in which counting was enabled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RunStats {
     /// The name of its link, such as `tc-eth0`.
     pub link: String,
-    /// Id of the program, the same for all interfaces of a tier.
+    /// Id of the program, which is the same on all interfaces of a tier.
     pub program_id: u32,
     /// Total run time.
     pub time_ns: u64,
@@ -26,7 +26,7 @@ pub struct RunStats {
     pub count: u64,
 }
 
-/// While this lives, the kernel counts runs of all programs of the machine.
+/// While this value exists, the kernel counts the runs of all eBPF programs on the machine.
 #[derive(Debug)]
 pub struct BpfStatsGuard {
     _fd: OwnedFd,
@@ -36,22 +36,22 @@ impl BpfStatsGuard {
     /// Enables counting.
     ///
     /// # Errors
-    /// When the process may not (CAP_SYS_ADMIN), or the kernel is older than 5.8.
+    /// If the process lacks CAP_SYS_ADMIN, or the kernel is older than 5.8.
     pub fn start() -> io::Result<BpfStatsGuard> {
-        // SAFETY: creates a descriptor, and accesses no memory of ours.
+        // SAFETY: creates a descriptor, and accesses no memory of this process.
         let fd = owned(unsafe { libbpf_sys::bpf_enable_stats(libbpf_sys::BPF_STATS_RUN_TIME) })?;
         Ok(BpfStatsGuard { _fd: fd })
     }
 }
 
-/// Whether counting is enabled for the whole machine, by `kernel.bpf_stats_enabled`.
+/// Whether counting is enabled permanently by `kernel.bpf_stats_enabled`.
 #[must_use]
 pub fn is_counting_enabled() -> bool {
     let setting = fs::read_to_string("/proc/sys/kernel/bpf_stats_enabled");
     setting.is_ok_and(|value| value.trim() == "1")
 }
 
-/// The statistics of each program with a link pinned in the folder of a level; links that can't be read are left out.
+/// The statistics of each program with a link pinned in the level's folder; links that can't be read are left out.
 #[must_use]
 pub fn read_runs(folder: &Path) -> Vec<RunStats> {
     let mut found: Vec<RunStats> = fs::read_dir(folder)
@@ -71,12 +71,12 @@ pub fn read_runs(folder: &Path) -> Vec<RunStats> {
             })
         })
         .collect();
-    // The order of a directory is arbitrary.
+    // The order of directory entries is arbitrary.
     found.sort_by(|a, b| a.link.cmp(&b.link));
     found
 }
 
-/// Total time and number of runs, counting each program once, however many links it has.
+/// Total run time and number of runs. Each program counts once, however many links it has.
 #[must_use]
 pub fn sum(runs: &[RunStats]) -> (u64, u64) {
     let mut seen = Vec::new();
@@ -92,11 +92,11 @@ pub fn sum(runs: &[RunStats]) -> (u64, u64) {
 
 fn program_of(link: &Path) -> io::Result<u32> {
     let path = CString::new(link.as_os_str().as_bytes())?;
-    // SAFETY: the path is a C string that lives until after the call.
+    // SAFETY: the path is a C string that outlives the call.
     let link = owned(unsafe { libbpf_sys::bpf_obj_get(path.as_ptr()) })?;
     let mut info = libbpf_sys::bpf_link_info::default();
     let mut len = len_of(&info);
-    // SAFETY: the descriptor is open; the struct has the size that is passed, and any bytes are a value.
+    // SAFETY: the descriptor is open; the struct has the size that is passed, and any bytes are a valid value.
     checked(unsafe {
         libbpf_sys::bpf_link_get_info_by_fd(link.as_raw_fd(), &raw mut info, &raw mut len)
     })?;
@@ -104,11 +104,11 @@ fn program_of(link: &Path) -> io::Result<u32> {
 }
 
 fn counts_of(program_id: u32) -> io::Result<(u64, u64)> {
-    // SAFETY: creates a descriptor, and accesses no memory of ours.
+    // SAFETY: creates a descriptor, and accesses no memory of this process.
     let program = owned(unsafe { libbpf_sys::bpf_prog_get_fd_by_id(program_id) })?;
     let mut info = libbpf_sys::bpf_prog_info::default();
     let mut len = len_of(&info);
-    // SAFETY: as in `program_of`; its pointers are null, so nothing is written through them.
+    // SAFETY: as in `program_of`; the struct's pointers are null, so nothing is written through them.
     checked(unsafe {
         libbpf_sys::bpf_prog_get_info_by_fd(program.as_raw_fd(), &raw mut info, &raw mut len)
     })?;
@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_program_on_several_interfaces_counts_once() {
+    fn program_on_several_interfaces_is_counted_once() {
         let runs = |link: &str, program_id, time_ns, count| RunStats {
             link: link.into(),
             program_id,

@@ -8,7 +8,7 @@ use crate::layout;
 /// The operator's settings for the sizes of maps.
 #[derive(Clone, Copy, Debug)]
 pub struct MapSizes {
-    /// Number of concurrent connections, at half load of the table.
+    /// Number of concurrent connections; they fill half of the connection table.
     pub connections: u32,
     /// Bytes for responses and their metadata.
     pub memory: u32,
@@ -29,39 +29,39 @@ impl Default for MapSizes {
 }
 
 impl MapSizes {
-    /// Buckets of eight slots.
+    /// Number of buckets of the connection table; each has eight slots.
     #[must_use]
     pub fn connection_buckets(self) -> u32 {
-        // Four connections per bucket are half of its slots.
+        // Four connections per bucket occupy half of its slots.
         (self.connections.clamp(16, 1 << 22) / 4).next_power_of_two()
     }
 
-    /// Response slots: one for each four KiB of memory.
+    /// Number of response slots: one for every 4 KiB of memory.
     #[must_use]
     pub fn response_slots(self) -> u32 {
         (self.memory() / 4096).next_power_of_two()
     }
 
-    /// Bytes of the store, with its margin: the memory that the slots leave.
+    /// Bytes of the store, including its margin: the memory that the slots leave.
     #[must_use]
     pub fn store_len(self) -> u32 {
         let slot_len = len_of::<layout::response>();
         (self.memory() - self.response_slots() * slot_len).next_multiple_of(4096)
     }
 
-    /// The upper limit is the range that the verifier can follow.
+    /// The memory, limited to the range of offsets that the verifier can follow.
     fn memory(self) -> u32 {
         self.memory.clamp(MEMORY_MIN, MEMORY_MAX)
     }
 
-    /// Buckets of eight entries, at most a quarter full.
+    /// Number of buckets of the index; each has eight entries, of which at most a quarter are used.
     #[must_use]
     pub fn index_buckets(self) -> u32 {
         self.response_slots() / 2
     }
 
     /// The sizes of the maps.
-    pub(super) fn room(self) -> MapCapacity {
+    pub(super) fn map_capacity(self) -> MapCapacity {
         MapCapacity {
             connection_buckets: self.connection_buckets(),
             index_buckets: self.index_buckets(),
@@ -80,12 +80,12 @@ pub(crate) struct MapCapacity {
     pub(crate) index_buckets: u32,
     /// A power of two.
     pub(crate) response_slots: u32,
-    /// Bytes of the store, with its margin.
+    /// Bytes of the store, including its margin.
     pub(crate) store_len: u32,
 }
 
 impl MapCapacity {
-    /// Entries of a map that is sized here.
+    /// The number of entries of a map, if it depends on the settings.
     pub(super) fn entries(self, map: &str) -> Result<Option<u32>, LevelError> {
         Ok(match map {
             "connections" => Some(self.connection_buckets),
@@ -96,7 +96,7 @@ impl MapCapacity {
         })
     }
 
-    /// Bytes of a value of a map that is sized here.
+    /// The length of a map's values, if it depends on the settings.
     pub(super) fn value_len(self, map: &str) -> Option<u32> {
         match map {
             "response_store" => Some(self.store_len),

@@ -1,28 +1,28 @@
-//! Encodes an origin's response into the bytes to publish. Independent of packets, and of storability.
+//! Encodes an origin's response into the bytes to publish. Independent of packets and of storability.
 //!
-//! Fields of the origin's connection are removed, those of the client's connection are added, and everything else stays
-//! byte for byte and in its order. Read RFC 9110 §7.6.1, RFC 9112 §9.
+//! Fields of the origin's connection are removed, and those for the client's connection are added; all others stay
+//! unchanged and in order. See RFC 9110 §7.6.1 and RFC 9112 §9.
 
 use crate::response::fetched_response::FetchedResponse;
 use lowroad_http::date;
 use lowroad_wire::key::ConnectionClass;
 use std::fmt;
 
-/// Length of a date, which is overwritten in each transmission.
+/// Length of Date's value, which the programs overwrite in each transmission.
 const DATE_LEN: usize = 29;
-/// Placeholder of the age: five digits, a little more than a day.
+/// Placeholder of Age's value: five digits, enough for a little more than a day.
 const AGE: &[u8] = b"00000";
 
-/// A response in its published form.
+/// A response in the form in which it is published.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EncodedResponse {
     /// Head and body.
     pub bytes: Vec<u8>,
-    /// Offset of the body; HEAD is answered with the bytes before it.
+    /// Offset of the body; a HEAD request is answered with the bytes before it.
     pub head_len: u16,
-    /// Offset of the 29 bytes of Date.
+    /// Offset of Date's value, which has 29 bytes.
     pub date_at: Option<u16>,
-    /// Offset of the five digits of Age.
+    /// Offset of Age's value, which has five digits.
     pub age_at: Option<u16>,
     /// The status.
     pub status: u16,
@@ -33,29 +33,29 @@ pub struct EncodedResponse {
 pub struct PrepareOptions {
     /// The class of the client's connection.
     pub class: ConnectionClass,
-    /// Whether an Age replaces the origin's. Yes for a cache, no for the origin itself.
+    /// Whether an Age field replaces the origin's. Yes for a cache, no for an origin server.
     pub with_age: bool,
-    /// Maximum bytes, head and body.
+    /// Maximum length of head and body.
     pub len_max: usize,
 }
 
-/// Why a response cannot be encoded.
+/// The reason for which a response can't be encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PrepareError {
-    /// It would exceed the limit.
+    /// The response would exceed the length limit.
     TooLong {
-        /// Bytes of head and body.
+        /// Length of head and body.
         len: usize,
         /// The limit.
         len_max: usize,
     },
-    /// The status does not have three digits, or is an interim one.
+    /// The status code does not have three digits, or is an interim one.
     Status(u16),
-    /// The reason, a name or a value contains a control character.
+    /// The reason phrase, a field name or a field value contains an invalid byte.
     Field,
     /// Content-Length differs from the length of the body.
     Length,
-    /// 204 or 304 with a body.
+    /// A 204 or 304 with a body.
     BodyNotAllowed,
 }
 
@@ -80,17 +80,17 @@ impl fmt::Display for PrepareError {
 
 impl std::error::Error for PrepareError {}
 
-/// Encodes the response for one class of requests. Adds a Date if it has none that can be overwritten.
+/// Encodes the response for one class of connections. Adds a Date if the response has none that can be overwritten.
 ///
 /// # Errors
-/// When it is too long, or invalid.
+/// If the response is too long or invalid.
 pub fn prepare(
     response: &FetchedResponse,
     options: &PrepareOptions,
 ) -> Result<EncodedResponse, PrepareError> {
     check(response)?;
     let mut head = HeadDraft::new(response);
-    // In the origin's order, which is significant for fields of one name (RFC 9110 §5.3).
+    // In the origin's order, which is significant for field lines of the same name (RFC 9110 §5.3).
     for (name, value) in response.fields() {
         head.copy(response, options, name, value)?;
     }
@@ -122,13 +122,13 @@ pub fn prepare(
 }
 
 impl EncodedResponse {
-    /// Whether both are sent as the same bytes, apart from the date.
+    /// Whether both responses are sent as the same bytes, apart from the date.
     pub fn is_same_as(&self, other: &EncodedResponse) -> bool {
         let shape = |p: &EncodedResponse| (p.head_len, p.date_at, p.age_at, p.status);
         shape(self) == shape(other) && self.without_date() == other.without_date()
     }
 
-    /// The bytes before the date and after it.
+    /// The bytes before Date's value and after it.
     fn without_date(&self) -> (&[u8], &[u8]) {
         match self.date_at.map(usize::from) {
             Some(at) => (&self.bytes[..at], &self.bytes[at + DATE_LEN..]),
@@ -158,7 +158,7 @@ impl HeadDraft {
         }
     }
 
-    /// Copies one field of the response, or drops it.
+    /// Copies a field of the response, unless it must be dropped.
     fn copy(
         &mut self,
         response: &FetchedResponse,
@@ -189,12 +189,12 @@ impl HeadDraft {
         value: &[u8],
     ) -> Result<(), PrepareError> {
         match response.status {
-            // A 304 may carry the length of the content of a 200 (RFC 9110 §8.6).
+            // A 304 may carry the Content-Length of the corresponding 200 (RFC 9110 §8.6).
             304 if !self.has_length => {}
             204 | 304 => return Ok(()),
-            // With a wrong length, the client would take the next response for the rest of this one.
+            // With a wrong length, the client would misread where the next response begins.
             _ if decimal(value) != Some(response.body.len()) => return Err(PrepareError::Length),
-            // Repeated equal values become one (RFC 9112 §6.3).
+            // Repeated equal values are merged into one (RFC 9112 §6.3).
             _ if self.has_length => return Ok(()),
             _ => {}
         }
@@ -203,9 +203,9 @@ impl HeadDraft {
         Ok(())
     }
 
-    /// Keeps the first date that can be overwritten, and drops others.
+    /// Keeps the first Date whose value can be overwritten, and drops others.
     fn copy_date(&mut self, name: &[u8], value: &[u8]) {
-        // The two obsolete formats never have 29 bytes with a comma after the day's name.
+        // Values in the two obsolete formats never have 29 bytes with a comma after the day's name.
         let fits = value.len() == DATE_LEN && value[3] == b',' && date::parse(value, 0).is_some();
         if self.date_at.is_none() && fits {
             self.date_at = Some(self.write_field(name, value));
@@ -219,7 +219,7 @@ impl HeadDraft {
             let len = response.body.len().to_string();
             self.write_field(b"Content-Length", len.as_bytes());
         }
-        // The programs need its position, and overwrite it in each transmission.
+        // The programs overwrite Date in each transmission, so it must exist.
         if self.date_at.is_none() {
             let now = date::format(response.at_unix_secs);
             self.date_at = Some(self.write_field(b"Date", &now));
@@ -227,7 +227,7 @@ impl HeadDraft {
         if options.with_age {
             self.age_at = Some(self.write_field(b"Age", AGE));
         }
-        // HTTP/1.1 connections persist by default, HTTP/1.0 ones only with the option (RFC 9112 §9.3).
+        // HTTP/1.1 connections persist by default, HTTP/1.0 connections only with this option (RFC 9112 §9.3).
         if options.class.closes() {
             self.write_field(b"Connection", b"close");
         } else if options.class.is_http10() {
@@ -236,7 +236,7 @@ impl HeadDraft {
         self.bytes.extend_from_slice(b"\r\n");
     }
 
-    /// Writes a line. Returns the offset of its value.
+    /// Writes a field line. Returns the offset of its value.
     fn write_field(&mut self, name: &[u8], value: &[u8]) -> usize {
         self.bytes.extend_from_slice(name);
         self.bytes.extend_from_slice(b": ");
@@ -251,11 +251,11 @@ fn check(response: &FetchedResponse) -> Result<(), PrepareError> {
     if !(200..1000).contains(&response.status) {
         return Err(PrepareError::Status(response.status));
     }
-    // These statuses have no content (RFC 9110 §6.4.1).
+    // Responses with these statuses have no content (RFC 9110 §6.4.1).
     if matches!(response.status, 204 | 304) && !response.body.is_empty() {
         return Err(PrepareError::BodyNotAllowed);
     }
-    // Control characters except HTAB (RFC 9110 §5.5).
+    // Control characters except HTAB are invalid (RFC 9110 §5.5).
     let ends_line = |b: &u8| matches!(b, 0..0x20 | 0x7f) && *b != b'\t';
     let is_name = |name: &[u8]| !name.is_empty() && name.iter().all(|b| b.is_ascii_graphic());
     let is_valid = |(name, value): (&[u8], &[u8])| {
@@ -267,7 +267,7 @@ fn check(response: &FetchedResponse) -> Result<(), PrepareError> {
     Ok(())
 }
 
-/// Whether a field belongs to the origin's connection.
+/// Whether a field is hop-by-hop: it belongs to the origin's connection.
 fn is_hop_by_hop(response: &FetchedResponse, name: &[u8]) -> bool {
     const KNOWN: [&str; 6] = [
         "connection",

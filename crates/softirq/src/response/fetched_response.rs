@@ -1,6 +1,6 @@
 //! A response of the origin without its framing.
 
-/// Name and value.
+/// A field's name and value.
 type FetchedField = (Vec<u8>, Vec<u8>);
 
 /// A complete response of the origin.
@@ -8,18 +8,18 @@ type FetchedField = (Vec<u8>, Vec<u8>);
 pub struct FetchedResponse {
     /// The status.
     pub status: u16,
-    /// The reason phrase, perhaps empty.
+    /// The reason phrase, possibly empty.
     pub reason: Vec<u8>,
-    /// Names and values in their order, values without surrounding whitespace.
+    /// Names and values of the fields in order; values without surrounding whitespace.
     pub fields: Vec<FetchedField>,
-    /// The content, not chunked.
+    /// The content, without transfer coding.
     pub body: Vec<u8>,
     /// Time of its arrival, in seconds since 1970.
     pub at_unix_secs: u64,
 }
 
 impl FetchedResponse {
-    /// Names and values.
+    /// Names and values of the fields.
     pub fn fields(&self) -> impl Iterator<Item = (&[u8], &[u8])> {
         self.fields.iter().map(|(name, value)| (&**name, &**value))
     }
@@ -31,8 +31,8 @@ impl FetchedResponse {
             .map(|(_, value)| value)
     }
 
-    /// This response, with its fields replaced by those of a 304 (RFC 9111 §3.2), except for fields that describe the
-    /// message, or the content, which stays.
+    /// This response with its fields updated by those of a 304 (RFC 9111 §3.2), except for fields that describe the
+    /// message or the unchanged content.
     #[must_use]
     pub fn updated_by(&self, not_modified: &FetchedResponse) -> FetchedResponse {
         let new = &not_modified.fields;
@@ -67,8 +67,8 @@ fn is_named(field: &FetchedField, name: &[u8]) -> bool {
 
 /// Whether a 304 may change this field of a stored response.
 fn is_updated(name: &[u8]) -> bool {
-    // Only the strength of the entity tag can differ, and servers that compress send that of the uncompressed form in a
-    // 304.
+    // ETag is kept because it can differ only in strength, and servers that compress send the entity tag of the
+    // uncompressed representation in a 304.
     const KEPT: [&str; 9] = [
         "etag",
         "content-length",
@@ -95,7 +95,7 @@ pub struct RevalidationFields {
 }
 
 impl RevalidationFields {
-    /// The validators of a response. Only a 200 is validated: a 304 has no defined meaning for the others.
+    /// The validators of a response. Only a 200 is validated, since a 304 has no defined meaning for other statuses.
     pub fn from_response(response: &FetchedResponse) -> RevalidationFields {
         if response.status != 200 {
             return RevalidationFields::default();
@@ -107,7 +107,7 @@ impl RevalidationFields {
         }
     }
 
-    /// Whether there are none.
+    /// Whether there are no validators.
     pub fn is_empty(&self) -> bool {
         self.etag.is_none() && self.last_modified.is_none()
     }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_updates_fields_and_keeps_the_content() {
+    fn not_modified_updates_fields_and_keeps_the_content() {
         let stored = fetched(
             200,
             &[
@@ -163,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn a_304_that_says_the_same_changes_nothing() {
+    fn not_modified_with_equal_fields_changes_nothing() {
         let stored = fetched(
             200,
             &[("Date", "d"), ("ETag", "\"e\""), ("X-A", "1"), ("X-A", "2")],
@@ -176,7 +176,7 @@ mod tests {
     }
 
     #[test]
-    fn names_are_found_in_any_case() {
+    fn field_names_are_case_insensitive() {
         let stored = fetched(200, &[("X-A", "1"), ("x-a", "2")]);
         assert_eq!(stored.field("x-A"), Some(b"1".as_slice()));
         assert_eq!(stored.field("x-b"), None);

@@ -4,20 +4,20 @@ use std::fmt;
 use std::io::ErrorKind;
 use std::net::IpAddr;
 
-/// Why there is no response.
+/// The reason for which a fetch returned no response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FetchError {
-    /// The requested address no longer belongs to this machine, or belongs to several of its devices.
+    /// The requested address no longer belongs to this machine, or belongs to several of its interfaces.
     AddressGone(IpAddr),
     /// No connection could be made.
     Connect(ErrorKind),
-    /// The connection broke.
+    /// The connection failed.
     Broken(ErrorKind),
     /// The origin took too long.
     TimedOut,
     /// The origin closed the connection before the response was complete.
     Closed,
-    /// The body ends with the connection, so that its completeness is unknown.
+    /// The end of the connection delimits the body, so that its completeness is unknown.
     Unframed,
     /// The origin does not speak HTTP/1.1.
     Version,
@@ -33,11 +33,11 @@ pub enum FetchError {
         /// The limit.
         len_max: usize,
     },
-    /// The origin's response to this machine differs from that to others.
-    ForFew {
+    /// The origin's response to this machine differs from its response to other clients.
+    DiffersBySource {
         /// The status that this machine gets.
         machine: u16,
-        /// The status that others get.
+        /// The status that other clients get.
         probe: u16,
     },
 }
@@ -56,7 +56,7 @@ impl FetchError {
                 "origin-malformed"
             }
             FetchError::TooLong { .. } => "too-long",
-            FetchError::ForFew { .. } => "for-few",
+            FetchError::DiffersBySource { .. } => "for-few",
         }
     }
 }
@@ -93,7 +93,7 @@ impl fmt::Display for FetchError {
                 f,
                 "the body of the origin's response has more than {len_max} bytes"
             ),
-            FetchError::ForFew { machine, probe } => write!(
+            FetchError::DiffersBySource { machine, probe } => write!(
                 f,
                 "the origin sends status {machine} to this machine and {probe} to other \
                  clients, so the response depends on the client"

@@ -1,4 +1,4 @@
-//! Frames of a client that opens a connection and sends a request.
+//! The frames of a client that opens a connection and sends a request.
 
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
@@ -12,12 +12,12 @@ pub(super) const PSH: u8 = 0x08;
 /// As above.
 pub(super) const ACK: u8 = 0x10;
 
-/// Maximum payload of a segment without options (Ethernet 1500).
+/// Maximum payload of a segment without TCP options over IPv4 (MTU 1500).
 pub(super) const PAYLOAD_MAX_V4: usize = 1460;
-/// As above.
+/// The same over IPv6.
 pub(super) const PAYLOAD_MAX_V6: usize = 1440;
 
-/// From a locally administered address to that of `lo`.
+/// Destination and source: the address of `lo`, and a locally administered address.
 const MACS: [u8; 12] = [0, 0, 0, 0, 0, 0, 2, 0, 0, 0, 0, 1];
 const TCP: u8 = 6;
 const WINDOW: u16 = 65_535;
@@ -25,9 +25,9 @@ const TTL: u8 = 64;
 
 /// A segment.
 pub(super) struct TrialSegment<'p> {
-    /// The client.
+    /// The client's address.
     pub(super) from: SocketAddr,
-    /// The server's address; of the same family.
+    /// The server's address, of the same family.
     pub(super) to: SocketAddr,
     /// TCP flags.
     pub(super) flags: u8,
@@ -35,14 +35,14 @@ pub(super) struct TrialSegment<'p> {
     pub(super) seq: u32,
     /// Acknowledgement number.
     pub(super) ack: u32,
-    /// TCP options, whole words.
+    /// TCP options, padded to whole words.
     pub(super) options: &'p [u8],
     /// Data.
     pub(super) payload: &'p [u8],
 }
 
 impl TrialSegment<'_> {
-    /// The whole frame.
+    /// The frame with Ethernet, IP and TCP header.
     pub(super) fn frame(&self) -> Vec<u8> {
         let tcp = self.tcp();
         let mut frame = MACS.to_vec();
@@ -73,7 +73,7 @@ impl TrialSegment<'_> {
         frame
     }
 
-    /// TCP header and data, with their checksum.
+    /// TCP header and payload, with the checksum.
     fn tcp(&self) -> Vec<u8> {
         let mut tcp = Vec::with_capacity(20 + self.options.len() + self.payload.len());
         tcp.extend(self.from.port().to_be_bytes());
@@ -88,7 +88,7 @@ impl TrialSegment<'_> {
         tcp.extend(self.options);
         tcp.extend(self.payload);
         let sum = InternetChecksum::default()
-            // Leading words of IPv4-mapped addresses are left out.
+            // The checksum treats IPv4-mapped addresses as IPv4.
             .bytes(&pseudo(self.from.ip()))
             .bytes(&pseudo(self.to.ip()))
             .word(u16::from(TCP))
@@ -106,7 +106,7 @@ pub(super) fn sequence_of(reply: &[u8]) -> Option<u32> {
     (reply.flags & (SYN | ACK) == SYN | ACK).then_some(reply.seq)
 }
 
-/// An address as it is summed in the checksum.
+/// The bytes of an address in the pseudo-header.
 fn pseudo(address: IpAddr) -> Vec<u8> {
     match address {
         IpAddr::V4(v4) => v4.octets().to_vec(),
@@ -130,7 +130,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn frames_are_read_as_they_are_meant() {
+    fn frames_are_parsed_back_to_the_same_fields() {
         for (from, to) in [
             ("198.51.100.1:4000", "192.0.2.1:80"),
             ("[2001:db8::2]:4000", "[2001:db8::1]:80"),

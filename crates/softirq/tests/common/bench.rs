@@ -1,5 +1,6 @@
-//! Test bench: the eBPF programs, loaded with private maps in a network namespace with a listener, and run on one frame
-//! at a time without a device (`BPF_PROG_TEST_RUN`). The parts common to all subjects of the traces are in `script`.
+//! Test bench: loads the eBPF programs with private maps, in a network namespace with a listener, and runs them on one
+//! frame at a time without a device (`BPF_PROG_TEST_RUN`). The code that is common to all implementations under test is
+//! in `script`.
 
 use std::net::{Ipv6Addr, SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -20,50 +21,50 @@ use lowroad_wire::width::{index, sequence};
 use super::copies::Copies;
 use rustix::thread::{CpuSet, sched_getcpu, sched_setaffinity};
 
-use super::frames::{self, ACK, PORT, SYN, Sent};
+use super::frames::{self, ACK, PORT, SYN, SentSegment};
 
-/// The date in responses.
+/// The value of Date in responses.
 pub const DATE: &[u8; 29] = b"Sat, 21 Nov 2026 12:00:00 GMT";
 
 /// The effect of a program on a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Did {
-    /// It sends this reply.
+pub enum FrameEffect {
+    /// The program sends this reply.
     Reply(Vec<u8>),
-    /// It sends these replies, in this order.
+    /// The program sends these replies, in this order.
     Flight(Vec<Vec<u8>>),
     /// The frame is punted, with the mark for migration.
     Up,
-    /// The same, with this frame in its place.
+    /// The same, but this frame replaces the original one.
     UpInstead(Vec<u8>),
-    /// The frame goes to the program behind, for processing from the beginning.
-    Again,
-    /// The frame goes to the kernel.
+    /// The frame is passed to the TC program, which processes it from the beginning.
+    PassedToTc,
+    /// The frame is passed to the kernel.
     Pass,
     /// The frame is dropped.
     Drop,
 }
 
-/// Programs, maps and namespace, which end with this value.
+/// Programs, maps and namespace; all are removed when the value is dropped.
 pub struct Bench {
-    /// Its maps.
+    /// The maps of the level.
     pub level: SoftirqLevel,
-    /// The namespace of the listener, in which programs must be run.
+    /// The namespace of the listener. The programs must be run in it.
     pub namespace: NetNamespace,
     loaded: LoadedPrograms,
-    /// At the XDP tier: the full TC program, for frames that XDP passes on.
+    /// At the XDP tier: the complete TC program, for frames that the XDP program passes to it.
     behind: Option<LoadedPrograms>,
-    /// At the XDP tier: the program for the parts of long responses.
+    /// At the XDP tier: the program that sends the segments of a long response.
     parts: Option<OwnedFd>,
     connections: MapHandle,
     folder: PathBuf,
     listener: Mutex<Option<TcpListener>>,
-    /// Captures all but the last frame of a flight at TC.
+    /// Captures the frames of a flight at TC, except for the last one.
     copies: Copies,
 }
 
-/// The missing prerequisite of a bench, if any.
-pub fn lacks() -> Option<String> {
+/// The requirement of a bench that is missing, if any.
+pub fn missing_bench_requirement() -> Option<String> {
     if !std::path::Path::new("/sys/fs/bpf").is_dir() {
         return Some("there is no /sys/fs/bpf".to_owned());
     }
@@ -73,18 +74,18 @@ pub fn lacks() -> Option<String> {
 impl Bench {
     /// Loads the programs of a tier, with a small connection table.
     pub fn new(tier: ProgramTier) -> Bench {
-        Bench::with_room(tier, 1024)
+        Bench::with_table_size(tier, 1024)
     }
 
-    /// The same with room for this many connections.
-    pub fn with_room(tier: ProgramTier, connections: u32) -> Bench {
+    /// The same with a table for this number of connections.
+    pub fn with_table_size(tier: ProgramTier, connections: u32) -> Bench {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let folder = PathBuf::from(format!(
             "/sys/fs/bpf/lowroad-bench-{}-{number}",
             std::process::id()
         ));
-        // Tests of the commands unmount it if no other process had mounted it.
+        // Tests of the commands unmount bpffs if no other process had mounted it.
         mount_pins().expect("bpffs can be mounted");
         std::fs::create_dir_all(&folder).expect("bpffs takes folders");
         let sizes = MapSizes {
@@ -92,12 +93,12 @@ impl Bench {
             memory: 16 << 20,
         };
         let loaded = load(tier, sizes, &folder).unwrap_or_else(|error| panic!("{error}"));
-        // Test runs have no frame metadata, in which the program behind finds its mark.
+        // Test runs have no frame metadata, where the TC program would find the mark of the XDP program.
         let behind = (tier == ProgramTier::Xdp).then(|| load(ProgramTier::Tc, sizes, &folder));
         let behind = behind.map(|loaded| loaded.unwrap_or_else(|error| panic!("{error}")));
         let parts = (tier == ProgramTier::Xdp).then(|| {
-            // Test runs arrive from the loopback device.
-            fan_out::fill_anyway(&loaded, 1, &folder).expect("maps");
+            // Test runs use the loopback device as the ingress device.
+            fan_out::create_maps(&loaded, 1, &folder).expect("maps");
             load_parts_for_trial(sizes, &folder).expect("a program")
         });
         let level = SoftirqLevel::open(&folder).expect("maps");
@@ -111,7 +112,8 @@ impl Bench {
             let add = ["address", "add", &address, "dev", "lo"];
             namespace.run("ip", &add).expect("an address");
         }
-        // A router with a default route: segments for other machines must be left alone.
+        // The server is a router with a default route, so that segments for other machines could be forwarded; the
+        // programs must leave them alone.
         let cable: Vec<&str> = "link add out type veth peer name out-peer"
             .split(' ')
             .collect();
@@ -129,13 +131,13 @@ impl Bench {
                 .set(&format!("{family}/conf/all/forwarding"), "1")
                 .expect("a router");
         }
-        // Frames that the programs inject have no route yet, and a local source address.
+        // Frames from the programs have a local source address and no cached route.
         for (name, value) in [("all/accept_local", "1"), ("lo/rp_filter", "0")] {
             namespace
                 .set(&format!("ipv4/conf/{name}"), value)
                 .expect("a setting");
         }
-        let (listener, copies) = namespace.enter(|| (listen(), Copies::hear()));
+        let (listener, copies) = namespace.enter(|| (listen(), Copies::open()));
         let connections = MapHandle::from_pinned_path(folder.join("connections")).expect("a map");
         level.prepare(0, 60, 1500).expect("keys");
         level.set_ports(&[PORT]);
@@ -161,7 +163,7 @@ impl Bench {
             .write_heartbeat(lowroad_softirq::now_ns() - age_ns, DATE);
     }
 
-    /// Sets whether there is a listener on the port.
+    /// Starts or stops the listener.
     #[allow(dead_code, reason = "not all tests use it")]
     pub fn set_listening(&self, wanted: bool) {
         let mut listener = self.listener.lock().expect("no holder panics");
@@ -177,28 +179,28 @@ impl Bench {
         self.loaded.answering()
     }
 
-    /// Runs the answering program on a frame, in the namespace of the thread, and the one behind it if the first passes
-    /// the frame on.
-    pub fn run(&self, frame: &[u8]) -> Did {
+    /// Runs the answering program on a frame, in the namespace of the thread; then the TC program if the first passes
+    /// the frame to it.
+    pub fn run(&self, frame: &[u8]) -> FrameEffect {
         let did = self.run_one(&self.loaded, frame);
         match &self.behind {
-            Some(behind) if did == Did::Again => self.run_one(behind, frame),
+            Some(behind) if did == FrameEffect::PassedToTc => self.run_one(behind, frame),
             _ => did,
         }
     }
 
-    /// The last ACK of the handshake of a client at this port, after the SYN-ACK.
-    pub fn connect(&self, is_v6: bool, port: u16) -> Sent {
-        let mut sent = Sent {
+    /// Sends the SYN of a client with this port. Returns the last ACK of the handshake.
+    pub fn connect(&self, is_v6: bool, port: u16) -> SentSegment {
+        let mut sent = SentSegment {
             is_v6,
             port,
             flags: SYN,
             options: vec![2, 4, 5, 0xb4],
             window: 64_000,
-            ..Sent::default()
+            ..SentSegment::default()
         };
         let syn = sent.frame();
-        let Did::Reply(reply) = self.run(&syn) else {
+        let FrameEffect::Reply(reply) = self.run(&syn) else {
             panic!("no SYN-ACK")
         };
         let isn = frames::receive(&reply, &syn).expect("a SYN-ACK").seq;
@@ -207,8 +209,8 @@ impl Bench {
         sent
     }
 
-    /// Whether the egress program passes a frame of the server to the client.
-    pub fn lets_out(&self, frame: &[u8]) -> bool {
+    /// Whether the egress program passes a frame from the server to the client.
+    pub fn passes_egress(&self, frame: &[u8]) -> bool {
         let mut out = [0u8; 4096];
         let (code, len) = test_run(self.loaded.out(), frame, &mut out);
         match code {
@@ -218,40 +220,40 @@ impl Bench {
         code == -1
     }
 
-    fn run_one(&self, loaded: &LoadedPrograms, frame: &[u8]) -> Did {
-        // Discards frames that the kernel has sent in the meantime.
+    fn run_one(&self, loaded: &LoadedPrograms, frame: &[u8]) -> FrameEffect {
+        // Discards frames that the kernel has sent meanwhile.
         self.copies.take();
-        // Batches of parts are stored per processor.
+        // A batch of segments is stored per processor.
         pin();
         match run(loaded, frame) {
-            Did::Flight(parcel) => self.parts_of(&parcel[0]),
-            Did::Reply(last) if loaded.tier() == ProgramTier::Tc => {
+            FrameEffect::Flight(parcel) => self.parts_of(&parcel[0]),
+            FrameEffect::Reply(last) if loaded.tier() == ProgramTier::Tc => {
                 let mut frames = self.copies.take();
                 frames.push(last);
                 match frames.len() {
-                    1 => Did::Reply(frames.remove(0)),
-                    _ => Did::Flight(frames),
+                    1 => FrameEffect::Reply(frames.remove(0)),
+                    _ => FrameEffect::Flight(frames),
                 }
             }
             did => did,
         }
     }
 
-    /// The parts that the second program makes of copies of this frame.
-    fn parts_of(&self, parcel: &[u8]) -> Did {
+    /// The segments that the second program makes from copies of this frame.
+    fn parts_of(&self, parcel: &[u8]) -> FrameEffect {
         let program = self.parts.as_ref().expect("at the XDP tier");
         let mut frames = Vec::new();
         loop {
             let mut out = [0u8; 4096];
             match test_run(program.as_fd(), parcel, &mut out) {
                 (2, len) => frames.push(out[..len].to_vec()),
-                (1, _) => return Did::Flight(frames),
+                (1, _) => return FrameEffect::Flight(frames),
                 other => panic!("an unknown verdict: {other:?}"),
             }
         }
     }
 
-    /// Accepts a client's connection from the listener.
+    /// Accepts the connection of the client with this port.
     pub fn accept(&self, port: u16) -> TcpStream {
         let place = self.listener.lock().expect("no holder panics");
         let listener = place.as_ref().expect("somebody listens");
@@ -260,7 +262,7 @@ impl Bench {
         accepted.find(is_its).expect("endless")
     }
 
-    /// The position and the entry of a client's connection in the table.
+    /// The entry of a client's connection, preceded by the index of its bucket and its slot in the bucket.
     pub fn connection(&self, is_v6: bool, port: u16) -> Option<(u32, usize, connection)> {
         let client = if is_v6 {
             CLIENT.1
@@ -287,7 +289,7 @@ impl Bench {
         })
     }
 
-    /// The number of buckets of the table.
+    /// The number of buckets.
     pub fn buckets(&self) -> u32 {
         self.connections.max_entries()
     }
@@ -306,7 +308,7 @@ impl Bench {
             .expect("an array");
     }
 
-    /// Overwrites all half-open entries with those of other clients.
+    /// Replaces all half-open entries, as if other clients had overwritten them.
     pub fn displace_half_open(&self) {
         let now = u32::try_from(lowroad_softirq::now_ns() >> 30).expect("soon after boot");
         self.change_half_open(|place| {
@@ -337,7 +339,7 @@ impl Bench {
             .expect("an array");
     }
 
-    /// Adds the client to the denied prefixes.
+    /// Adds the client's address to the denied prefixes.
     pub fn deny(&self, is_v6: bool) {
         let client = if is_v6 {
             CLIENT.1
@@ -352,33 +354,36 @@ impl Bench {
 
 impl Drop for Bench {
     fn drop(&mut self) {
-        // Maps end with their last name and descriptor; a leftover is for the operator to remove.
+        // A map exists until its last name and descriptor are gone. If removal fails, the operator must remove the
+        // rest.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }
 
-/// The effect of a level's program on a frame, in the namespace of the thread.
-fn run(loaded: &LoadedPrograms, frame: &[u8]) -> Did {
+/// Runs a program on a frame, in the namespace of the thread. Returns the effect.
+fn run(loaded: &LoadedPrograms, frame: &[u8]) -> FrameEffect {
     let mut out = [0u8; 4096];
     let (code, len) = test_run(loaded.answering(), frame, &mut out);
     let out = &out[..len];
     // The mark precedes the frame.
     let marked = |mark: u32| out.strip_prefix(&mark.to_ne_bytes());
     match (loaded.tier(), code) {
-        (ProgramTier::Xdp, 3) | (ProgramTier::Tc, 7) => Did::Reply(out.to_vec()),
-        (ProgramTier::Xdp, 1) | (ProgramTier::Tc, 2) => Did::Drop,
-        // Another program makes the parts of a flight of copies of this frame.
-        (ProgramTier::Xdp, 4) => Did::Flight(vec![out.to_vec()]),
-        (ProgramTier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => Did::Up,
-        (ProgramTier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => Did::Again,
+        (ProgramTier::Xdp, 3) | (ProgramTier::Tc, 7) => FrameEffect::Reply(out.to_vec()),
+        (ProgramTier::Xdp, 1) | (ProgramTier::Tc, 2) => FrameEffect::Drop,
+        // Another program makes the segments of the flight from copies of this frame.
+        (ProgramTier::Xdp, 4) => FrameEffect::Flight(vec![out.to_vec()]),
+        (ProgramTier::Xdp, 2) if marked(layout::META_HAND_OVER) == Some(frame) => FrameEffect::Up,
+        (ProgramTier::Xdp, 2) if marked(layout::META_AGAIN) == Some(frame) => {
+            FrameEffect::PassedToTc
+        }
         (ProgramTier::Xdp, 2) if marked(layout::META_HAND_OVER).is_some() => {
-            Did::UpInstead(out[4..].to_vec())
+            FrameEffect::UpInstead(out[4..].to_vec())
         }
         // A test run at TC finds no listener.
-        (ProgramTier::Tc, -1) if out != frame => Did::UpInstead(out.to_vec()),
+        (ProgramTier::Tc, -1) if out != frame => FrameEffect::UpInstead(out.to_vec()),
         (ProgramTier::Xdp, 2) | (ProgramTier::Tc, -1) => {
             assert_eq!(out, frame, "a frame that passes is whole");
-            Did::Pass
+            FrameEffect::Pass
         }
         other => panic!("an unknown verdict: {other:?}"),
     }
@@ -391,23 +396,23 @@ fn pin() {
     sched_setaffinity(None, &here).expect("a processor");
 }
 
-/// Values of maps.
+/// Types of map values.
 trait Value: Copy {}
 impl Value for connection_bucket {}
 impl Value for half_open {}
 
 fn from_bytes<T: Value>(bytes: &[u8]) -> T {
     assert_eq!(bytes.len(), size_of::<T>());
-    // SAFETY: as many bytes as the type has, which is made of integers.
+    // SAFETY: the slice has the size of the type, which consists of integers.
     unsafe { bytes.as_ptr().cast::<T>().read_unaligned() }
 }
 
 fn bytes_of<T: Value>(value: &T) -> &[u8] {
-    // SAFETY: a value made of integers without padding, as bytes.
+    // SAFETY: the value consists of integers, without padding.
     unsafe { std::slice::from_raw_parts(std::ptr::from_ref(value).cast::<u8>(), size_of::<T>()) }
 }
 
-/// Returns the verdict, and the length of the output.
+/// Runs a program on a frame. Returns the verdict, and the length of the output.
 fn test_run(program: BorrowedFd<'_>, frame: &[u8], out: &mut [u8]) -> (i32, usize) {
     let mut options = libbpf_sys::bpf_test_run_opts {
         sz: size_of::<libbpf_sys::bpf_test_run_opts>() as libbpf_sys::size_t,

@@ -1,5 +1,5 @@
-//! Captures frames that programs at TC send besides the current frame: clones that leave through the loopback device,
-//! from which test runs arrive.
+//! Captures frames that TC programs send in addition to the current frame: clones that leave through the loopback
+//! device, which is also the ingress device of test runs.
 
 use std::os::fd::{AsFd, AsRawFd};
 
@@ -15,18 +15,18 @@ pub struct Copies {
 }
 
 impl Copies {
-    /// Opens it in the namespace of the thread.
-    pub fn hear() -> Copies {
+    /// Opens the socket in the namespace of the thread.
+    pub fn open() -> Copies {
         Copies {
             socket: PacketSocket::open("lo").expect("root"),
         }
     }
 
-    /// The frames since the last call, in order.
+    /// The frames since the last call, in their order.
     pub fn take(&self) -> Vec<Vec<u8>> {
         let mut all = Vec::new();
         while let Some((kind, frame)) = self.receive() {
-            // On loopback each frame is also received.
+            // On the loopback device, each sent frame is also received.
             if kind == libc::PACKET_OUTGOING && is_of_server(&frame) {
                 all.push(frame);
             }
@@ -36,7 +36,7 @@ impl Copies {
 
     fn receive(&self) -> Option<(u8, Vec<u8>)> {
         let mut buffer = [0; FRAME_LEN_MAX];
-        // SAFETY: an address of zeros is one of no device.
+        // SAFETY: all-zero bytes are a valid `sockaddr_ll`.
         let mut from: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
         let mut from_len = libc::socklen_t::try_from(size_of_val(&from)).expect("20");
         // SAFETY: the pointers are to buffers of the given lengths, which outlive the call.

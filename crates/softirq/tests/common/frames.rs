@@ -1,4 +1,4 @@
-//! Frames of TCP segments for tests: built from a description, and parsed back with all checksums verified. Independent
+//! Frames with TCP segments for tests: built from a description, and parsed with all checksums verified. Has no state
 //! of connections.
 
 use lowroad_testkit::net::frame;
@@ -18,17 +18,17 @@ pub const ACK: u8 = 0x10;
 /// URG.
 pub const URG: u8 = 0x20;
 
-/// The port of the server in all tests.
+/// The server's port in all tests.
 pub const PORT: u16 = 80;
 
 const CLIENT_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
-/// That of the loopback device, at which test runs arrive: TC leaves frames for other addresses alone.
+/// The MAC address of the loopback device, the ingress device of test runs. TC ignores frames for other addresses.
 const SERVER_MAC: [u8; 6] = [0; 6];
 
 /// A segment from the client.
 #[derive(Clone, Debug, Default)]
-pub struct Sent {
-    /// IPv6.
+pub struct SentSegment {
+    /// Whether the segment is sent over IPv6.
     pub is_v6: bool,
     /// The client's port.
     pub port: u16,
@@ -36,36 +36,37 @@ pub struct Sent {
     pub flags: u8,
     /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement.
+    /// Acknowledgement number.
     pub ack: u32,
-    /// Window as in the header.
+    /// The window field of the header.
     pub window: u16,
     /// TCP options, a multiple of four bytes.
     pub options: Vec<u8>,
     /// Data.
     pub payload: Vec<u8>,
-    /// The TCP checksum is wrong.
+    /// Makes the TCP checksum wrong.
     pub bad_sum: bool,
-    /// The checksum of the IPv4 header is wrong.
+    /// Makes the checksum of the IPv4 header wrong.
     pub bad_header_sum: bool,
-    /// More fragments follow, by the IPv4 header or a fragment header of IPv6.
+    /// Marks the packet as a fragment with more fragments to follow: in the IPv4 header, or by a fragment header of
+    /// IPv6.
     pub is_fragment: bool,
-    /// Options of the IPv4 header; padded at its end.
+    /// Options of the IPv4 header, without padding.
     pub ip_options: Vec<u8>,
-    /// Extension headers of IPv6: kind, and bytes after the first.
+    /// IPv6 extension headers: type, and the bytes after the first one.
     pub extensions: Vec<(u8, Vec<u8>)>,
-    /// The packet ends after this many bytes of TCP.
-    pub cut: Option<usize>,
-    /// The destination is an address of another machine.
-    pub is_for_others: bool,
-    /// The source is an address of the server.
-    pub is_from_here: bool,
-    /// The destination's MAC is the broadcast address.
+    /// Ends the packet after this number of bytes of TCP.
+    pub tcp_len_max: Option<usize>,
+    /// Uses an address of another machine as the destination.
+    pub is_for_other_machine: bool,
+    /// Uses an address of the server as the source.
+    pub is_from_server_address: bool,
+    /// Uses the broadcast address as the destination MAC.
     pub is_broadcast: bool,
 }
 
-impl Sent {
-    /// The frame, padded to 60 bytes as on a wire.
+impl SentSegment {
+    /// The frame, padded to 60 bytes as on the wire.
     pub fn frame(&self) -> Vec<u8> {
         let mut tcp = Vec::with_capacity(60 + self.payload.len());
         tcp.extend(self.port.to_be_bytes());
@@ -78,7 +79,7 @@ impl Sent {
         tcp.extend([0; 4]);
         tcp.extend(&self.options);
         tcp.extend(&self.payload);
-        let packet_len = self.cut.unwrap_or(tcp.len());
+        let packet_len = self.tcp_len_max.unwrap_or(tcp.len());
         let (addresses, mut ip) = match self.is_v6 {
             true => self.v6(packet_len),
             false => self.v4(packet_len),
@@ -99,13 +100,13 @@ impl Sent {
         frame
     }
 
-    /// The same from the server to the client, unpadded: padding is added later on the way.
+    /// The frame with the same segment from the server to the client. It has no padding, since that is added later.
     pub fn reversed(&self) -> Vec<u8> {
         let mut frame = self.frame();
         let address_len = if self.is_v6 { 16 } else { 4 };
         let addresses_at = if self.is_v6 { 22 } else { 26 };
         let ports_at = addresses_at + 2 * address_len;
-        // Swapped addresses and ports leave all checksums valid.
+        // Swapping addresses and ports leaves all checksums valid.
         frame[..12].rotate_left(6);
         frame[addresses_at..ports_at].rotate_left(address_len);
         frame[ports_at..ports_at + 4].rotate_left(2);
@@ -114,13 +115,13 @@ impl Sent {
     }
 
     fn v4(&self, tcp_len: usize) -> (Vec<u8>, Vec<u8>) {
-        let client = if self.is_from_here {
+        let client = if self.is_from_server_address {
             SERVER.0
         } else {
             CLIENT.0
         };
         let mut addresses = [client.octets(), SERVER.0.octets()].concat();
-        addresses[7] ^= u8::from(self.is_for_others) << 4;
+        addresses[7] ^= u8::from(self.is_for_other_machine) << 4;
         let mut options = self.ip_options.clone();
         options.resize(options.len().next_multiple_of(4), 0);
         let head_len = 20 + options.len();
@@ -148,13 +149,13 @@ impl Sent {
     }
 
     fn v6(&self, tcp_len: usize) -> (Vec<u8>, Vec<u8>) {
-        let client = if self.is_from_here {
+        let client = if self.is_from_server_address {
             SERVER.1
         } else {
             CLIENT.1
         };
         let mut addresses = [client.octets(), SERVER.1.octets()].concat();
-        addresses[31] ^= u8::from(self.is_for_others) << 4;
+        addresses[31] ^= u8::from(self.is_for_other_machine) << 4;
         let mut ip = vec![0x60, 0, 0, 0];
         let mut chain = self.extensions.clone();
         if self.is_fragment {
@@ -177,14 +178,14 @@ impl Sent {
 
 /// A reply.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Received {
+pub struct ReceivedSegment {
     /// TCP flags.
     pub flags: u8,
     /// Sequence number.
     pub seq: u32,
-    /// Acknowledgement.
+    /// Acknowledgement number.
     pub ack: u32,
-    /// Window as in the header.
+    /// The window field of the header.
     pub window: u16,
     /// TCP options.
     pub options: Vec<u8>,
@@ -192,11 +193,11 @@ pub struct Received {
     pub payload: Vec<u8>,
 }
 
-/// Parses the reply to a segment of the client, and checks everything that must hold for any reply.
+/// Parses the reply to a segment of the client, and checks all rules that apply to any reply.
 ///
 /// # Errors
-/// The fault found.
-pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
+/// If the reply violates a rule: a description.
+pub fn receive(reply: &[u8], asked: &[u8]) -> Result<ReceivedSegment, String> {
     let found = frame::segment(reply).ok_or("no TCP segment")?;
     let check = |holds: bool, what: &str| if holds { Ok(()) } else { Err(what.to_owned()) };
     check(frame::checksums_hold(reply, &found), "a wrong checksum")?;
@@ -224,7 +225,7 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
             && be16(reply, tcp_at + 2) == be16(asked, asked_at),
         "wrong ports",
     )?;
-    // Padded if the segment was padded.
+    // A reply is padded if the segment was padded.
     let least = if asked.len() < 60 { 0 } else { 60 };
     check(
         reply.len() == ip_end.max(least),
@@ -235,7 +236,7 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
     check(ttl == 64, "a TTL other than 64")?;
     let data_at = tcp_at + usize::from(reply[tcp_at + 12] >> 4) * 4;
     check(be16(reply, tcp_at + 18) == 0, "an urgent pointer")?;
-    Ok(Received {
+    Ok(ReceivedSegment {
         flags: reply[tcp_at + 13],
         seq: be32(reply, tcp_at + 4),
         ack: be32(reply, tcp_at + 8),
@@ -245,17 +246,17 @@ pub fn receive(reply: &[u8], asked: &[u8]) -> Result<Received, String> {
     })
 }
 
-/// Offset of TCP in a frame of [`Sent`].
+/// Offset of the TCP header in a frame of [`SentSegment`].
 fn tcp_at_of(frame: &[u8]) -> usize {
     match (frame[12], frame[20]) {
         (0x86, 6) => 54,
-        // One extension header of eight bytes.
+        // An IPv6 extension header of eight bytes.
         (0x86, _) => 62,
         _ => 14 + usize::from(frame[14] & 0xf) * 4,
     }
 }
 
-/// Checks the echoed timestamp, and returns the options with timestamp 1 and echo 0 in place of the real values.
+/// Checks the echoed timestamp. Returns the options with timestamp 1 and echo 0 instead of the real values.
 fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, String> {
     let mut checked = options.to_vec();
     let tcp_at = tcp_at_of(asked);
@@ -266,7 +267,7 @@ fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, S
     };
     let value = value.map_or([0; 4].as_slice(), |at| &asked[at..at + 4]);
     let echo = &checked[at + 4..at + 8];
-    // The SYN of a live connection has its timestamps at another offset than other segments.
+    // In a SYN, the timestamps have another offset than in other segments, so a challenge ACK can't echo them.
     let is_challenge = asked[tcp_at + 13] & SYN != 0 && flags & SYN == 0;
     if echo != value && !(is_challenge && echo == [0; 4]) {
         return Err(format!(
@@ -277,7 +278,7 @@ fn checked_options(options: &[u8], flags: u8, asked: &[u8]) -> Result<Vec<u8>, S
     Ok(checked)
 }
 
-/// Offset of the timestamp values.
+/// Offset of the timestamp values in the options.
 fn timestamps_at(options: &[u8]) -> Option<usize> {
     let mut at = 0;
     while let Some(kind) = options.get(at) {

@@ -1,4 +1,4 @@
-//! A client and a server with a listener, in separate network namespaces, on real devices, with the programs of a tier
+//! A client, and a server with a listener, in separate network namespaces on real devices; the programs of a tier run
 //! at the server's end. There is no daemon.
 
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpListener, TcpStream};
@@ -16,20 +16,20 @@ use lowroad_softirq::programs::sizes::MapSizes;
 use lowroad_testkit::net::{
     CLIENT, CableEnd, DEVICE, NetNamespace, SERVER, XdpVerdict, namespace::pair,
 };
-use lowroad_testkit::{PATIENCE, wait_until};
+use lowroad_testkit::{TEST_TIMEOUT, wait_until};
 use socket2::{Domain, Socket, Type};
 
 /// The server's port.
 pub const PORT: u16 = 80;
-/// The client's port, on all connections.
+/// The client's port, unless a test chooses another one.
 pub const CLIENT_PORT: u16 = 30_000;
 
-/// A client's address and the server's.
-pub type Ends = (IpAddr, IpAddr);
+/// The addresses of client and server.
+pub type EndAddresses = (IpAddr, IpAddr);
 
 /// A client, a server with a listener, the devices between them, and the programs of a tier at the server's end.
-pub struct Line {
-    /// Its maps.
+pub struct TestNetwork {
+    /// The maps of the level.
     pub level: SoftirqLevel,
     /// The listener, in the server's namespace.
     pub listener: TcpListener,
@@ -38,17 +38,17 @@ pub struct Line {
     /// The server's namespace.
     pub server: Arc<NetNamespace>,
     device: &'static str,
-    /// Addresses of both families.
-    pub ends: [Ends; 2],
+    /// The addresses in both families.
+    pub ends: [EndAddresses; 2],
     folder: PathBuf,
     loaded: LoadedPrograms,
-    /// A program at the peer, without which veth transmits no XDP frames.
+    /// An XDP program at the client's end: veth transmits XDP frames only if the peer has one.
     _passing: Option<XdpVerdict>,
 }
 
-impl Line {
-    /// A veth pair; nothing is attached yet.
-    pub fn cable(tier: ProgramTier) -> Line {
+impl TestNetwork {
+    /// Creates both ends on a veth pair; the programs are not attached yet.
+    pub fn veth_pair(tier: ProgramTier) -> TestNetwork {
         let client = Arc::new(NetNamespace::new("client").expect("root"));
         let server = Arc::new(NetNamespace::new("server").expect("root"));
         let end = |namespace, addresses| CableEnd {
@@ -65,30 +65,30 @@ impl Line {
             (CLIENT.0.into(), SERVER.0.into()),
             (CLIENT.1.into(), SERVER.1.into()),
         ];
-        let mut line = Line::new(tier, [client, server], DEVICE, ends);
+        let mut line = TestNetwork::new(tier, [client, server], DEVICE, ends);
         line._passing = Some(passing);
         line
     }
 
-    /// The loopback device; nothing is attached yet.
-    pub fn loopback() -> Line {
+    /// Creates both ends on the loopback device; the programs are not attached yet.
+    pub fn loopback() -> TestNetwork {
         let both = Arc::new(NetNamespace::new("both").expect("root"));
         let [v4, v6] = [
             IpAddr::V4(Ipv4Addr::LOCALHOST),
             IpAddr::V6(Ipv6Addr::LOCALHOST),
         ];
         let ends = [(v4, v4), (v6, v6)];
-        Line::new(ProgramTier::Tc, [both.clone(), both], "lo", ends)
+        TestNetwork::new(ProgramTier::Tc, [both.clone(), both], "lo", ends)
     }
 
     fn new(
         tier: ProgramTier,
         [client, server]: [Arc<NetNamespace>; 2],
         device: &'static str,
-        ends: [Ends; 2],
-    ) -> Line {
+        ends: [EndAddresses; 2],
+    ) -> TestNetwork {
         static COUNT: AtomicU32 = AtomicU32::new(0);
-        // A listener for both families.
+        // The listener is for both families.
         let any = SocketAddr::from((Ipv6Addr::UNSPECIFIED, PORT));
         let listener = server.enter(|| TcpListener::bind(any)).expect("a port");
         listener.set_nonblocking(true).expect("a mode");
@@ -109,7 +109,7 @@ impl Line {
             IpAddr::V6(v6) => v6.octets(),
         });
         level.set_addresses(&own).expect("addresses");
-        Line {
+        TestNetwork {
             level,
             listener,
             client,
@@ -122,7 +122,7 @@ impl Line {
         }
     }
 
-    /// Attaches the programs.
+    /// Attaches the programs at the server's end.
     pub fn attach(&self) {
         self.server.enter(|| {
             let all = lowroad_softirq::machine::interfaces::all().expect("interfaces");
@@ -149,37 +149,41 @@ impl Line {
     }
 
     /// Connects the client.
-    pub fn connect(&self, ends: Ends) -> TcpStream {
+    pub fn connect(&self, ends: EndAddresses) -> TcpStream {
         self.connect_from(CLIENT_PORT, ends)
     }
 
     /// Connects the client from this port.
-    pub fn connect_from(&self, port: u16, (own, server): Ends) -> TcpStream {
+    pub fn connect_from(&self, port: u16, (own, server): EndAddresses) -> TcpStream {
         let server = SocketAddr::new(server, PORT);
         let connected = || {
             let socket = Socket::new(Domain::for_address(server), Type::STREAM, None);
             let socket = socket.expect("a socket");
-            // On one machine the other end of the previous connection still has the port.
+            // On one machine, the server's end of the previous connection still uses the address.
             socket.set_reuse_address(true).expect("a mode");
             socket.bind(&SocketAddr::new(own, port).into()).ok()?;
-            socket.connect_timeout(&server.into(), PATIENCE).ok()?;
+            socket.connect_timeout(&server.into(), TEST_TIMEOUT).ok()?;
             Some(TcpStream::from(socket))
         };
         // The last acknowledgement of the previous connection may still be in flight.
         let stream = self.client.enter(|| wait_until("a connection", connected));
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TEST_TIMEOUT))
+            .expect("a timeout");
         stream
     }
 
     /// Accepts the next connection from the listener.
     pub fn accept(&self) -> TcpStream {
         let (stream, _) = wait_until("a connection", || self.listener.accept().ok());
-        stream.set_read_timeout(Some(PATIENCE)).expect("a timeout");
+        stream
+            .set_read_timeout(Some(TEST_TIMEOUT))
+            .expect("a timeout");
         stream
     }
 }
 
-impl Drop for Line {
+impl Drop for TestNetwork {
     fn drop(&mut self) {
         if std::thread::panicking() {
             let counted = REASONS.iter().zip(self.level.counters().expect("counters"));
@@ -187,7 +191,7 @@ impl Drop for Line {
             let is_broken = self.level.control().meta_broken;
             eprintln!("meta_broken {is_broken}, {counted:?}");
         }
-        // Links and maps end with their last name; a leftover is for the operator to remove.
+        // Links and maps exist until their last name is removed. If that fails, the operator must remove them.
         let _ = std::fs::remove_dir_all(&self.folder);
     }
 }

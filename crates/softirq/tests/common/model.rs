@@ -1,4 +1,4 @@
-//! `lowroad-wire` as a subject of traces, with an environment of plain values.
+//! `lowroad-wire` as an implementation under test, with plain values as its environment.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
@@ -14,10 +14,10 @@ use lowroad_wire::{SegmentReason, SegmentView};
 use lowroad_wire_model::connection::{BoundedTable, ConnectionState, ModelTable};
 use lowroad_wire_model::{ModelResponder, SegmentVerdict};
 
-use super::bench::{DATE, Did};
+use super::bench::{DATE, FrameEffect};
 use super::frames::PORT;
 use super::responses::{AGE_S, Prepared, Response};
-use super::script::{self, Subject};
+use super::script::{self, TraceTarget};
 
 const NOW_NS: u64 = 1_000_000_000;
 
@@ -26,7 +26,7 @@ struct Published {
     expires_ns: u64,
 }
 
-/// The environment.
+/// The environment of the model.
 struct Values {
     kept_parts_max: u32,
     mode: LevelMode,
@@ -34,7 +34,7 @@ struct Values {
     ignore: IgnoredFields,
     exempt: Option<u16>,
     is_denied: bool,
-    /// Admitted clients, if admission is required.
+    /// The admitted clients; `None` if admission is not required.
     admitted: Option<BTreeSet<(IpAddr, IpAddr, u16)>>,
     /// Number of changes of the filter rules.
     rules: u32,
@@ -42,9 +42,9 @@ struct Values {
     socket: SocketState,
     listens: bool,
     keeps_time_wait: bool,
-    /// Level bypass is on.
+    /// Whether level bypass is on.
     rests: bool,
-    /// Numbers of publications.
+    /// The ids of publications by key.
     index: BTreeMap<Vec<u8>, u32>,
     publications: BTreeMap<u32, Published>,
     next_id: u32,
@@ -86,7 +86,7 @@ impl Values {
         self.next_id += 1;
     }
 
-    /// Sets this setting and clears the others: programs keep them in one word.
+    /// Sets this setting and clears the others, since the programs have all of them in one word.
     fn set(&mut self, setting: &str) {
         self.is_denied = setting == "deny";
         self.admitted = (setting == "admit").then(BTreeSet::new);
@@ -152,7 +152,7 @@ impl SegmentContext for Values {
     fn random(&self) -> u32 {
         0
     }
-    fn rules(&self) -> u32 {
+    fn rules_version(&self) -> u32 {
         self.rules
     }
     fn is_local(&self, tuple: &FourTuple) -> bool {
@@ -187,7 +187,7 @@ impl SegmentContext for Values {
             head_len: one.what.head_len,
             date_at: Some(one.what.date_at),
             age_at: Some(one.what.age_at),
-            // Before the clock's start.
+            // This may be before the start of the clock.
             generated_ns: NOW_NS.wrapping_sub(AGE_S * 1_000_000_000),
             expires_ns: one.expires_ns,
         })
@@ -197,13 +197,13 @@ impl SegmentContext for Values {
     }
 }
 
-/// A socket in TIME_WAIT that expects this number next.
+/// A socket in TIME_WAIT that expects this sequence number next.
 fn time_wait(mark: &str, ts_recent: Option<u32>) -> SocketState {
     let rcv_nxt = script::CLIENT_ISN.wrapping_add(script::number(mark));
     SocketState::TimeWait(TimeWait { rcv_nxt, ts_recent })
 }
 
-/// The responder in its environment.
+/// The responder of the model and its environment.
 pub struct Model {
     responder: ModelResponder<BoundedTable>,
     world: Values,
@@ -211,7 +211,7 @@ pub struct Model {
 }
 
 impl Model {
-    /// With the rules of a tier.
+    /// A model with the rules of a tier.
     pub fn new(tier: ProgramTier) -> Model {
         Model::with(match tier {
             ProgramTier::Tc => layout::KEPT_PARTS_MAX_TC,
@@ -219,7 +219,7 @@ impl Model {
         })
     }
 
-    /// With this maximum of segments on connections that stay open.
+    /// A model with this maximum number of segments on persistent connections.
     fn with(kept_parts_max: u32) -> Model {
         Model {
             responder: ModelResponder::new(BoundedTable::new(100)),
@@ -229,22 +229,22 @@ impl Model {
     }
 }
 
-impl Subject for Model {
-    fn frame(&mut self, frame: &[u8]) -> Did {
+impl TraceTarget for Model {
+    fn frame(&mut self, frame: &[u8]) -> FrameEffect {
         if let Ok(segment) = SegmentView::parse(frame) {
             self.last = Some(segment.tuple);
         }
         match self.responder.frame(&mut self.world, frame) {
-            SegmentVerdict::Reply(reply) => Did::Reply(reply),
-            SegmentVerdict::Flight(frames) => Did::Flight(frames),
-            SegmentVerdict::Up(_) => Did::Up,
-            SegmentVerdict::UpInstead(_, frame) => Did::UpInstead(frame),
-            SegmentVerdict::Pass(_) => Did::Pass,
-            SegmentVerdict::Drop(_) => Did::Drop,
+            SegmentVerdict::Reply(reply) => FrameEffect::Reply(reply),
+            SegmentVerdict::Flight(frames) => FrameEffect::Flight(frames),
+            SegmentVerdict::Migrate(_) => FrameEffect::Up,
+            SegmentVerdict::MigrateWith(_, frame) => FrameEffect::UpInstead(frame),
+            SegmentVerdict::Pass(_) => FrameEffect::Pass,
+            SegmentVerdict::Drop(_) => FrameEffect::Drop,
         }
     }
 
-    fn reasons(&mut self) -> Vec<String> {
+    fn take_reasons(&mut self) -> Vec<String> {
         let counted: Vec<&str> = self
             .world
             .counted
@@ -252,7 +252,8 @@ impl Subject for Model {
             .map(|reason| reason.name())
             .collect();
         self.world.counted.clear();
-        // The programs count that in the function that assigns connections to listeners.
+        // The programs count these reasons in the function that assigns connections to listeners, which does not run in
+        // tests.
         let is_handing = |name: &str| matches!(name, "tcp_handed" | "tcp_not_handed");
         let is_told = |name: &&&str| counted.contains(name) && !is_handing(name);
         REASONS
@@ -268,18 +269,18 @@ impl Subject for Model {
             .last
             .and_then(|tuple| self.responder.table().get(&tuple).copied());
         match found.map(|connection| connection.state) {
-            None | Some(ConnectionState::Over) => "-",
+            None | Some(ConnectionState::Ended) => "-",
             Some(ConnectionState::Open) => "OPEN",
             Some(ConnectionState::Closing) => "CLOSING",
             Some(ConnectionState::Done) => "DONE",
-            Some(ConnectionState::Handed) => "HANDED",
+            Some(ConnectionState::Migrating) => "HANDED",
             Some(ConnectionState::Kernel) => "KERNEL",
-            Some(ConnectionState::Asked) => "ASKED",
+            Some(ConnectionState::AwaitingAdmission) => "ASKED",
         }
         .to_owned()
     }
 
-    fn act(&mut self, words: &[&str], _: bool, port: u16) -> bool {
+    fn carry_out(&mut self, words: &[&str], _: bool, port: u16) -> bool {
         let world = &mut self.world;
         match words {
             ["flights"] => {}
@@ -314,7 +315,7 @@ impl Subject for Model {
                     world.socket = SocketState::None;
                 }
             }
-            // The model has no sequence numbers of connected sockets.
+            // The model does not know the sequence numbers of connected sockets.
             ["old-socket", _] => return false,
             ["socket" | "fin-wait"] => world.socket = SocketState::Connection,
             ["time-wait", mark] => world.socket = time_wait(mark, None),
@@ -323,7 +324,7 @@ impl Subject for Model {
             }
             ["keep-time-wait"] => world.keeps_time_wait = true,
             ["hand-over"] => {}
-            // The model parses only plain segments.
+            // The model parses only segments without IP options and extension headers.
             ["unwrap"] => return false,
             ["ended"] => assert_eq!(world.socket, SocketState::Listener),
             ["no-socket"] => world.socket = SocketState::Listener,

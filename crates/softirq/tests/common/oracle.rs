@@ -1,5 +1,5 @@
-//! Oracle for the program's treatment of requests: if it answers, `lowroad-http` must parse the bytes as one complete
-//! request with the same key, and the response must be the one stored under that key.
+//! An oracle for the programs' handling of requests: if a program answers, `lowroad-http` must parse the bytes as one
+//! complete request with the same key, and the response must be the stored one for that key.
 
 use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddr;
@@ -15,44 +15,44 @@ use lowroad_wire::key;
 use lowroad_wire::segment_context::IgnoredFields;
 use lowroad_wire::width::{index, len_of};
 
-use super::bench::{Bench, DATE, Did};
-use super::frames::{self, ACK, FIN, PSH, SYN, Sent};
-use super::responses::{self, Prepared, Shelf};
+use super::bench::{Bench, DATE, FrameEffect};
+use super::frames::{self, ACK, FIN, PSH, SYN, SentSegment};
+use super::responses::{self, Prepared, TestPublisher};
 use super::script::replies;
 
 const CLIENT_PORT: u16 = 30_000;
 const CLIENT_ISN: u32 = 0xffff_fe00;
 const DAY_NS: u64 = 86_400_000_000_000;
-/// Longer requests are not parsed.
+/// Maximum length of a request that the program parses.
 const REQUEST_MAX: usize = 1500;
 
-/// Counts of outcomes.
+/// The number of requests by outcome.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
-    /// Answered.
+    /// Answered from a stored response.
     pub answered: u64,
-    /// Of those, in several segments.
+    /// Answered in several segments; included in `answered`.
     pub in_parts: u64,
-    /// Looked up with the right key, and not found.
+    /// Looked up with the right key, but without a stored response.
     pub missed: u64,
-    /// Punted, and refused by the other parser as well.
-    pub handed: u64,
-    /// Punted, although the other parser has a key: by the program's reason.
-    pub stricter: BTreeMap<&'static str, u64>,
-    /// Looked up, although the other parser refuses: by refusal, with one request.
-    pub looser: BTreeMap<&'static str, (u64, String)>,
+    /// Punted, and also rejected by the other parser.
+    pub punted: u64,
+    /// Punted, although the other parser accepts the request; by the program's reason.
+    pub punted_although_valid: BTreeMap<&'static str, u64>,
+    /// Looked up, although the other parser rejects the request; by the reason, with an example.
+    pub looked_up_although_invalid: BTreeMap<&'static str, (u64, String)>,
 }
 
-/// A connection that is reset to its start before each request.
+/// A connection whose entry is reset before each request.
 pub struct Oracle<'b> {
     bench: &'b Bench,
-    shelf: Shelf,
+    shelf: TestPublisher,
     published: HashMap<Vec<u8>, Prepared>,
     scratch: MapHandle,
     places: Places,
     place: u32,
     fresh: connection_bucket,
-    base: Sent,
+    base: SentSegment,
     snd_nxt: u32,
     /// The server's address.
     local: SocketAddr,
@@ -61,9 +61,9 @@ pub struct Oracle<'b> {
 }
 
 impl<'b> Oracle<'b> {
-    /// Opens the connection; to be used in the bench's namespace.
+    /// Opens the connection. To be called in the bench's namespace.
     pub fn new(bench: &'b Bench, is_v6: bool) -> Oracle<'b> {
-        let mut shelf = Shelf::new(&bench.level);
+        let mut shelf = TestPublisher::new(&bench.level);
         let first = responses::RESPONSES[0].prepare(0);
         let address = if is_v6 {
             SERVER.1.into()
@@ -73,17 +73,17 @@ impl<'b> Oracle<'b> {
         let key = responses::RESPONSES[0].key_at(address);
         shelf.publish(&bench.level, &key, &first, DAY_NS);
         bench.beat(0);
-        let mut base = Sent {
+        let mut base = SentSegment {
             is_v6,
             port: CLIENT_PORT,
             seq: CLIENT_ISN,
             flags: SYN,
             window: 64_000,
-            ..Sent::default()
+            ..SentSegment::default()
         };
         base.options = vec![2, 4, 5, 0xb4];
         let syn = base.frame();
-        let Did::Reply(reply) = bench.run(&syn) else {
+        let FrameEffect::Reply(reply) = bench.run(&syn) else {
             panic!("no SYN-ACK")
         };
         base.options.clear();
@@ -93,8 +93,8 @@ impl<'b> Oracle<'b> {
             .wrapping_add(1);
         base.seq = CLIENT_ISN.wrapping_add(1);
         base.flags = ACK;
-        // The ACK opens the connection, and is consumed.
-        assert_eq!(bench.run(&base.frame()), Did::Drop);
+        // The program consumes the ACK that opens the connection.
+        assert_eq!(bench.run(&base.frame()), FrameEffect::Drop);
         base.flags = ACK | PSH;
         let (place, _, connection) = bench.connection(is_v6, CLIENT_PORT).expect("open");
         Oracle {
@@ -113,10 +113,10 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    /// Runs a request.
+    /// Sends a request and compares the reaction with the other parser.
     ///
     /// # Errors
-    /// The program's fault.
+    /// If the program has reacted wrongly: a description.
     pub fn try_request(&mut self, request: &[u8]) -> Result<(), String> {
         self.bench.set_bucket(self.place, &self.fresh);
         self.base.payload.clear();
@@ -125,7 +125,7 @@ impl<'b> Oracle<'b> {
         let did = self.bench.run(&frame);
         let read = key::read(request, self.local, IgnoredFields::default());
         match did {
-            Did::Reply(_) | Did::Flight(_) => {
+            FrameEffect::Reply(_) | FrameEffect::Flight(_) => {
                 let reading = read.map_err(|reason| format!("answered, but {}", reason.name()))?;
                 let frames = replies(&did).unwrap_or_default();
                 self.check_answer(&reading, &frame, frames)?;
@@ -134,9 +134,11 @@ impl<'b> Oracle<'b> {
                 Ok(())
             }
             // A test run at TC can't migrate.
-            Did::Up | Did::Again | Did::Pass => self.check_handed(request, read),
-            Did::UpInstead(_) => Err("another goes up".to_owned()),
-            Did::Drop => Err("dropped".to_owned()),
+            FrameEffect::Up | FrameEffect::PassedToTc | FrameEffect::Pass => {
+                self.check_handed(request, read)
+            }
+            FrameEffect::UpInstead(_) => Err("another goes up".to_owned()),
+            FrameEffect::Drop => Err("dropped".to_owned()),
         }
     }
 
@@ -165,8 +167,8 @@ impl<'b> Oracle<'b> {
         }
     }
 
-    /// The bytes of a response from its consecutive segments. Several segments must acknowledge the request except for
-    /// its last byte.
+    /// Concatenates the payload of consecutive segments. If there are several segments, they must acknowledge all of
+    /// the request except its last byte.
     fn payload_of(
         &self,
         reading: &key::AnswerableRequest,
@@ -215,15 +217,19 @@ impl<'b> Oracle<'b> {
                 reading.key.as_bytes().escape_ascii()
             )),
             (Some(Ok(_)), Err(reason)) => {
-                // The program does not validate hosts and targets: no response is published under such a key. All other
-                // faults it must detect.
+                // The program does not validate hosts and targets, since no response is published for an invalid one.
+                // It must detect all other errors.
                 let seen = match h1::parse(request, &RequestLimits::default()) {
-                    Err(RequestRefusal::HostInvalid) => {
-                        self.tally.looser.entry("host").or_default()
-                    }
-                    Err(RequestRefusal::TargetInvalid) => {
-                        self.tally.looser.entry("target").or_default()
-                    }
+                    Err(RequestRefusal::HostInvalid) => self
+                        .tally
+                        .looked_up_although_invalid
+                        .entry("host")
+                        .or_default(),
+                    Err(RequestRefusal::TargetInvalid) => self
+                        .tally
+                        .looked_up_although_invalid
+                        .entry("target")
+                        .or_default(),
                     other => return Err(format!("looked up, but {}: {other:?}", reason.name())),
                 };
                 seen.0 += 1;
@@ -231,24 +237,24 @@ impl<'b> Oracle<'b> {
                 Ok(())
             }
             (Some(Err(reason)), Ok(_)) => {
-                *self.tally.stricter.entry(reason).or_default() += 1;
+                *self.tally.punted_although_valid.entry(reason).or_default() += 1;
                 Ok(())
             }
             (None, _) if request.len() <= REQUEST_MAX => Err("not read".to_owned()),
             (Some(Err(_)) | None, _) => {
-                self.tally.handed += 1;
+                self.tally.punted += 1;
                 Ok(())
             }
         }
     }
 
-    /// Publishes a response for the next request; so few that no bucket of the index is ever full.
+    /// Publishes a response for later requests; so few that no bucket of the index is ever full.
     fn publish(&mut self, key: Vec<u8>) {
         if self.published.len() >= 400 {
             return;
         }
         let mut what = responses::RESPONSES[0].prepare(0);
-        // All differ, also in length, and some take two or three segments.
+        // All responses differ, also in length; some have two or three segments.
         let number = self.published.len();
         let more = [0, 2000, 3000, 0][number % 4];
         what.bytes.resize(what.bytes.len() + more + number, b'x');
@@ -259,7 +265,7 @@ impl<'b> Oracle<'b> {
         self.published.insert(key, what);
     }
 
-    /// The result of the program's parser, if it parsed the request.
+    /// The result of the program's parser, if it has parsed the request.
     fn program_read(&self, request: &[u8]) -> Option<Result<Vec<u8>, &'static str>> {
         let places = &self.places;
         let word = |bytes: &[u8], at: usize| {
@@ -272,7 +278,7 @@ impl<'b> Oracle<'b> {
             .lookup_percpu(&[0; 4], MapFlags::ANY)
             .expect("a map")
             .expect("an array");
-        // The processor on which it ran has the request.
+        // The request is in the element of the processor on which the program ran.
         let ours = each.iter().find(|bytes| {
             bytes[places.head..].starts_with(request) && word(bytes, places.len) == request.len()
         })?;
@@ -286,7 +292,7 @@ impl<'b> Oracle<'b> {
     }
 }
 
-/// Offsets in `struct scratch`, from the program's types in the kernel (BTF).
+/// Offsets in `struct scratch`, from the program's BTF types in the kernel.
 struct Places {
     head: usize,
     key: usize,

@@ -1,4 +1,4 @@
-//! The eBPF programs as a subject of traces.
+//! The eBPF programs as an implementation under test.
 
 use lowroad_softirq::layout::{self, REASONS};
 use lowroad_softirq::level::SoftirqLevel;
@@ -6,27 +6,27 @@ use lowroad_softirq::level::publisher;
 use lowroad_softirq::programs::loader::ProgramTier;
 use rustix::fd::OwnedFd;
 
-use super::bench::{Bench, Did};
+use super::bench::{Bench, FrameEffect};
 use super::leftover;
-use super::responses::{Response, Shelf};
-use super::script::{self, Subject};
+use super::responses::{Response, TestPublisher};
+use super::script::{self, TraceTarget};
 
 const HOUR_NS: u64 = 3_600_000_000_000;
 
-/// Programs on a bench; to be used within its namespace.
+/// Programs on a bench. To be used in the bench's namespace.
 pub struct Programs<'b> {
     bench: &'b Bench,
-    shelf: Shelf,
+    shelf: TestPublisher,
     tier: ProgramTier,
     counted: Vec<u64>,
-    /// Kernel connections made by the trace.
+    /// Kernel connections that the trace has opened.
     sockets: Vec<OwnedFd>,
 }
 
 impl<'b> Programs<'b> {
-    /// Of a bench with this tier.
+    /// The programs of a bench with this tier.
     pub fn new(bench: &'b Bench, tier: ProgramTier) -> Programs<'b> {
-        let shelf = Shelf::new(&bench.level);
+        let shelf = TestPublisher::new(&bench.level);
         let counted = bench.level.counters().expect("counters");
         Programs {
             bench,
@@ -46,22 +46,22 @@ impl<'b> Programs<'b> {
     }
 }
 
-impl Subject for Programs<'_> {
-    fn frame(&mut self, frame: &[u8]) -> Did {
+impl TraceTarget for Programs<'_> {
+    fn frame(&mut self, frame: &[u8]) -> FrameEffect {
         let did = self.bench.run(frame);
-        // TC needs no mark: the exit counter shows it.
+        // TC sets no mark, but a counter shows the punt.
         let handed = |name: &str| name == "tcp_not_handed";
-        if self.tier == ProgramTier::Tc && did == Did::Pass {
+        if self.tier == ProgramTier::Tc && did == FrameEffect::Pass {
             let now = self.bench.level.counters().expect("counters");
             let changed = |at: &usize| now[*at] != self.counted[*at] && handed(REASONS[*at].0);
             if (0..now.len()).any(|at| changed(&at)) {
-                return Did::Up;
+                return FrameEffect::Up;
             }
         }
         did
     }
 
-    fn reasons(&mut self) -> Vec<String> {
+    fn take_reasons(&mut self) -> Vec<String> {
         let now = self.bench.level.counters().expect("counters");
         let before = std::mem::replace(&mut self.counted, now);
         let changed = REASONS
@@ -69,7 +69,7 @@ impl Subject for Programs<'_> {
             .zip(before)
             .zip(&self.counted)
             .filter(|((_, before), now)| before != *now);
-        // A run without a device is never at TC ingress, so no connection can be assigned to a listener.
+        // A test run has no TC ingress hook, so connections can't be assigned to a listener.
         let names = changed
             .map(|((reason, _), _)| reason.0.to_owned())
             .filter(|name| name != "tcp_not_handed");
@@ -91,20 +91,20 @@ impl Subject for Programs<'_> {
         .to_owned()
     }
 
-    fn hands_over_apart(&self) -> bool {
+    fn migrates_in_second_program(&self) -> bool {
         self.tier == ProgramTier::Xdp
     }
 
-    fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
+    fn carry_out(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool {
         let level = &self.bench.level;
         match words {
             ["flights" | "unwrap"] => return true,
             ["kept", parts] => {
-                let own = match self.tier {
+                let kept_parts_max = match self.tier {
                     ProgramTier::Tc => layout::KEPT_PARTS_MAX_TC,
                     ProgramTier::Xdp => layout::PARTS_MAX,
                 };
-                return parts.parse() == Ok(own);
+                return parts.parse() == Ok(kept_parts_max);
             }
             ["publish", names @ ..] => names.iter().for_each(|name| self.publish(name, 0, HOUR_NS)),
             ["retire", name] => {
@@ -119,7 +119,7 @@ impl Subject for Programs<'_> {
             ["purge"] => {
                 publisher::purge(level, &publisher::published(level)).expect("a grace period")
             }
-            ["restart"] => self.shelf = Shelf::new(level),
+            ["restart"] => self.shelf = TestPublisher::new(level),
             ["strict"] => level.prepare(0, 60, 1500).expect("keys"),
             ["learn"] => level
                 .prepare(layout::SETTING_LEARN, 60, 1500)
@@ -159,8 +159,8 @@ impl Subject for Programs<'_> {
             }
             ["no-socket"] => self.sockets.drain(..).for_each(|socket| {
                 // After a reset the kernel keeps no socket.
-                let at_once = Some(std::time::Duration::ZERO);
-                rustix::net::sockopt::set_socket_linger(&socket, at_once).expect("a socket");
+                let zero_linger = Some(std::time::Duration::ZERO);
+                rustix::net::sockopt::set_socket_linger(&socket, zero_linger).expect("a socket");
             }),
             ["fin-wait"] => {
                 let client = leftover::fin_wait(self.bench, is_v6, port);
@@ -171,8 +171,8 @@ impl Subject for Programs<'_> {
                 leftover::time_wait(self.bench, is_v6, port, mark, !stamped.is_empty());
             }
             ["keep-time-wait"] => level.set_settings(layout::SETTING_KEEP_TIME_WAIT),
-            ["hand-over"] => return !self.hands_over_apart(),
-            ["ended"] => leftover::ended(port),
+            ["hand-over"] => return !self.migrates_in_second_program(),
+            ["ended"] => leftover::wait_for_no_socket(port),
             _ => panic!("no such act: {words:?}"),
         }
         true
@@ -184,13 +184,13 @@ impl Subject for Programs<'_> {
         self.bench.set_listening(true);
         level.set_mode(layout::MODE_SERVE);
         level.prepare(0, 60, 1500).expect("keys");
-        self.shelf = Shelf::new(level);
+        self.shelf = TestPublisher::new(level);
         self.bench.beat(0);
         self.bench.clear_half_open();
     }
 }
 
-/// Revokes all admissions. The programs' clock lags behind: it has to reach the current time.
+/// Revokes all admissions, then waits until the programs' coarse clock has reached the current time.
 fn forget_admitted(level: &SoftirqLevel) {
     use rustix::time::{ClockId, clock_gettime};
     level.forget_admitted(lowroad_softirq::now_ns());

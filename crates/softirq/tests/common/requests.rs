@@ -1,17 +1,17 @@
-//! Random requests: heads of real clients, mutated in all ways. The same seed gives the same requests.
+//! Random requests: the heads of real clients with all kinds of mutations. The same seed gives the same requests.
 
-/// A small generator of random numbers (xorshift64*), for tests that must be repeatable.
+/// A small random number generator (xorshift64*), for reproducible tests.
 #[derive(Clone, Debug)]
-pub struct Draws(u64);
+pub struct RandomSource(u64);
 
-impl Draws {
-    /// From a seed.
-    pub fn new(seed: u64) -> Draws {
-        Draws(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
+impl RandomSource {
+    /// A generator with this seed.
+    pub fn new(seed: u64) -> RandomSource {
+        RandomSource(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// A random number.
-    pub fn word(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -20,25 +20,25 @@ impl Draws {
 
     /// A random number below `end`.
     pub fn below(&mut self, end: usize) -> usize {
-        usize::try_from(self.word() >> 33).expect("31 bits") % end.max(1)
+        usize::try_from(self.next_u64() >> 33).expect("31 bits") % end.max(1)
     }
 
-    /// True once in `n`.
+    /// True with a probability of 1/n.
     pub fn once_in(&mut self, n: usize) -> bool {
         self.below(n) == 0
     }
 
     /// A random element.
-    pub fn of<'t, T: ?Sized>(&mut self, these: &[&'t T]) -> &'t T {
+    pub fn choose<'t, T: ?Sized>(&mut self, these: &[&'t T]) -> &'t T {
         these[self.below(these.len())]
     }
 }
 
-/// Field lines of clients, without the request line and Host.
+/// Field lines of real clients, without request line and Host.
 const CLIENTS: &[&[&str]] = &[
     // curl
     &["User-Agent: curl/8.5.0", "Accept: */*"],
-    // wrk, and ab with its order
+    // wrk; ab with its order of fields
     &[],
     &["User-Agent: ApacheBench/2.3", "Accept: */*"],
     &[
@@ -64,7 +64,7 @@ const CLIENTS: &[&[&str]] = &[
         "Accept-Encoding: gzip, deflate, br, zstd",
         "Accept-Language: en-GB,en;q=0.9",
     ],
-    // a reload, and one that validates
+    // a reload; a request that validates
     &[
         "Connection: keep-alive",
         "Cache-Control: max-age=0",
@@ -87,7 +87,7 @@ const CLIENTS: &[&[&str]] = &[
         "User-Agent: Python-urllib/3.12",
         "Connection: close",
     ],
-    // Go, wget, nginx as a proxy, a balancer's check
+    // Go; wget; nginx as a proxy; the health check of a load balancer
     &["User-Agent: Go-http-client/1.1", "Accept-Encoding: gzip"],
     &[
         "User-Agent: Wget/1.21.4",
@@ -157,7 +157,7 @@ const ODD_METHODS: &[&str] = &[
     "POST", "get", "GETX", "OPTIONS", "", "PUT", "HEAD ", " GET", "CONNECT",
 ];
 
-/// Names with a meaning, and some that look like them.
+/// Field names with a meaning, and similar ones.
 const NAMES: &[&str] = &[
     "Host",
     "Connection",
@@ -240,17 +240,19 @@ const COLONS: &[&str] = &[
 ];
 const BYTES: &[u8] = b"\0\t\r\n :,;\"/?#%-_@[]aZ0\x7f\x80\xff\x1f\x20~";
 
-/// Writes a request into `to`.
-pub fn draw(draws: &mut Draws, to: &mut Vec<u8>) {
+/// Writes a random request to `to`.
+pub fn write_random_request(draws: &mut RandomSource, to: &mut Vec<u8>) {
     to.clear();
-    // Most are nearly right: a badly broken request reaches only the first check.
-    let oddness = draws.below(4);
-    let is_odd = |draws: &mut Draws| oddness > 0 && draws.once_in(12);
-    let pick = |draws: &mut Draws, usual: &[&'static str], odd: &[&'static str]| match is_odd(draws)
-    {
-        true => draws.of(odd),
-        false => usual[(draws.below(usual.len() * 4)).min(usual.len() * 4 - 1) / 4],
-    };
+    // Most requests are nearly valid, since a badly broken one would be rejected by the first check.
+    let mutation_level = draws.below(4);
+    let is_mutated = |draws: &mut RandomSource| mutation_level > 0 && draws.once_in(12);
+    let pick =
+        |draws: &mut RandomSource, usual: &[&'static str], odd: &[&'static str]| match is_mutated(
+            draws,
+        ) {
+            true => draws.choose(odd),
+            false => usual[(draws.below(usual.len() * 4)).min(usual.len() * 4 - 1) / 4],
+        };
     let line = [
         pick(draws, METHODS, ODD_METHODS),
         pick(draws, TARGETS, ODD_TARGETS),
@@ -264,49 +266,53 @@ pub fn draw(draws: &mut Draws, to: &mut Vec<u8>) {
             line[1],
             " ",
             line[2],
-            if is_odd(draws) {
-                draws.of(LINE_ENDS)
+            if is_mutated(draws) {
+                draws.choose(LINE_ENDS)
             } else {
                 "\r\n"
             },
         ],
     );
     let client = CLIENTS[draws.below(CLIENTS.len())];
-    // The position of Host.
+    // The position of the Host field.
     let host_at = if draws.once_in(8) {
         draws.below(client.len() + 1)
     } else {
         0
     };
     for at in 0..=client.len() {
-        if at == host_at && !is_odd(draws) {
+        if at == host_at && !is_mutated(draws) {
             let host = pick(draws, HOSTS, ODD_HOSTS);
-            put_field(draws, to, "Host", host, oddness);
+            put_field(draws, to, "Host", host, mutation_level);
         }
         let Some((name, value)) = client.get(at).and_then(|line| line.split_once(": ")) else {
             continue;
         };
         if !draws.once_in(10) {
-            put_field(draws, to, name, value, oddness);
+            put_field(draws, to, name, value, mutation_level);
         }
-        if is_odd(draws) {
-            let (name, value) = (draws.of(NAMES), draws.of(VALUES));
-            put_field(draws, to, name, value, oddness);
+        if is_mutated(draws) {
+            let (name, value) = (draws.choose(NAMES), draws.choose(VALUES));
+            put_field(draws, to, name, value, mutation_level);
         }
     }
-    for _ in 0..if oddness > 1 { draws.below(3) } else { 0 } {
-        let (name, value) = (draws.of(NAMES), draws.of(VALUES));
-        put_field(draws, to, name, value, oddness);
+    for _ in 0..if mutation_level > 1 {
+        draws.below(3)
+    } else {
+        0
+    } {
+        let (name, value) = (draws.choose(NAMES), draws.choose(VALUES));
+        put_field(draws, to, name, value, mutation_level);
     }
     if draws.once_in(50) {
-        // Near the limits of keys and steps.
-        let name = draws.of(&["Accept-Encoding", "X-Long", "If-None-Match"]);
+        // Near the limits of key length and parser steps.
+        let name = draws.choose(&["Accept-Encoding", "X-Long", "If-None-Match"]);
         let value = "v".repeat(draws.below(480));
         put_field(draws, to, name, &value, 0);
     }
     to.extend_from_slice(b"\r\n");
-    if oddness == 3 {
-        bend_bytes(draws, to);
+    if mutation_level == 3 {
+        mutate_bytes(draws, to);
     }
     to.truncate(1460);
 }
@@ -317,7 +323,13 @@ fn put_parts(to: &mut Vec<u8>, parts: &[&str]) {
         .for_each(|part| to.extend_from_slice(part.as_bytes()));
 }
 
-fn put_field(draws: &mut Draws, to: &mut Vec<u8>, name: &str, value: &str, oddness: usize) {
+fn put_field(
+    draws: &mut RandomSource,
+    to: &mut Vec<u8>,
+    name: &str,
+    value: &str,
+    mutation_level: usize,
+) {
     let at = to.len();
     put_parts(to, &[name]);
     if draws.once_in(12) {
@@ -327,20 +339,20 @@ fn put_field(draws: &mut Draws, to: &mut Vec<u8>, name: &str, value: &str, oddne
             }
         }
     }
-    let colon = if oddness > 0 && draws.once_in(40) {
-        draws.of(COLONS)
+    let colon = if mutation_level > 0 && draws.once_in(40) {
+        draws.choose(COLONS)
     } else {
         ": "
     };
-    let end = if oddness > 0 && draws.once_in(40) {
-        draws.of(LINE_ENDS)
+    let end = if mutation_level > 0 && draws.once_in(40) {
+        draws.choose(LINE_ENDS)
     } else {
         "\r\n"
     };
     put_parts(to, &[colon, value, end]);
 }
 
-fn bend_bytes(draws: &mut Draws, to: &mut Vec<u8>) {
+fn mutate_bytes(draws: &mut RandomSource, to: &mut Vec<u8>) {
     for _ in 0..draws.below(4) {
         let at = draws.below(to.len());
         if to.is_empty() {

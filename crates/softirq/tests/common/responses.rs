@@ -1,4 +1,4 @@
-//! The named requests and responses of traces. Each response is stored under the key of its request.
+//! The named requests and responses of traces. Each response is stored under the key of a request.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -8,7 +8,7 @@ use lowroad_softirq::learner::ResponseSerial;
 use lowroad_softirq::level::publisher::{PublishRequest, ResponsePublisher};
 use lowroad_testkit::net::SERVER;
 
-/// Age of each response in seconds.
+/// The age of each response in seconds.
 pub const AGE_S: u64 = 70;
 
 /// A named request.
@@ -111,7 +111,7 @@ pub const REQUESTS: &[Request] = &[
         "close10",
         "GET /10 HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n",
     ),
-    // Their first byte is the withheld last byte of the previous request.
+    // Their first byte is the last byte of the previous request, whose acknowledgement was withheld.
     request("last_get", "\nGET /a HTTP/1.1\r\nHost: h\r\n\r\n"),
     request("last", "\n"),
 ];
@@ -120,11 +120,11 @@ const fn request(name: &'static str, bytes: &'static str) -> Request {
     Request { name, bytes }
 }
 
-/// A response: its name, its key without the address, the length of its body.
+/// A named response.
 pub struct Response {
-    /// The name in traces; `name.head` is its head.
+    /// Its name in traces; `name.head` is its head.
     pub name: &'static str,
-    /// With port 80, without address.
+    /// Its key for port 80, without the address.
     key: &'static [u8],
     body_len: usize,
 }
@@ -138,8 +138,8 @@ pub const RESPONSES: &[Response] = &[
     response("A_old_keep", b"\x02\x00\x50\x01/a\x02h", 103),
     response("A_gzip", b"\x00\x00\x50\x01/a\x02h\x03gzip", 0),
     response("Large", b"\x00\x00\x50\x01/large\x02h", 1300),
-    // The name is the number of segments, with parts of both lengths; except for the last two: 9 or 10, and 10 of the
-    // longer parts.
+    // The name is the number of segments, for both segment lengths. Exceptions are the last two: Nine has 9 or 10
+    // segments; Ten has 10 of the longer segments.
     response("Two", b"\x00\x00\x50\x01/2\x02h", 2000),
     response("Three", b"\x00\x00\x50\x01/3\x02h", 3400),
     response("Four", b"\x00\x00\x50\x01/4\x02h", 4600),
@@ -160,21 +160,21 @@ const fn response(name: &'static str, key: &'static [u8], body_len: usize) -> Re
     }
 }
 
-/// A response as bytes, and its offsets.
+/// The bytes of a response, and offsets in them.
 #[derive(Clone, Debug)]
 pub struct Prepared {
-    /// Head and body, with the wrong date and age.
+    /// Head and body; the values of Date and Age are placeholders.
     pub bytes: Vec<u8>,
     /// Offset of the body.
     pub head_len: usize,
-    /// Offset of Date's value.
+    /// Offset of the value of Date.
     pub date_at: usize,
-    /// Offset of Age's value.
+    /// Offset of the value of Age.
     pub age_at: usize,
 }
 
 impl Response {
-    /// Its key at one of the server's addresses.
+    /// The key of the response for one of the server's addresses.
     pub fn key_at(&self, address: IpAddr) -> Vec<u8> {
         let address = match address {
             IpAddr::V4(v4) => v4.to_ipv6_mapped(),
@@ -184,24 +184,24 @@ impl Response {
         [start, &address.octets(), pieces].concat()
     }
 
-    /// Whether it fits into one segment.
+    /// Whether the response fits into one segment.
     pub fn is_short(&self) -> bool {
         self.body_len < 1900
     }
 
-    /// Its keys over both families.
+    /// The keys of the response for IPv4 and IPv6.
     pub fn keys(&self) -> [Vec<u8>; 2] {
         [SERVER.0.into(), SERVER.1.into()].map(|address| self.key_at(address))
     }
 
-    /// Its bytes; another edition has another body of the same length.
+    /// The bytes of the response. Another edition has a different body of the same length.
     pub fn prepare(&self, edition: u8) -> Prepared {
         let name = self.name;
         let before = format!("HTTP/1.1 200 OK\r\nX-Name: {name}\r\nDate: ");
         let age = format!("{before}{}\r\nAge: ", "?".repeat(29));
         let head = format!("{age}?????\r\nContent-Length: {}\r\n\r\n", self.body_len);
         let mut bytes = head.clone().into_bytes();
-        // All parts differ.
+        // The body has different content in each segment.
         let letters = (0..26u8).cycle().skip(usize::from(edition));
         bytes.extend(letters.map(|letter| b'a' + letter).take(self.body_len));
         Prepared {
@@ -222,27 +222,27 @@ impl Response {
 }
 
 /// A publisher that identifies responses by their keys.
-pub struct Shelf {
+pub struct TestPublisher {
     publisher: ResponsePublisher,
     serials: HashMap<Vec<u8>, ResponseSerial>,
     count: u64,
 }
 
-impl Shelf {
-    /// Starts empty; responses of other publishers are removed.
-    pub fn new(level: &SoftirqLevel) -> Shelf {
+impl TestPublisher {
+    /// Creates a publisher without responses; those of other publishers are removed.
+    pub fn new(level: &SoftirqLevel) -> TestPublisher {
         let mut publisher = ResponsePublisher::new(level).expect("a grace period");
-        // Much later, so that earlier responses are not retransmitted any more.
+        // With a much later time, since earlier responses are then no longer needed for retransmissions.
         let later_ns = lowroad_softirq::now_ns() + 60_000_000_000;
         publisher.recycle(level, later_ns).expect("a grace period");
-        Shelf {
+        TestPublisher {
             publisher,
             serials: HashMap::new(),
             count: 0,
         }
     }
 
-    /// Publishes a response, in the place of one with the same key.
+    /// Publishes a response, replacing that with the same key.
     pub fn publish(&mut self, level: &SoftirqLevel, key: &[u8], what: &Prepared, lives_ns: u64) {
         let now = lowroad_softirq::now_ns();
         let at = |at: usize| u16::try_from(at).expect("short");
@@ -253,7 +253,7 @@ impl Shelf {
             date_at: Some(at(what.date_at)),
             age_at: Some(at(what.age_at)),
             status: 200,
-            generated_ns: born_ns(now),
+            generated_ns: generation_ns(now),
             expires_ns: now + lives_ns,
         };
         self.count += 1;
@@ -265,7 +265,7 @@ impl Shelf {
         self.publisher.retire(level, old).expect("a grace period");
     }
 
-    /// Removes it from the index.
+    /// Removes a response from the index.
     pub fn retire(&mut self, level: &SoftirqLevel, key: &[u8]) {
         let serial = self.serials.remove(key);
         self.publisher
@@ -273,14 +273,14 @@ impl Shelf {
             .expect("a grace period");
     }
 
-    /// Ends its freshness.
+    /// Makes a response stale.
     pub fn expire(&self, level: &SoftirqLevel, key: &[u8]) {
-        let born_ns = born_ns(lowroad_softirq::now_ns());
+        let born_ns = generation_ns(lowroad_softirq::now_ns());
         self.publisher.extend(level, self.serials[key], born_ns, 1);
     }
 }
 
-/// Possibly before boot: the programs compute with wrapping numbers.
-fn born_ns(now_ns: u64) -> u64 {
+/// May be before boot: the programs compute with wrapping numbers.
+fn generation_ns(now_ns: u64) -> u64 {
     now_ns.wrapping_sub(AGE_S * 1_000_000_000)
 }

@@ -1,5 +1,5 @@
-//! Traces: segments of a client, and their expected effects, as text. Independent of the subject: eBPF programs and
-//! `lowroad-wire` run the same traces.
+//! The language of traces: segments of a client and their expected effects, as text. It does not depend on the
+//! implementation: eBPF programs and `lowroad-wire` run the same traces.
 //!
 //! ```text
 //! == a name [v6]
@@ -31,34 +31,34 @@
 
 use lowroad_wire::width;
 
-use super::bench::{DATE, Did};
-use super::frames::{self, ACK, FIN, PSH, RST, Received, SYN, Sent, URG};
+use super::bench::{DATE, FrameEffect};
+use super::frames::{self, ACK, FIN, PSH, RST, ReceivedSegment, SYN, SentSegment, URG};
 use super::responses::{REQUESTS, RESPONSES, Response};
 
 /// An implementation under test.
-pub trait Subject {
+pub trait TraceTarget {
     /// Processes a frame.
-    fn frame(&mut self, frame: &[u8]) -> Did;
-    /// The exits counted since the last call, each name once, in order.
-    fn reasons(&mut self) -> Vec<String>;
+    fn frame(&mut self, frame: &[u8]) -> FrameEffect;
+    /// The reasons counted since the last call, each name once, in their order.
+    fn take_reasons(&mut self) -> Vec<String>;
     /// The state of the connection of this client; `-` if there is none.
     fn state(&mut self, is_v6: bool, port: u16) -> String;
-    /// Carries out a `do` line; false: this subject can't, and the trace is skipped.
-    fn act(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool;
+    /// Carries out a `do` line. Returns false if the implementation does not support it: then the trace is skipped.
+    fn carry_out(&mut self, words: &[&str], is_v6: bool, port: u16) -> bool;
     /// Whether a second program, which is not tested here, processes migrating segments.
-    fn hands_over_apart(&self) -> bool {
+    fn migrates_in_second_program(&self) -> bool {
         false
     }
-    /// Before each trace: returns to the initial state, with nothing published.
+    /// Restores the initial state before each trace, without published responses.
     fn reset(&mut self);
 }
 
 /// The client's initial sequence number.
 pub const CLIENT_ISN: u32 = 0xffff_ff00;
 
-/// Runs all traces of a text, with client ports from `first_port` on. Returns the faults, and the number of traces that
-/// were run.
-pub fn run(text: &str, first_port: u16, subject: &mut dyn Subject) -> (Vec<String>, usize) {
+/// Runs all traces of a text, with client ports from `first_port` on. Returns descriptions of the failed traces, and
+/// the number of traces that were run.
+pub fn run(text: &str, first_port: u16, subject: &mut dyn TraceTarget) -> (Vec<String>, usize) {
     let mut faults = Vec::new();
     let mut count = 0;
     let text = text.split_once("\n== ").map_or("", |(_, traces)| traces);
@@ -85,13 +85,13 @@ struct Client {
     is_v6: bool,
     port: u16,
     our_isn: u32,
-    /// Bytes of a part.
+    /// Payload of a segment in a response of several segments.
     cut: u32,
 }
 
 impl Client {
-    fn play(&mut self, lines: &str, subject: &mut dyn Subject) -> Result<bool, String> {
-        let mut sent: Option<(Vec<u8>, Did)> = None;
+    fn play(&mut self, lines: &str, subject: &mut dyn TraceTarget) -> Result<bool, String> {
+        let mut sent: Option<(Vec<u8>, FrameEffect)> = None;
         for line in lines.lines() {
             let line = line.split('#').next().unwrap_or("").trim();
             let Some((kind, rest)) = line.split_once(' ') else {
@@ -102,13 +102,13 @@ impl Client {
                 "do" if rest.starts_with("cut ") => self.cut = self.number(&rest[4..]),
                 "do" => {
                     let words: Vec<&str> = rest.split_whitespace().collect();
-                    if !subject.act(&words, self.is_v6, self.port) {
+                    if !subject.carry_out(&words, self.is_v6, self.port) {
                         return Ok(false);
                     }
                 }
                 ">" => {
                     let frame = self.sent(rest).frame();
-                    subject.reasons();
+                    subject.take_reasons();
                     let did = subject.frame(&frame);
                     sent = Some((frame, did));
                 }
@@ -123,20 +123,22 @@ impl Client {
                     if matches!(what, "late" | "held" | "kept") {
                         let first = reasons.split(' ').next().unwrap_or_default();
                         (what, reasons, state) = match what {
-                            "held" if subject.hands_over_apart() => ("up", first, "HANDED"),
-                            _ if subject.hands_over_apart() => ("up", "", "HANDED"),
+                            "held" if subject.migrates_in_second_program() => {
+                                ("up", first, "HANDED")
+                            }
+                            _ if subject.migrates_in_second_program() => ("up", "", "HANDED"),
                             "late" | "held" => ("drop", reasons, state),
                             _ => ("pass", reasons, state),
                         };
                     }
                     let (counted, is) = (
-                        subject.reasons().join(" "),
+                        subject.take_reasons().join(" "),
                         subject.state(self.is_v6, self.port),
                     );
                     let end = format!("; {counted} ; {is}");
                     match kind {
                         "<" => self.compare(what, &frame, &did),
-                        "^" if did == Did::UpInstead(self.sent(what).frame()) => Ok(()),
+                        "^" if did == FrameEffect::UpInstead(self.sent(what).frame()) => Ok(()),
                         _ if what == word(&did) => Ok(()),
                         _ => Err(format!("it was {}", self.told(&did, &frame))),
                     }
@@ -150,18 +152,18 @@ impl Client {
         Ok(true)
     }
 
-    fn sent(&self, text: &str) -> Sent {
+    fn sent(&self, text: &str) -> SentSegment {
         let mut words = text.split_whitespace();
         let mut next = || words.next().expect("flags, seq and ack");
         let (flag_letters, seq, ack) = (next(), self.number(next()), self.number(next()));
-        let mut sent = Sent {
+        let mut sent = SentSegment {
             is_v6: self.is_v6,
             port: self.port,
             flags: flags(flag_letters),
             seq: CLIENT_ISN.wrapping_add(seq),
             ack: self.our_isn.wrapping_add(ack),
             window: 64_000,
-            ..Sent::default()
+            ..SentSegment::default()
         };
         for word in words {
             match word.split_once('=') {
@@ -172,15 +174,15 @@ impl Client {
                     let kind = kind.parse().expect("a kind");
                     sent.extensions.push((kind, hexadecimal(bytes)));
                 }
-                Some(("cut", len)) => sent.cut = len.parse().ok(),
+                Some(("cut", len)) => sent.tcp_len_max = len.parse().ok(),
                 Some(("bytes", len)) => sent.payload = vec![b'x'; len.parse().expect("a length")],
                 _ if option(word, &mut sent.options) => {}
                 _ => match word {
                     "badsum" => sent.bad_sum = true,
                     "badheader" => sent.bad_header_sum = true,
                     "fragment" => sent.is_fragment = true,
-                    "here" => sent.is_from_here = true,
-                    "elsewhere" => sent.is_for_others = true,
+                    "here" => sent.is_from_server_address = true,
+                    "elsewhere" => sent.is_for_other_machine = true,
                     "broadcast" => sent.is_broadcast = true,
                     "ipoptions" if self.is_v6 => sent.extensions.push((60, PADDING.to_vec())),
                     "ipoptions" => sent.ip_options = vec![1, 1, 1, 0],
@@ -194,7 +196,7 @@ impl Client {
         sent
     }
 
-    fn compare(&mut self, text: &str, frame: &[u8], did: &Did) -> Result<(), String> {
+    fn compare(&mut self, text: &str, frame: &[u8], did: &FrameEffect) -> Result<(), String> {
         let replies = replies(did).ok_or_else(|| format!("it was {}", word(did)))?;
         let mut all = Vec::new();
         for reply in replies {
@@ -206,7 +208,7 @@ impl Client {
             self.our_isn = first.seq;
         }
         let wanted = self.wanted(text, &mut all)?;
-        // The position of NOPs is the subject's choice.
+        // The position of NOPs is up to the implementation.
         for is in &mut all {
             is.options = without_nops(&is.options);
         }
@@ -215,17 +217,21 @@ impl Client {
             .ok_or_else(|| format!("it was {}", self.told(did, frame)))
     }
 
-    /// The replies that the text expects; their windows are taken from the actual ones unless given.
-    fn wanted(&self, text: &str, came: &mut [Received]) -> Result<Vec<Received>, String> {
+    /// The replies that the text expects. If the text has no window, that of the first actual reply is used.
+    fn wanted(
+        &self,
+        text: &str,
+        came: &mut [ReceivedSegment],
+    ) -> Result<Vec<ReceivedSegment>, String> {
         let mut words = text.split_whitespace();
         let mut next = || words.next().expect("flags, seq and ack");
         let (flag_letters, seq, ack) = (next(), self.number(next()), self.number(next()));
-        let mut wanted = Received {
+        let mut wanted = ReceivedSegment {
             flags: flags(flag_letters),
             seq: self.our_isn.wrapping_add(seq),
             ack: CLIENT_ISN.wrapping_add(ack),
             window: came.first().map_or(0, |is| is.window),
-            ..Received::default()
+            ..ReceivedSegment::default()
         };
         let mut parts = None;
         for word in words {
@@ -246,13 +252,13 @@ impl Client {
         })
     }
 
-    /// Some parts of a response, as `3` or `0-9`.
-    fn parts(&self, whole: &Received, which: &str) -> Vec<Received> {
+    /// The segments of a response with these indexes, as `3` or `0-9`.
+    fn parts(&self, whole: &ReceivedSegment, which: &str) -> Vec<ReceivedSegment> {
         let (first, last) = which.split_once('-').unwrap_or((which, which));
         let index = |text: &str| text.parse::<usize>().expect("a part");
         let cut = width::index(self.cut);
         let count = whole.payload.len().div_ceil(cut);
-        let part = |(at, bytes): (usize, &[u8])| Received {
+        let part = |(at, bytes): (usize, &[u8])| ReceivedSegment {
             flags: match at + 1 == count {
                 true => whole.flags | PSH,
                 false => whole.flags & !FIN,
@@ -269,12 +275,12 @@ impl Client {
             .collect()
     }
 
-    /// As [`number`], with parts: `Ten/3` is the start of the fourth.
+    /// Like the function [`number`], but with segments: `Ten/3` is the start of the fourth segment.
     fn number(&self, text: &str) -> u32 {
         sum_of(text, self.cut)
     }
 
-    /// The bytes of a response by its name, with the current date and age.
+    /// The bytes of a named response with the current date and age.
     fn answer(name: &str, came: &mut [u8]) -> Result<Vec<u8>, String> {
         let (name, is_head) = match name.strip_suffix(".head") {
             Some(name) => (name, true),
@@ -302,7 +308,7 @@ impl Client {
         Ok(wanted.bytes)
     }
 
-    fn told(&self, did: &Did, frame: &[u8]) -> String {
+    fn told(&self, did: &FrameEffect, frame: &[u8]) -> String {
         let Some(replies) = replies(did) else {
             return word(did).to_owned();
         };
@@ -330,24 +336,24 @@ impl Client {
     }
 }
 
-/// The frames that were sent back.
-pub fn replies(did: &Did) -> Option<&[Vec<u8>]> {
+/// The frames that were sent as replies.
+pub fn replies(did: &FrameEffect) -> Option<&[Vec<u8>]> {
     match did {
-        Did::Reply(reply) => Some(std::slice::from_ref(reply)),
-        Did::Flight(replies) => Some(replies),
+        FrameEffect::Reply(reply) => Some(std::slice::from_ref(reply)),
+        FrameEffect::Flight(replies) => Some(replies),
         _ => None,
     }
 }
 
-fn word(did: &Did) -> &'static str {
+fn word(did: &FrameEffect) -> &'static str {
     match did {
-        Did::Reply(_) => "reply",
-        Did::Flight(_) => "several replies",
-        Did::Up => "up",
-        Did::UpInstead(_) => "up, but another",
-        Did::Again => "again",
-        Did::Pass => "pass",
-        Did::Drop => "drop",
+        FrameEffect::Reply(_) => "reply",
+        FrameEffect::Flight(_) => "several replies",
+        FrameEffect::Up => "up",
+        FrameEffect::UpInstead(_) => "up, but another",
+        FrameEffect::PassedToTc => "again",
+        FrameEffect::Pass => "pass",
+        FrameEffect::Drop => "drop",
     }
 }
 
@@ -360,7 +366,7 @@ const LETTERS: [(char, u8); 6] = [
     ('U', URG),
 ];
 
-/// Destination options with padding only, after the first byte (RFC 8200 §4.6).
+/// A destination options header with padding only, after its first byte (RFC 8200 §4.6).
 const PADDING: [u8; 7] = [0, 1, 4, 0, 0, 0, 0];
 
 fn hexadecimal(digits: &str) -> Vec<u8> {
@@ -386,13 +392,13 @@ fn letters(flags: u8) -> String {
         .collect()
 }
 
-/// The timestamp clock of kernel connections without an offset.
+/// The timestamp clock of kernel connections, without an offset.
 pub fn clock_ms() -> u32 {
     let now_ms = lowroad_softirq::now_ns() / 1_000_000;
     u32::try_from(now_ms & 0xffff_ffff).expect("masked")
 }
 
-/// A sum of numbers and lengths: `1+get+A-1`.
+/// Evaluates a sum of numbers and lengths such as `1+get+A-1`.
 pub fn number(text: &str) -> u32 {
     sum_of(text, 0)
 }
@@ -436,7 +442,8 @@ fn payload(name: &str) -> Vec<u8> {
         .to_vec()
 }
 
-/// `mss=1460`, `sack`, `sacked`, `scale=7`, `time`, `time=5-3` of the clock.
+/// Appends a TCP option to `to`: `mss=1460`, `sack`, `sacked`, `scale=7`, `nop`, `time`, or `time=5-3` (of the clock).
+/// Returns false if the word is no option.
 fn option(word: &str, to: &mut Vec<u8>) -> bool {
     match word.split_once('=') {
         Some(("mss", mss)) => {

@@ -1,4 +1,4 @@
-//! Addresses of databases, and connections to them by their drivers.
+//! Parses the addresses of databases, and opens connections with the right driver.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -11,22 +11,22 @@ use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode};
 use sqlx::{ConnectOptions, Connection, Executor};
 
 use super::answer::DatabaseAnswer;
-use super::call::{DatabaseCall, STATEMENTS_MAX};
+use super::call::{DatabaseCall, PREPARED_STATEMENTS_MAX};
+use super::driver_error::DriverError;
 use super::mysql::{MySqlAddress, MySqlLink};
 use super::postgres;
 use super::postgres::PostgresAddress;
 use super::sqlite::SqliteLink;
-use super::trouble::DriverError;
 use crate::statement::SqlDialect;
 
-/// The address of a database.
+/// The address of a database: its server or file, and the connection's options.
 pub enum DatabaseAddress {
     Sqlite(SqliteConnectOptions),
     MySql(MySqlAddress, Duration),
     Postgres(PostgresAddress),
 }
 
-/// A connection.
+/// An open connection.
 pub enum DatabaseConnection {
     Sqlite(SqliteLink),
     MySql(Box<MySqlLink>),
@@ -34,12 +34,12 @@ pub enum DatabaseConnection {
 }
 
 impl DatabaseAddress {
-    /// Parses an address. `${NAME}` in it stands for an environment variable.
+    /// Parses an address (`url`). `${NAME}` stands for an environment variable.
     ///
     /// # Errors
-    /// The fault. The message never contains the address, which may have a password in it.
+    /// The error. The message never contains the address, which may include a password.
     pub fn parse(url: &str, timeout: Duration) -> Result<DatabaseAddress, String> {
-        // Expanded first, since a variable may hold the whole address.
+        // Expanded first, since a variable may contain the whole address.
         let url = expand(url, secrets::variable)?;
         let scheme = url.split(':').next().unwrap_or_default();
         match scheme {
@@ -59,7 +59,7 @@ impl DatabaseAddress {
         .map_err(|error| format!("its url is invalid: {error}"))
     }
 
-    /// The rules for the database's statements.
+    /// The SQL dialect of the database.
     pub fn dialect(&self) -> SqlDialect {
         match self {
             DatabaseAddress::Sqlite(_) => SqlDialect::Sqlite,
@@ -68,7 +68,7 @@ impl DatabaseAddress {
         }
     }
 
-    /// Connects to the database.
+    /// Opens a connection.
     ///
     /// # Errors
     /// The driver's error.
@@ -87,9 +87,10 @@ impl DatabaseAddress {
     }
 }
 
-/// The message for an unknown parameter of an address: ignored, a misspelt name could turn verification off.
+/// The message for an unknown parameter of an address. Ignoring a misspelt parameter could disable verification.
 pub(super) fn unknown_parameter(name: &str, query: &str, known_names: &str) -> String {
-    // A raw `?` in a password turns its rest into parameters, up to the `@` before the host.
+    // An unescaped `?` in a password makes the rest of the password, up to the `@` before the host, look like
+    // parameters.
     let message = match query.contains('@') {
         true => "a parameter is unknown".to_owned(),
         false => format!("unknown parameter {name:?}"),
@@ -99,21 +100,21 @@ pub(super) fn unknown_parameter(name: &str, query: &str, known_names: &str) -> S
 
 fn sqlite(url: &str, timeout: Duration) -> Result<DatabaseAddress, sqlx::Error> {
     let mut options = SqliteConnectOptions::from_str(url)?
-        .statement_cache_capacity(STATEMENTS_MAX)
-        // A mode in the address, such as `ro`, leaves creation and journal to the operator.
+        .statement_cache_capacity(PREPARED_STATEMENTS_MAX)
+        // With a mode in the address, such as `ro`, the operator decides about creating the file and its journal.
         .busy_timeout(timeout);
     let has_mode = url.contains("mode=");
     if !has_mode {
-        // WAL mode allows readers during a write, which a site needs.
+        // WAL mode allows reads during a write, which a site needs.
         options = options
             .create_if_missing(true)
             .journal_mode(SqliteJournalMode::Wal);
     }
-    // Statements may contain data of visitors, so sqlx must not log them.
+    // Statements may contain data of clients, so sqlx must not log them.
     Ok(DatabaseAddress::Sqlite(options.disable_statement_logging()))
 }
 
-/// Replaces `${NAME}` by variables, percent-encoded as part of an address.
+/// Replaces `${NAME}` with the variable, percent-encoded.
 fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String, String> {
     let mut out = String::new();
     let mut rest = url;
@@ -124,11 +125,11 @@ fn expand(url: &str, variable: impl Fn(&str) -> Option<String>) -> Result<String
         let value = variable(name)
             .ok_or_else(|| format!("the environment variable {name} of its url is not set"))?;
         out.push_str(before);
-        // A variable at the beginning is a whole address, any other a part of one.
+        // A variable at the start is a whole address, any other one a part of it.
         if out.is_empty() {
             out.push_str(&value);
         } else {
-            // Encoded, so that no character of a password has a meaning in the URL.
+            // Encoded, so that no character of a password is special in the URL.
             out.extend(percent_encoding::utf8_percent_encode(
                 &value,
                 percent_encoding::NON_ALPHANUMERIC,
@@ -144,17 +145,17 @@ impl DatabaseConnection {
     /// Whether the server still responds.
     pub async fn is_alive(&mut self) -> bool {
         match self {
-            // In this process: there is no connection to be lost.
+            // SQLite runs in this process: there is no connection that could be lost.
             DatabaseConnection::Sqlite(_) => true,
             DatabaseConnection::MySql(link) => link.run("DO 1").await.is_ok(),
             DatabaseConnection::Postgres(link) => link.ping().await.is_ok(),
         }
     }
 
-    /// Makes a call. Boxed, since the compiler cannot otherwise prove that the future is `Send`.
+    /// Executes a call. Boxed, since the compiler cannot otherwise prove that the future is `Send`.
     ///
     /// # Errors
-    /// The call's failure.
+    /// The driver's error.
     pub fn call<'a>(
         &'a mut self,
         call: &'a DatabaseCall,
@@ -166,11 +167,11 @@ impl DatabaseConnection {
         }
     }
 
-    /// Makes a call that the database refuses if it writes.
+    /// Executes a call read-only: the database rejects writes.
     ///
     /// # Errors
-    /// The call's failure.
-    pub async fn call_guarded(
+    /// The driver's error.
+    pub async fn call_read_only(
         &mut self,
         call: &DatabaseCall,
     ) -> Result<DatabaseAnswer, DriverError> {
@@ -179,7 +180,7 @@ impl DatabaseConnection {
             DatabaseConnection::MySql(_) => ("START TRANSACTION READ ONLY", "ROLLBACK"),
             DatabaseConnection::Postgres(_) => ("BEGIN READ ONLY", "ROLLBACK"),
         };
-        // Set for one statement only: the connection goes back to the pool.
+        // The restriction must end with this call, since the connection returns to the pool.
         self.run(guard).await?;
         let answer = self.call(call).await;
         // A broken connection is closed anyway.
@@ -192,7 +193,7 @@ impl DatabaseConnection {
     /// Begins a transaction.
     pub fn begin(&mut self) -> BoxFuture<'_, Result<(), DriverError>> {
         match self {
-            // Takes the write lock at once. A deferred transaction that finds another writer later would have to
+            // Takes the write lock immediately. A deferred transaction that later meets another writer would have to
             // restart.
             DatabaseConnection::Sqlite(_) => self.run("BEGIN IMMEDIATE"),
             DatabaseConnection::MySql(_) | DatabaseConnection::Postgres(_) => self.run("BEGIN"),
@@ -220,7 +221,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn variables_are_put_in_and_cannot_break_the_address() {
+    fn variables_are_percent_encoded_in_address() {
         let variable = |name: &str| match name {
             "WORD" => Some("a@b/c".to_string()),
             "URL" => Some("mysql://x@y/z".to_string()),
@@ -238,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn messages_do_not_tell_the_password() {
+    fn error_messages_do_not_contain_the_password() {
         for url in ["http://u:secret@h/", "mysql://u:secret@h:port/", "secret"] {
             let error = DatabaseAddress::parse(url, Duration::from_secs(1))
                 .err()

@@ -1,24 +1,24 @@
-//! Results of calls, and the collection of rows as they arrive.
+//! The answer of a database: collects rows as they arrive, within the call's limits.
 
 use std::sync::Arc;
 
 use minijinja::Value;
 
 use super::call::{DatabaseCall, ResultShape};
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 use crate::table::{self, RowTable};
 use crate::value::StatementResult;
 
-/// The result of a call.
+/// The answer to a call.
 pub enum DatabaseAnswer {
-    /// The rows of a read.
+    /// The rows of a query.
     Rows(Arc<RowTable>),
-    /// The effect of a write.
+    /// The result of a write.
     Done(StatementResult),
 }
 
 impl DatabaseAnswer {
-    /// Converts it to a template's value.
+    /// Converts the answer to a template value.
     pub fn value(self, shape: ResultShape) -> Value {
         match (self, shape) {
             (DatabaseAnswer::Rows(table), ResultShape::Row) => table::first_row(table),
@@ -27,7 +27,7 @@ impl DatabaseAnswer {
         }
     }
 
-    /// Its memory in bytes.
+    /// The memory that the rows take, in bytes.
     pub fn len(&self) -> usize {
         match self {
             DatabaseAnswer::Rows(table) => table.len(),
@@ -36,7 +36,7 @@ impl DatabaseAnswer {
     }
 }
 
-/// Collects the rows of a result, within the limits of the call.
+/// Collects the rows of an answer, within the limits of the call.
 pub(super) struct AnswerRows<'c> {
     call: &'c DatabaseCall,
     pub(super) table: RowTable,
@@ -50,7 +50,7 @@ impl<'c> AnswerRows<'c> {
         }
     }
 
-    /// Begins a row. The names of the first row's columns apply to all rows.
+    /// Begins a row. The column names of the first row apply to all rows.
     pub(super) fn begin_row<'n>(&mut self, names: impl Iterator<Item = &'n str>) {
         if self.table.row_count() == 0 {
             self.table.begin(names);

@@ -1,4 +1,4 @@
-//! Calls of pages to databases. Independent of drivers.
+//! A page's call to a database: the statement, its parameters and its limits. Independent of drivers.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,30 +6,30 @@ use std::time::Duration;
 use crate::statement::{self, SqlDialect, StatementEffect};
 use crate::value::SqlParam;
 
-/// The maximum of statements that a connection keeps prepared.
-pub(super) const STATEMENTS_MAX: usize = 256;
+/// The maximum number of prepared statements that are cached per connection.
+pub(super) const PREPARED_STATEMENTS_MAX: usize = 256;
 
-/// One call of a page to a database.
+/// A call from a page to a database.
 #[derive(Clone)]
 pub struct DatabaseCall {
-    /// The statement, with `?` for parameters.
+    /// The SQL statement, with `?` for parameters.
     pub sql: Arc<str>,
-    /// A value for each `?`.
+    /// The values of the parameters.
     pub params: Vec<SqlParam>,
-    /// The expected result.
+    /// The form of the answer that the page expects.
     pub shape: ResultShape,
     /// The protection against writes.
     pub mode: CallMode,
-    /// The maximum of bytes of its rows.
+    /// The maximum memory of the rows, in bytes.
     pub len_max: usize,
-    /// The maximum of rows: the database's limit.
+    /// The maximum number of rows.
     pub rows_max: usize,
-    /// The database's time limit.
+    /// The time limit.
     pub timeout: Duration,
 }
 
 impl DatabaseCall {
-    /// Whether it only reads, so that a retry after a failure is safe.
+    /// Whether the call only reads, so that it can be retried safely.
     pub fn is_read_only(&self) -> bool {
         self.mode != CallMode::Write
     }
@@ -38,17 +38,17 @@ impl DatabaseCall {
 /// The protection of a call against writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum CallMode {
-    /// None: the text shows that it only reads. A retry after a failure is safe.
+    /// No protection: the statement's text shows that it only reads. Can be retried safely.
     Read,
-    /// A read-only transaction, in which the database refuses writes. A retry after a failure is safe.
+    /// A read-only transaction, in which the database rejects writes. Can be retried safely.
     ReadGuarded,
-    /// A part of the page's transaction, which is committed if the page succeeds.
+    /// Part of the page's transaction, which is committed if the page succeeds.
     Write,
 }
 
 impl CallMode {
-    /// The mode for a statement. `None`: it writes, but the request's method is `safe` (RFC 9110 §9.2.1), so that
-    /// any link could cause the write.
+    /// The mode for a statement. `None`: the statement writes, but the request's method is `safe` (RFC 9110 §9.2.1), so
+    /// any link could trigger the write.
     pub fn from_sql(
         sql: &str,
         dialect: SqlDialect,
@@ -57,7 +57,7 @@ impl CallMode {
     ) -> Option<CallMode> {
         match (statement::effect(sql, dialect), safe) {
             (StatementEffect::Reads, _) if shape != ResultShape::Done => Some(CallMode::Read),
-            (StatementEffect::Unsure, true) if shape != ResultShape::Done => {
+            (StatementEffect::MayWrite, true) if shape != ResultShape::Done => {
                 Some(CallMode::ReadGuarded)
             }
             (_, true) => None,
@@ -66,13 +66,13 @@ impl CallMode {
     }
 }
 
-/// The result that a page expects.
+/// The form of the answer that a page expects.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum ResultShape {
     /// All rows.
     Rows,
-    /// The first row, or none.
+    /// The first row, if there is one.
     Row,
-    /// The number of rows that it wrote.
+    /// The number of rows written.
     Done,
 }

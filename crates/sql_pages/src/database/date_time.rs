@@ -1,9 +1,9 @@
-//! Formats MariaDB's dates and times for pages as those of the other databases. Independent of calendars.
+//! Converts MariaDB's dates and times to the format of the other databases.
 
 use std::borrow::Cow;
 
-/// A date, optionally with a time; a fraction of a second has no digits, three or six. `None` if the month or the day
-/// is 0, since that is no date.
+/// Converts a date, optionally with a time; fractions of a second get zero, three or six digits. `None` if the month or
+/// day is 0, which is not a date.
 pub fn date(text: &str) -> Option<Cow<'_, str>> {
     if text.get(5..7) == Some("00") || text.get(8..10) == Some("00") {
         return None;
@@ -23,13 +23,13 @@ pub fn date(text: &str) -> Option<Cow<'_, str>> {
     )
 }
 
-/// A time, without zeros before the hours and at the fraction's end.
+/// Converts a time: removes leading zeros of the hours and trailing zeros of the fraction.
 pub fn time(text: &str) -> Cow<'_, str> {
     let text = match text.contains('.') {
         true => text.trim_end_matches('0').trim_end_matches('.'),
         false => text,
     };
-    // MariaDB prints at least two digits of hours.
+    // MariaDB prints hours with at least two digits.
     match text.as_bytes() {
         [b'0', b'0'..=b'9', ..] => text[1..].into(),
         [b'-', b'0', b'0'..=b'9', ..] => format!("-{}", &text[2..]).into(),
@@ -42,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn dates_have_no_fraction_three_digits_or_six() {
+    fn fractions_of_date_times_have_0_3_or_6_digits() {
         for (from, to) in [
             ("2026-11-21", Some("2026-11-21")),
             ("2026-11-21 12:30:00", Some("2026-11-21 12:30:00")),
@@ -70,7 +70,7 @@ mod tests {
     }
 
     #[test]
-    fn times_have_no_zeros_that_say_nothing() {
+    fn superfluous_zeros_are_removed_from_times() {
         for (from, to) in [
             ("01:02:03", "1:02:03"),
             ("-01:02:03.500", "-1:02:03.5"),

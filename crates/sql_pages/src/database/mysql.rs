@@ -1,4 +1,5 @@
-//! Connections to MariaDB and MySQL by Lowroad's client, and the conversion of column values to template values.
+//! Connections to MariaDB and MySQL, over Lowroad's own client (`lowroad_mysql`). Converts column values to template
+//! values.
 
 mod address;
 mod stream;
@@ -13,31 +14,31 @@ use lowroad_page::PageValue as Cell;
 pub use self::address::MySqlAddress;
 use self::stream::MySqlStream;
 use super::answer::{AnswerRows, DatabaseAnswer};
-use super::call::{DatabaseCall, ResultShape, STATEMENTS_MAX};
+use super::call::{DatabaseCall, PREPARED_STATEMENTS_MAX, ResultShape};
 use super::date_time;
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 use crate::table::RowTable;
 use crate::value::{SqlParam, StatementResult};
 
-/// The limits of a statement, a row and a value: they must fit into one packet.
+/// The client's limits. Statements, rows and values must each fit into one packet.
 const LIMITS: MySqlLimits = MySqlLimits {
     packet_len_max: (16 << 20) - 2,
     column_count_max: 4_096,
     row_count_max: u32::MAX,
-    statement_count_max: STATEMENTS_MAX,
+    statement_count_max: PREPARED_STATEMENTS_MAX,
 };
 
-/// A connection.
+/// A connection to MariaDB or MySQL.
 pub struct MySqlLink {
     stream: MySqlStream,
     client: MySqlClient,
 }
 
 impl MySqlLink {
-    /// Connects, and sets the server's time limit for statements.
+    /// Connects, logs in, and sets the server's time limit for statements.
     ///
     /// # Errors
-    /// The server is unreachable, or refuses the login.
+    /// The server is unreachable, or rejects the login.
     pub async fn connect(
         address: &MySqlAddress,
         timeout: Duration,
@@ -51,29 +52,29 @@ impl MySqlLink {
         };
         let mut reply = StatementReply::default();
         link.finish(&mut reply).await?;
-        // MySQL asks for TLS before the login, so the password is only sent encrypted.
+        // If TLS is used, it starts before the password is sent.
         if reply.starts_tls {
             link.send_output().await?;
-            // Read per connection, so that renewed files are used.
+            // Files are read for each connection, so that renewed certificates take effect.
             let connector = address.connector()?;
             link.stream.start_tls(&connector, &address.host).await?;
             link.client.tls_started()?;
             link.finish(&mut StatementReply::default()).await?;
         }
         let mariadb = format!("SET SESSION max_statement_time = {}", timeout.as_secs_f64());
-        // MariaDB's variable first; MySQL refuses the unknown name.
+        // MariaDB's variable first; MySQL does not know it and returns an error.
         if link.run(&mariadb).await.is_err() {
             let mysql = format!("SET SESSION max_execution_time = {}", timeout.as_millis());
-            // A server that knows neither variable is still bound by this side's time limit.
+            // If the server knows neither variable, only the client-side time limit applies.
             let _ = link.run(&mysql).await;
         }
         Ok(link)
     }
 
-    /// Makes a call.
+    /// Executes a call.
     ///
     /// # Errors
-    /// The call's failure.
+    /// The failure of the call.
     pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
         self.client
             .execute(&call.sql, call.params.iter().map(value))?;
@@ -87,16 +88,16 @@ impl MySqlLink {
             .map_or(DatabaseAnswer::Done(result), AnswerRows::answer))
     }
 
-    /// Runs a statement without parameters and rows.
+    /// Runs a statement without parameters that returns no rows.
     ///
     /// # Errors
-    /// The statement failed.
+    /// The failure of the statement.
     pub async fn run(&mut self, sql: &str) -> Result<(), DriverError> {
         self.client.command(sql)?;
         self.finish(&mut StatementReply::default()).await.map(drop)
     }
 
-    /// Exchanges bytes until the current command is complete.
+    /// Sends and receives until the current command is complete.
     async fn finish(
         &mut self,
         reply: &mut StatementReply<'_>,
@@ -104,7 +105,7 @@ impl MySqlLink {
         loop {
             self.send_output().await?;
             let bytes = self.stream.receive().await?;
-            // The server's reason is more useful than a protocol error behind it.
+            // An error from the server is more useful than a protocol error that follows it.
             let consumed = self
                 .client
                 .input(bytes, &mut |event| reply.handle_event(event));
@@ -129,17 +130,17 @@ impl MySqlLink {
     }
 }
 
-/// The received part of the reply to a statement or a login.
+/// The reply to a statement or login, as received so far.
 #[derive(Default)]
 struct StatementReply<'c> {
-    /// Collects rows; `None` if the caller discards them.
+    /// Collects the rows; `None` if they are discarded.
     rows: Option<AnswerRows<'c>>,
     kinds: Vec<ColumnType>,
-    /// The column of the next value.
+    /// The index of the next value's column.
     column: usize,
-    /// A further result of a procedure; only the first one is used.
+    /// The server is sending a further result of a procedure; only the first result is used.
     is_further: bool,
-    /// The connection switches to TLS now.
+    /// The server has agreed to TLS; the handshake must start.
     starts_tls: bool,
     result: Option<StatementResult>,
     driver_error: Option<DriverError>,
@@ -155,12 +156,12 @@ impl StatementReply<'_> {
                 push_value(value, kind.unwrap_or(ColumnType::Null), &mut rows.table);
             }
             (MySqlEvent::RowEnd, Some(rows)) if !self.is_further && self.driver_error.is_none() => {
-                // Rows behind a failure may arrive in the same input.
+                // More rows can follow in the same input after a failure.
                 self.column = 0;
                 self.driver_error = rows.end_row().err();
             }
             (MySqlEvent::Columns(columns), Some(rows)) => {
-                // Procedures send several results.
+                // A procedure can send several results.
                 self.is_further = !self.kinds.is_empty();
                 if !self.is_further {
                     let names = columns.iter().map(|column| column.name.as_str());
@@ -169,7 +170,7 @@ impl StatementReply<'_> {
                 }
             }
             (MySqlEvent::Done { affected, last_id }, _) => {
-                // 0 stands for no AUTO_INCREMENT value.
+                // 0: no AUTO_INCREMENT value was generated.
                 let id = i64::try_from(last_id).ok().filter(|id| *id != 0);
                 let count = affected;
                 self.result = Some(StatementResult { count, id });
@@ -180,7 +181,7 @@ impl StatementReply<'_> {
             }
             (MySqlEvent::Ready, _) => self.result = Some(StatementResult::default()),
             (MySqlEvent::Failed(failure), _) => {
-                self.driver_error = Some(DriverError::Refused {
+                self.driver_error = Some(DriverError::ServerError {
                     code: failure.code,
                     message: failure.message.to_owned(),
                 });
@@ -232,7 +233,7 @@ impl From<MySqlError> for DriverError {
 impl From<StatementRefusal> for DriverError {
     fn from(refusal: StatementRefusal) -> DriverError {
         match refusal {
-            StatementRefusal::TooLong => DriverError::Unfit(format!(
+            StatementRefusal::TooLong => DriverError::ParameterMismatch(format!(
                 "the statement and its values are longer than {} bytes",
                 LIMITS.packet_len_max
             )),

@@ -1,21 +1,21 @@
-//! Certificates and keys that database addresses refer to.
+//! The sources of certificates and keys in database addresses: files or PEM text.
 
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 
-/// A PEM file, or PEM text. A file is read for each connection, so that a renewed one takes effect.
+/// A PEM file, or PEM text. A file is read for each connection, so that renewed certificates take effect.
 #[derive(Debug, PartialEq, Eq)]
 pub enum PemSource {
-    /// Its path.
+    /// The path of a PEM file.
     File(PathBuf),
-    /// The text.
+    /// PEM text.
     Text(String),
 }
 
 impl PemSource {
-    /// Parses the value of a parameter.
+    /// Parses the value of an address parameter.
     pub fn new(text: &str) -> PemSource {
         match text.trim().starts_with("-----BEGIN") {
             true => PemSource::Text(text.to_owned()),
@@ -31,7 +31,7 @@ impl PemSource {
         }
     }
 
-    /// Reads it. May block.
+    /// Reads the PEM text. May block.
     ///
     /// # Errors
     /// The file cannot be read.
@@ -42,7 +42,7 @@ impl PemSource {
         }
     }
 
-    /// The error of a fault in it.
+    /// Converts a problem with the PEM text to an error.
     pub fn driver_error(&self, reason: impl std::fmt::Display) -> DriverError {
         DriverError::lost(format_args!("{}: {reason}", self.path().display()))
     }
@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_is_a_file_or_a_text() {
+    fn parameter_is_file_path_or_pem_text() {
         assert_eq!(
             PemSource::new("/etc/ca.pem"),
             PemSource::File("/etc/ca.pem".into())

@@ -5,9 +5,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use super::address::{DatabaseAddress, DatabaseConnection};
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 
-/// A connection pool.
+/// A pool of connections to one database.
 pub struct DatabasePool {
     address: DatabaseAddress,
     concurrency: Arc<ConcurrencyLimit>,
@@ -15,17 +15,17 @@ pub struct DatabasePool {
     idle: Mutex<Vec<DatabaseConnection>>,
 }
 
-/// A connection in use. Dropping it closes the connection; `DatabasePool::release` returns it to the pool.
+/// A connection in use. `DatabasePool::release` returns it to the pool; dropping the lease closes the connection.
 pub struct DatabaseLease {
     /// The connection.
     pub link: DatabaseConnection,
-    /// The connection has not been used since it was idle, and may have been lost meanwhile.
+    /// The connection has not been used since it was taken from the pool; it may have been lost while idle.
     pub is_unverified: bool,
     _permit: Permit,
 }
 
 impl DatabasePool {
-    /// An empty pool of at most `connections_max` connections.
+    /// An empty pool for at most `connections_max` connections.
     pub fn new(address: DatabaseAddress, connections_max: usize) -> DatabasePool {
         DatabasePool {
             address,
@@ -34,16 +34,16 @@ impl DatabasePool {
         }
     }
 
-    /// Takes an idle connection, or makes one; waits while all are in use. If `must_ping`, idle connections must first
-    /// answer a ping.
+    /// Takes an idle connection, or opens a new one; waits if all are in use. With `must_ping`, an idle connection is
+    /// used only if it answers a ping.
     ///
     /// # Errors
-    /// A new connection cannot be made.
+    /// A new connection cannot be opened.
     pub async fn take(&self, must_ping: bool) -> Result<DatabaseLease, DriverError> {
-        // In line: pages wait in the order of their arrival.
+        // The queue is FIFO.
         let permit = self.concurrency.acquire(0, 0).await;
         let permit = permit.map_err(|_| sqlx::Error::PoolClosed)?;
-        // After a restart of the database all idle connections are dead, so the loop goes on to a new one.
+        // After a restart of the database, all idle connections are dead; then a new one is opened.
         while let Some(mut link) = self.pop() {
             // A dead connection is dropped, and the next idle one is tried.
             if !must_ping || link.is_alive().await {
@@ -61,7 +61,7 @@ impl DatabasePool {
         })
     }
 
-    /// Returns a connection without a command in progress.
+    /// Returns a connection to the pool. No command may be in progress.
     pub fn release(&self, lease: DatabaseLease) {
         self.idle().push(lease.link);
     }

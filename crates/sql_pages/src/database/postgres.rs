@@ -1,5 +1,5 @@
-//! PostgreSQL. Converts column values to template values, and parameters to the types that PostgreSQL inferred for
-//! their places.
+//! Calls to PostgreSQL. Converts column values to template values, and parameters to the types that PostgreSQL has
+//! inferred for them.
 
 mod address;
 
@@ -19,12 +19,12 @@ use sqlx::{
 pub use self::address::PostgresAddress;
 use super::answer::{AnswerRows, DatabaseAnswer};
 use super::call::{DatabaseCall, ResultShape};
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 use crate::statement;
 use crate::table::RowTable;
 use crate::value::{SqlParam, StatementResult};
 
-/// Makes a call.
+/// Executes a call.
 pub async fn call(
     link: &mut PgConnection,
     call: &DatabaseCall,
@@ -34,7 +34,7 @@ pub async fn call(
     let query = sqlx::query_with(&sql, arguments);
     if call.shape == ResultShape::Done {
         let count = query.execute(link).await?.rows_affected();
-        // No id: PostgreSQL reports none, statements have RETURNING for it.
+        // PostgreSQL reports no id; statements can use RETURNING.
         return Ok(DatabaseAnswer::Done(StatementResult { count, id: None }));
     }
     let mut stream = query.fetch(link);
@@ -47,7 +47,7 @@ pub async fn call(
     Ok(rows.answer())
 }
 
-/// The parameters in the types of the statement, which stays prepared.
+/// Converts the parameters to the types in the statement. Prepares the statement, which stays in the driver's cache.
 async fn arguments(
     link: &mut PgConnection,
     sql: &str,
@@ -57,15 +57,15 @@ async fn arguments(
     if params.is_empty() {
         return Ok(arguments);
     }
-    // Preparing reveals the types that the server inferred; the driver sends values in binary, so each must have
-    // exactly its parameter's type.
+    // The driver sends values in binary format, so each must have exactly its parameter's type. Preparing the statement
+    // returns the types that the server has inferred.
     let prepared = link.prepare(sql).await?;
     let Some(Either::Left(types)) = prepared.parameters() else {
         return Ok(arguments);
     };
     for (index, (param, inferred_type)) in params.iter().zip(types).enumerate() {
         add(&mut arguments, param, inferred_type.name()).map_err(|reason| {
-            DriverError::Unfit(format!(
+            DriverError::ParameterMismatch(format!(
                 "parameter {} of the statement: {reason}",
                 index + 1
             ))
@@ -74,22 +74,22 @@ async fn arguments(
     Ok(arguments)
 }
 
-/// The fault of the data that an SQLSTATE reports (PostgreSQL's manual, appendix "PostgreSQL Error Codes").
+/// The kind of data error that an SQLSTATE reports (PostgreSQL's manual, appendix "PostgreSQL Error Codes").
 pub fn data_fault(sqlstate: &str) -> Option<DataFault> {
     Some(match sqlstate {
         // foreign_key_violation, unique_violation, exclusion_violation
         "23503" | "23505" | "23P01" => DataFault::Conflict,
         // not_null_violation, check_violation
         "23502" | "23514" => DataFault::Invalid,
-        // numeric_value_out_of_range, invalid_datetime_format, datetime_field_overflow, character_not_in_repertoire (a
-        // NUL, say), string_data_right_truncation, invalid_text_representation
+        // numeric_value_out_of_range, invalid_datetime_format, datetime_field_overflow, character_not_in_repertoire
+        // (such as NUL), string_data_right_truncation, invalid_text_representation
         "22001" | "22003" | "22007" | "22008" | "22021" | "22P02" => DataFault::Invalid,
         _ => return None,
     })
 }
 
 fn add(pg_arguments: &mut PgArguments, param: &SqlParam, sql_type: &str) -> Result<(), String> {
-    // NULL fits each type.
+    // NULL fits every type.
     if *param == SqlParam::Null {
         return pg_arguments
             .add(None::<String>)
@@ -125,7 +125,7 @@ fn type_mismatch(param: &SqlParam, sql_type: &str) -> String {
     format!("{} was given, which is not {sql_type}", param.kind())
 }
 
-/// A parameter as text, if it has a text form.
+/// A parameter as text, if it can be written as text.
 fn text(param: &SqlParam) -> Option<String> {
     match param {
         SqlParam::Null | SqlParam::Blob(_) => None,
@@ -157,11 +157,10 @@ fn parse_param<T: std::str::FromStr>(param: &SqlParam, sql_type: &str) -> Result
     parsed.ok_or_else(|| type_mismatch(param, sql_type))
 }
 
-/// Parses `2026-11-21 12:30:00`, with `T` or a blank, with or without a time.
+/// Parses `2026-11-21 12:30:00`, with `T` or a space before the time, or without a time.
 fn parse_date_time(param: &SqlParam, sql_type: &str) -> Result<NaiveDateTime, String> {
-    // Browsers send `datetime-local` inputs with `T` and without seconds.
+    // Browsers send the values of `datetime-local` inputs with `T`, and without seconds or time zone.
     let text = text(param).unwrap_or_default().replacen('T', " ", 1);
-    // Browsers send dates and times without seconds or zone from input fields.
     let moment = text
         .parse::<NaiveDate>()
         .map(|date| date.and_time(NaiveTime::MIN))
@@ -175,7 +174,7 @@ fn push_row(row: &PgRow, table: &mut RowTable) -> Result<(), DriverError> {
         let raw = row.try_get_raw(column.ordinal())?;
         cell(raw, column.type_info().name(), table).map_err(|error| {
             let name = column.name();
-            DriverError::Unknown(format!(
+            DriverError::UnsupportedColumn(format!(
                 "column {name} can't be read: {error}; write CAST({name} AS text)"
             ))
         })?;
@@ -200,13 +199,13 @@ fn cell(raw: PgValueRef<'_>, kind: &str, table: &mut RowTable) -> Result<(), Box
         "TIME" => return push_text(table, <NaiveTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMP" => return push_text(table, <NaiveDateTime as Decode<Postgres>>::decode(raw)?),
         "TIMESTAMPTZ" => {
-            // Like TIMESTAMP, so that templates show one format; the session's time zone does not matter.
+            // Converted to UTC and displayed like TIMESTAMP, independently of the session's time zone.
             let moment = <DateTime<Utc> as Decode<Postgres>>::decode(raw)?;
             return push_text(table, moment.naive_utc());
         }
         "BYTEA" => Cell::Bytes(raw.as_bytes()?),
         "UUID" => return push_text(table, uuid(raw.as_bytes()?)),
-        // One byte, the version, comes before the text.
+        // JSONB starts with a version byte.
         "JSONB" => Cell::Text(std::str::from_utf8(
             raw.as_bytes()?.get(1..).unwrap_or_default(),
         )?),
@@ -219,15 +218,14 @@ fn cell(raw: PgValueRef<'_>, kind: &str, table: &mut RowTable) -> Result<(), Box
     Ok(())
 }
 
-/// A number with as many decimals as its column has.
+/// A number with the number of decimals that its column has.
 fn numeric(raw: PgValueRef<'_>) -> Result<String, BoxDynError> {
-    // The binary format's header: digits, weight, sign, scale, of two bytes each.
+    // The binary format starts with four numbers of two bytes each: digit count, weight, sign, scale.
     let scale = raw
         .as_bytes()?
         .get(6..8)
-        // The display scale is in bytes 6 and 7 of the binary format.
         .map_or(0, |bytes| i64::from(bytes[0]) << 8 | i64::from(bytes[1]));
-    // The decoder drops trailing zeros, which a price needs.
+    // The decoder drops trailing zeros, which prices need.
     let number = <BigDecimal as Decode<Postgres>>::decode(raw)?;
     Ok(number.with_scale(scale).to_plain_string())
 }

@@ -1,5 +1,5 @@
-//! A page's database session: one connection to each database, and one transaction that is committed when the page ends
-//! well. Applies the time limits.
+//! The database session of a page: at most one connection to each database, and one transaction on it, which is
+//! committed when the page succeeds. Enforces the time limits.
 
 use std::sync::Arc;
 
@@ -7,12 +7,12 @@ use tokio::time::{Instant, timeout_at};
 
 use super::answer::DatabaseAnswer;
 use super::call::{CallMode, DatabaseCall};
+use super::driver_error::DriverError;
 use super::pool::DatabaseLease;
-use super::trouble::DriverError;
 use super::{DatabaseFault, PageDatabase};
 
-/// A page's connections. If it is dropped before `PageSession::end`, all writes are rolled back by closing the
-/// connections that wrote.
+/// The connections of a page. If the session is dropped before `PageSession::end`, the connections with writes are
+/// closed, which rolls the writes back.
 #[derive(Default)]
 pub struct PageSession {
     connections: Vec<SessionConnection>,
@@ -20,16 +20,16 @@ pub struct PageSession {
 
 struct SessionConnection {
     database: Arc<PageDatabase>,
-    /// `None` once it broke or was returned.
+    /// `None` if the connection broke or was returned to the pool.
     lease: Option<DatabaseLease>,
     writing: bool,
 }
 
 impl PageSession {
-    /// Makes a call, within the database's time limit.
+    /// Executes a call, within the database's time limit.
     ///
     /// # Errors
-    /// The call's failure.
+    /// The failure of the call.
     pub async fn call(
         &mut self,
         database: &Arc<PageDatabase>,
@@ -40,10 +40,10 @@ impl PageSession {
         self.connections[index].call(call, deadline).await
     }
 
-    /// Commits all writes, and returns the connections.
+    /// Commits all writes, and returns the connections to their pools.
     ///
     /// # Errors
-    /// A database did not confirm the commit.
+    /// A database has not confirmed the commit.
     pub async fn end(mut self) -> Result<(), DatabaseFault> {
         for connection in &mut self.connections {
             connection.end().await?;
@@ -74,8 +74,8 @@ impl SessionConnection {
         deadline: Instant,
     ) -> Result<DatabaseAnswer, DatabaseFault> {
         let answer = match self.attempt(call, deadline).await? {
-            // The connection was lost while it was idle. Only reads may be repeated: a write may have been executed.
-            // A guard on `writing`: a new connection would not be in the transaction.
+            // The connection was lost while it was idle. Only reads are retried: a write may have been executed. Not
+            // within a transaction, which a new connection would not continue.
             Err(error) if error.is_lost() && call.is_read_only() && !self.writing => {
                 self.lease = Some(self.take(true, deadline).await?);
                 self.attempt(call, deadline).await?
@@ -85,34 +85,34 @@ impl SessionConnection {
         answer.map_err(|error| self.database.fault(error))
     }
 
-    /// Makes one attempt; drops a connection that it broke.
+    /// Executes a call once. Drops the connection if the call breaks it.
     async fn attempt(
         &mut self,
         call: &DatabaseCall,
         deadline: Instant,
     ) -> Result<Result<DatabaseAnswer, DriverError>, DatabaseFault> {
         let is_write = !call.is_read_only();
-        // Taken out during the call: if it fails or is cancelled, the connection is not reused.
+        // Taken out during the call: if it is cancelled, the connection is not reused.
         let mut lease = match self.lease.take() {
             Some(lease) if !is_write || self.writing || !lease.is_unverified => lease,
-            // A write must not be repeated, so its connection is pinged first.
+            // A write must not be retried, so its connection is pinged first.
             _ => self.take(is_write, deadline).await?,
         };
         let has_begun = self.writing;
         let execution = async {
-            // The transaction begins with the first write, so that pages that only read take no locks.
+            // The transaction begins with the first write, so that a page that only reads takes no locks.
             if is_write && !has_begun {
-                // Within the first write's attempt, so that a page that only reads needs no transaction.
                 lease.link.begin().await?;
             }
             match call.mode {
-                CallMode::ReadGuarded => lease.link.call_guarded(call).await,
+                CallMode::ReadGuarded => lease.link.call_read_only(call).await,
                 CallMode::Read | CallMode::Write => lease.link.call(call).await,
             }
         };
         let result = timeout_at(deadline, execution).await;
-        // On a timeout the lease is dropped here: the reply of an abandoned statement would be read as the next one's.
-        let result = result.map_err(|_| self.database.slow())?;
+        // After a timeout the lease is dropped here: the reply to the abandoned statement would be taken for that to
+        // the next.
+        let result = result.map_err(|_| self.database.timeout_fault())?;
         self.writing |= is_write;
         // A reply proves that the connection is alive.
         if !result.as_ref().is_err_and(DriverError::breaks_connection) {
@@ -127,17 +127,17 @@ impl SessionConnection {
         must_ping: bool,
         deadline: Instant,
     ) -> Result<DatabaseLease, DatabaseFault> {
-        // The writes of the transaction are rolled back with its connection; a new one would commit only the later
-        // writes.
+        // If the connection of a transaction is lost, its writes are rolled back; a new connection would commit only
+        // the later ones.
         if self.writing {
             return Err(self
                 .database
-                .unreachable("the connection was lost during a write"));
+                .unavailable_fault("the connection was lost during a write"));
         }
         match timeout_at(deadline, self.database.pool.take(must_ping)).await {
             Ok(Ok(lease)) => Ok(lease),
-            Ok(Err(error)) => Err(self.database.unreachable(error)),
-            Err(_) => Err(self.database.unreachable(format_args!(
+            Ok(Err(error)) => Err(self.database.unavailable_fault(error)),
+            Err(_) => Err(self.database.unavailable_fault(format_args!(
                 "no connection within its timeout of {} ms",
                 self.database.timeout.as_millis()
             ))),
@@ -149,10 +149,10 @@ impl SessionConnection {
             return Ok(());
         };
         if self.writing {
-            // A new time limit: that of the last statement may be nearly used up, and an unconfirmed commit is the
-            // worst outcome.
+            // A new time limit: that of the last call may be nearly used up, and an unconfirmed commit is the worst
+            // outcome.
             let committed = tokio::time::timeout(self.database.timeout, lease.link.commit()).await;
-            let committed = committed.map_err(|_| self.database.slow())?;
+            let committed = committed.map_err(|_| self.database.timeout_fault())?;
             committed.map_err(|error| self.database.fault(error))?;
         }
         self.database.pool.release(lease);
@@ -162,7 +162,7 @@ impl SessionConnection {
 
 impl Drop for SessionConnection {
     fn drop(&mut self) {
-        // Closing a connection that wrote makes the database roll back.
+        // A connection with writes is closed, which makes the database roll back.
         if let Some(lease) = self.lease.take().filter(|_| !self.writing) {
             self.database.pool.release(lease);
         }

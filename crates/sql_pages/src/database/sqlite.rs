@@ -1,4 +1,4 @@
-//! SQLite, which runs in this process: its virtual machine calls back to check the time limit.
+//! Calls to SQLite, which runs in this process. A progress handler enforces the time limit.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
@@ -15,22 +15,22 @@ use sqlx::{Arguments, Column, Connection, Decode, Executor, Row as _, Sqlite, Ty
 
 use super::answer::{AnswerRows, DatabaseAnswer};
 use super::call::{DatabaseCall, ResultShape};
-use super::trouble::DriverError;
+use super::driver_error::DriverError;
 use crate::table::RowTable;
 use crate::value::{SqlParam, StatementResult};
 
-/// Steps of the virtual machine between two checks of the time.
-const STEPS: i32 = 1_000;
+/// The number of instructions of SQLite's virtual machine between two checks of the time.
+const STEPS_PER_CHECK: i32 = 1_000;
 
-/// A connection, with the deadline of its current statement.
+/// A connection with the deadline of its current statement.
 pub struct SqliteLink {
     link: SqliteConnection,
-    clock: Arc<QueryTimer>,
+    timer: Arc<QueryTimer>,
 }
 
 struct QueryTimer {
     start: Instant,
-    /// Milliseconds after the start.
+    /// The deadline, in milliseconds after `start`.
     end_ms: AtomicU64,
 }
 
@@ -47,32 +47,34 @@ impl QueryTimer {
 }
 
 impl SqliteLink {
-    /// Opens the file.
+    /// Opens the database file.
     pub async fn connect(options: &SqliteConnectOptions) -> Result<SqliteLink, sqlx::Error> {
         let mut link = SqliteConnection::connect_with(options).await?;
         let clock = Arc::new(QueryTimer {
             start: Instant::now(),
             end_ms: AtomicU64::new(u64::MAX),
         });
-        // SQLite does not wait for a network, so dropping the future would not end a statement: the handler must.
+        // SQLite executes statements on a thread, so dropping the future does not end them; the progress handler does.
         let timer = clock.clone();
-        // SQLite calls this every `STEPS` steps; false interrupts the statement.
+        // SQLite calls this every `STEPS_PER_CHECK` instructions; false interrupts the statement.
         link.lock_handle()
             .await?
-            .set_progress_handler(STEPS, move || timer.now_ms() < timer.end_ms.load(Relaxed));
-        Ok(SqliteLink { link, clock })
+            .set_progress_handler(STEPS_PER_CHECK, move || {
+                timer.now_ms() < timer.end_ms.load(Relaxed)
+            });
+        Ok(SqliteLink { link, timer: clock })
     }
 
-    /// Runs a statement without parameters and rows.
+    /// Runs a statement without parameters that returns no rows.
     pub async fn run(&mut self, sql: &'static str) -> Result<(), sqlx::Error> {
-        // The deadline of an earlier call must not interrupt it.
-        self.clock.end_ms.store(u64::MAX, Relaxed);
+        // The deadline of an earlier call must not interrupt this statement.
+        self.timer.end_ms.store(u64::MAX, Relaxed);
         self.link.execute(sql).await.map(drop)
     }
 
-    /// Makes a call.
+    /// Executes a call.
     pub async fn call(&mut self, call: &DatabaseCall) -> Result<DatabaseAnswer, DriverError> {
-        self.clock.set_timeout(call.timeout);
+        self.timer.set_timeout(call.timeout);
         let mut arguments = SqliteArguments::default();
         for param in &call.params {
             add(&mut arguments, param).map_err(sqlx::Error::Encode)?;
@@ -82,11 +84,11 @@ impl SqliteLink {
             let result = query.execute(&mut self.link).await?;
             return Ok(DatabaseAnswer::Done(StatementResult {
                 count: result.rows_affected(),
-                // Also set after other statements than INSERT; pages know whether it is meaningful.
+                // Also set after statements other than INSERT; the page must know whether it is meaningful.
                 id: Some(result.last_insert_rowid()),
             }));
         }
-        // A stream: rows beyond the limit are never fetched.
+        // Streamed, so that rows beyond the limit are not fetched.
         let mut stream = query.fetch(&mut self.link);
         let mut rows = AnswerRows::new(call);
         while let Some(row) = stream.try_next().await? {
@@ -98,13 +100,13 @@ impl SqliteLink {
     }
 }
 
-/// SQLite's number of an error.
+/// SQLite's extended result code.
 pub fn code(error: &dyn DatabaseError) -> Option<i32> {
     error.try_downcast_ref::<SqliteError>()?;
     error.code()?.parse().ok()
 }
 
-/// The fault of the data that an extended result code reports (<https://www.sqlite.org/rescode.html>).
+/// The kind of data error that an extended result code reports (<https://www.sqlite.org/rescode.html>).
 pub fn data_fault(code: i32) -> Option<DataFault> {
     Some(match code {
         // SQLITE_CONSTRAINT_FOREIGNKEY, _PRIMARYKEY, _UNIQUE, _ROWID
@@ -129,20 +131,22 @@ fn add(arguments: &mut SqliteArguments<'_>, param: &SqlParam) -> Result<(), BoxD
 fn push_row(row: &SqliteRow, table: &mut RowTable) -> Result<(), DriverError> {
     for column in row.columns() {
         cell(row.try_get_raw(column.ordinal())?, table).map_err(|error| {
-            DriverError::Unknown(format!("column {} can't be read: {error}", column.name()))
+            DriverError::UnsupportedColumn(format!(
+                "column {} can't be read: {error}",
+                column.name()
+            ))
         })?;
     }
     Ok(())
 }
 
-/// Appends a value. In SQLite each value has its own type, independent of its column's.
+/// Appends a value. In SQLite, each value has its own type, independent of the column.
 fn cell(raw: SqliteValueRef<'_>, table: &mut RowTable) -> Result<(), BoxDynError> {
     if raw.is_null() {
         table.push(Cell::Null);
         return Ok(());
     }
     let kind = raw.type_info().into_owned();
-    // By the value's type, since a column may hold all of them.
     table.push(match kind.name() {
         "INTEGER" => Cell::Int(<i64 as Decode<Sqlite>>::decode(raw)?),
         "REAL" => Cell::Float(<f64 as Decode<Sqlite>>::decode(raw)?),

@@ -23,7 +23,7 @@ impl Authority {
         Authority { issuer, folder }
     }
 
-    /// The path of one of its files.
+    /// The path of one of the authority's files.
     pub fn file(&self, name: &str) -> String {
         self.folder.path().join(name).display().to_string()
     }
@@ -42,7 +42,7 @@ impl Authority {
     }
 }
 
-/// An address of this machine that no other process of the tests uses, so that its ports are free.
+/// A loopback address that no other test process uses, so that its ports are free.
 pub fn loopback() -> String {
     let id = std::process::id();
     let [_, a, b, c] = id.to_be_bytes();

@@ -1,5 +1,5 @@
-//! Prints the cost of a page, without judging it: `LOWROAD_COST=1 cargo test --release -p lowroad-sql-pages
-//! --test pages examples -- --nocapture`.
+//! Prints the cost of a page: `LOWROAD_COST=1 cargo test --release -p lowroad-sql-pages --test pages examples --
+//! --nocapture`.
 
 use std::time::Instant;
 
@@ -10,8 +10,8 @@ use crate::servers::Kind;
 
 const PAGES: u32 = 5_000;
 
-/// Requests the bare page repeatedly, eight requests at a time.
-pub async fn tell(kind: Kind, site: &Site) {
+/// Requests the bare page repeatedly, with eight concurrent requests.
+pub async fn print_cost(kind: Kind, site: &Site) {
     let name = match kind {
         Kind::MariaDb => "MariaDB",
         Kind::Postgres => "PostgreSQL",
@@ -32,7 +32,7 @@ pub async fn tell(kind: Kind, site: &Site) {
     }
 }
 
-/// Processor time of this process, in microseconds; it is counted in hundredths of a second.
+/// The processor time of this process in microseconds, with a resolution of 10 ms.
 fn cpu_us() -> u64 {
     let stat = std::fs::read_to_string("/proc/self/stat").expect("a process");
     let fields: Vec<&str> = stat

@@ -1,12 +1,12 @@
-//! Data that a database refuses are the visitor's fault: 400 for values that do not fit their column, 409 for conflicts
-//! with other rows. Mistakes of the page stay 500.
+//! If a database rejects data of the client, the status is 400 for values that do not fit their column and 409 for
+//! conflicts with other rows. Errors of the page remain 500.
 
 use lowroad_testkit::TempFolder;
 
 use crate::harness::{Site, database, tokens};
 use crate::servers::{Kind, Server};
 
-/// `TAIL` ends a CREATE TABLE.
+/// `TAIL` is replaced by the end of CREATE TABLE.
 const SETUP: &str = "{% do execute('CREATE TABLE parent (id INT PRIMARY KEY)TAIL') %}\
     {% do execute('CREATE TABLE item (id INT PRIMARY KEY, name VARCHAR(5) NOT NULL UNIQUE, day DATE, small SMALLINT, \
     parent INT, CHECK (id < 1000), FOREIGN KEY (parent) REFERENCES parent (id))TAIL') %}\
@@ -18,7 +18,7 @@ const ADD: &str = "{% set f = request.form %}{% if f.wrong %}{% do execute('INSE
     {% else %}{% do execute('INSERT INTO item VALUES (?, ?, ?, ?, ?)', f.id, f.name or none, f.day or none, f.small or none, \
     f.parent or none) %}{% endif %}added";
 
-/// A form, its status, and whether a database with untyped columns (SQLite) accepts its values.
+/// A form, the expected status, and whether a database with untyped columns (SQLite) accepts the values.
 const FORMS: [(&str, u16, bool); 11] = [
     ("id=1&name=a", 409, false),
     ("id=2&name=one", 409, false),

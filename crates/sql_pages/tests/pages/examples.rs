@@ -1,4 +1,4 @@
-//! The pages in `examples/pages`: each works unchanged, with the tables that belong to it.
+//! The pages in `examples/pages`: each one works unchanged, with its tables.
 
 use std::path::Path;
 
@@ -18,7 +18,7 @@ fn page_example(name: &str) -> String {
 }
 
 #[test]
-fn only_pages_lie_below_the_root() {
+fn example_root_contains_pages_only() {
     let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../examples/pages/lowroad.toml");
     let config = lowroad_config::load(&file, &[]).expect("a configuration");
     let lowroad_config::SiteRoot::Folder(root) = &config.sites[0].root else {
@@ -39,7 +39,7 @@ fn only_pages_lie_below_the_root() {
     }
 }
 
-/// A site with some of the pages and an SQLite database.
+/// A site with some of the pages, and an SQLite database.
 async fn site(sql: &str, pages: &[&str]) -> Site {
     let folder = TempFolder::new();
     let url = format!(
@@ -62,7 +62,7 @@ async fn site(sql: &str, pages: &[&str]) -> Site {
     Site::with(folder, &files, vec![configured])
 }
 
-async fn has_its_three_sizes(site: &Site) {
+async fn check_sizes(site: &Site) {
     assert_eq!(site.get("/bare.lrp").ok().await.text.len(), 211);
     for size in [211, 10_217, 19_248] {
         let text = site.get(&format!("/bare.lrp?size={size}")).ok().await.text;
@@ -71,12 +71,12 @@ async fn has_its_three_sizes(site: &Site) {
 }
 
 #[tokio::test]
-async fn the_bare_page_has_its_three_sizes() {
-    has_its_three_sizes(&site("bare.sql", &["bare.lrp"]).await).await;
+async fn bare_page_has_expected_sizes() {
+    check_sizes(&site("bare.sql", &["bare.lrp"]).await).await;
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn the_bare_page_has_its_three_sizes_from_servers() {
+async fn bare_page_has_expected_sizes_with_servers() {
     for (kind, test) in [
         (Kind::MariaDb, "examples::mariadb"),
         (Kind::Postgres, "examples::postgres"),
@@ -113,15 +113,15 @@ async fn the_bare_page_has_its_three_sizes_from_servers() {
         configured.rows_max = 10_000;
         let page = page_example("bare.lrp");
         let site = Site::with(TempFolder::new(), &[("bare.lrp", &page)], vec![configured]);
-        has_its_three_sizes(&site).await;
+        check_sizes(&site).await;
         if std::env::var_os("LOWROAD_COST").is_some() {
-            crate::cost::tell(kind, &site).await;
+            crate::cost::print_cost(kind, &site).await;
         }
     }
 }
 
 #[tokio::test]
-async fn the_guestbook_takes_entries() {
+async fn guestbook_accepts_and_escapes_entries() {
     let site = site(
         "guestbook.sql",
         &["guestbook/index.lrp", "guestbook/_layout.lrp"],

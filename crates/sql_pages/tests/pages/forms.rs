@@ -1,4 +1,4 @@
-//! Forms: only those of the site itself are accepted.
+//! Forms: only those of the site itself are accepted (CSRF tokens).
 
 use lowroad_http::method::Method;
 
@@ -18,7 +18,7 @@ fn site() -> Site {
 }
 
 #[tokio::test]
-async fn a_form_of_the_site_is_taken() {
+async fn form_with_valid_token_is_accepted() {
     let mut site = site();
     let got = site.send_form("/form.lrp", "/to.lrp", "a=%3Cb%3E").await;
     assert_eq!(got.text, "&lt;b&gt;|True|64");
@@ -41,14 +41,14 @@ async fn a_form_of_the_site_is_taken() {
         .field("Cookie", &cookie);
     assert!(script.ok().await.text.starts_with("b|"));
     site.reload();
-    let kept = site
+    let repeated_cookie = site
         .post("/to.lrp", &format!("csrf={token}"))
         .field("Cookie", &cookie);
-    assert_eq!(kept.ok().await.status, 200);
+    assert_eq!(repeated_cookie.ok().await.status, 200);
 }
 
 #[tokio::test]
-async fn forms_of_others_are_refused() {
+async fn form_without_valid_token_is_refused() {
     let site = site();
     let (cookie, token) = tokens(&site.get("/form.lrp").ok().await);
     let (other_cookie, other_token) = tokens(&site.get("/form.lrp").ok().await);
@@ -83,7 +83,7 @@ async fn forms_of_others_are_refused() {
 }
 
 #[tokio::test]
-async fn tokens_are_of_one_site_and_browsers_are_believed() {
+async fn token_is_bound_to_host_and_sec_fetch_site_is_checked() {
     let site = site();
     let page = site.get("/form.lrp").host("a.example").ok().await;
     let (cookie, token) = tokens(&page);
@@ -107,7 +107,7 @@ async fn tokens_are_of_one_site_and_browsers_are_believed() {
 }
 
 #[tokio::test]
-async fn what_is_personal_is_never_for_all() {
+async fn personal_pages_are_not_cached_by_shared_caches() {
     let control = "{{ header('Cache-Control', 'public, max-age=60') }}";
     let site = Site::new(&[
         ("token.lrp", &format!("{control}{{{{ csrf_token() }}}}")),
@@ -131,7 +131,7 @@ async fn what_is_personal_is_never_for_all() {
 }
 
 #[tokio::test]
-async fn multipart_forms_are_taken() {
+async fn multipart_forms_are_accepted() {
     let site = site();
     let (cookie, token) = tokens(&site.get("/form.lrp").ok().await);
     let part = |name: &str, value: &str| {

@@ -1,4 +1,4 @@
-//! A site of pages in a temporary folder, and requests to it.
+//! A site with pages in a temporary folder, and requests to it.
 
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::Path;
@@ -26,7 +26,7 @@ pub struct Site {
     databases: Vec<schema::DatabaseConfig>,
 }
 
-/// A request being put together.
+/// A request that is being built.
 pub struct Ask<'s> {
     site: &'s Site,
     method: Method,
@@ -51,7 +51,7 @@ impl Got {
     }
 }
 
-/// A database's configuration.
+/// The configuration of a database.
 pub fn database(url: &str) -> schema::DatabaseConfig {
     schema::DatabaseConfig {
         name: "main".into(),
@@ -70,7 +70,7 @@ impl Site {
         Site::with(folder, files, vec![database(&url)])
     }
 
-    /// A site with these files and databases, the first of them the route's.
+    /// A site with these files and databases; the first database is the route's.
     pub fn with(
         folder: TempFolder,
         files: &[(&str, &str)],
@@ -93,7 +93,7 @@ impl Site {
         site
     }
 
-    /// Replaces the pages as a reload of the configuration does.
+    /// Replaces the pages handler, like a reload of the configuration.
     pub fn reload(&mut self) {
         self.pages = pages(&self.databases, &self.key);
     }
@@ -119,7 +119,7 @@ impl Site {
         }
     }
 
-    /// Sends a form without a token.
+    /// A form without a token.
     pub fn post(&self, target: &str, form: &str) -> Ask<'_> {
         let mut ask = self.get(target);
         ask.method = Method::Post;
@@ -127,7 +127,7 @@ impl Site {
         ask.field("Content-Type", "application/x-www-form-urlencoded")
     }
 
-    /// Sends a form as a browser does after it got the page `from`.
+    /// Sends a form, as a browser does after it has loaded the page `from`.
     pub async fn send_form(&self, from: &str, target: &str, form: &str) -> Got {
         let page = self.get(from).ok().await;
         let (cookie, token) = tokens(&page);
@@ -136,7 +136,7 @@ impl Site {
     }
 }
 
-/// The cookie and the token of a page with a form.
+/// The cookie and the token from a page with a form.
 pub fn tokens(page: &Got) -> (String, String) {
     let cookie = page
         .field("Set-Cookie")
@@ -184,7 +184,7 @@ impl Ask<'_> {
         self
     }
 
-    /// Sends it.
+    /// Sends the request.
     pub async fn send(self) -> Result<Got, HandlerFailure> {
         let pages = self.site.pages.clone();
         let HandlerResult::OnRuntime(answer) = pages.begin(0, self.request()) else {
@@ -193,7 +193,7 @@ impl Ask<'_> {
         answer.await.map(got)
     }
 
-    /// Sends it and expects a response.
+    /// Sends the request, and expects a response.
     pub async fn ok(self) -> Got {
         let target = self.target.clone();
         self.send()
@@ -201,7 +201,7 @@ impl Ask<'_> {
             .unwrap_or_else(|failure| panic!("{target}: {failure:?}"))
     }
 
-    /// Sends it and expects a failure with this status and this detail in the log.
+    /// Sends the request, and expects a failure with this status and log detail.
     pub async fn fails(self, status: u16, detail: &str) {
         let target = self.target.clone();
         let failure = self.send().await.expect_err(&target);
@@ -230,7 +230,7 @@ impl Ask<'_> {
             peer: IpAddr::V4(Ipv4Addr::LOCALHOST),
             peer_port: 40_000,
             local: SocketAddr::from((Ipv4Addr::LOCALHOST, 80)),
-            secured: None,
+            tls: None,
             forwarded: None,
             root: self.site.root(),
             objects: Arc::new(Nothing),
@@ -262,7 +262,7 @@ fn got(response: HandlerResponse) -> Got {
 struct Nothing;
 
 impl SubrequestSource for Nothing {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 

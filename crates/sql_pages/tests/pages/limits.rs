@@ -5,7 +5,7 @@ use lowroad_testkit::TempFolder;
 use crate::harness::{Site, database};
 
 #[tokio::test]
-async fn templates_end() {
+async fn endless_templates_are_aborted() {
     let ten = "{% for a in range(1000) %}";
     let end = "{% endfor %}";
     let site = Site::new(&[
@@ -29,7 +29,7 @@ async fn templates_end() {
         ),
         ("small.lrp", "small"),
     ]);
-    // The second time it is known to be slow, and is rendered on a separate thread.
+    // The second time, the page is known to be slow, and is rendered on a separate thread.
     for _ in 0..2 {
         site.get("/long.lrp")
             .fails(500, "long.lrp:1: the template takes too long")
@@ -48,7 +48,7 @@ async fn templates_end() {
 }
 
 #[tokio::test]
-async fn bodies_are_bounded() {
+async fn request_body_is_limited() {
     let page = "{{ request.form.text | length }}";
     let site = Site::new(&[("form.lrp", "{{ csrf_field() }}"), ("a.lrp", page)]);
     let long = "a".repeat((4 << 20) + 1);
@@ -68,7 +68,7 @@ async fn bodies_are_bounded() {
 const COUNT: &str = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 101)";
 
 #[tokio::test]
-async fn rows_are_bounded() {
+async fn rows_are_limited() {
     let all = format!("{{{{ query('{COUNT} SELECT n FROM c') | length }}}}");
     let less = format!("{{{{ query('{COUNT} SELECT n FROM c LIMIT 100') | length }}}}");
     let site = Site::new(&[("all.lrp", &all), ("less.lrp", &less)]);
@@ -77,7 +77,7 @@ async fn rows_are_bounded() {
 }
 
 #[tokio::test]
-async fn endless_statements_end() {
+async fn endless_statements_time_out() {
     let folder = TempFolder::new();
     let url = format!("sqlite:{}", folder.path().join("main.db").display());
     let mut short = database(&url);

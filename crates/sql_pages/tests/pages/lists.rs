@@ -1,4 +1,4 @@
-//! Lists as statement values, and an order chosen by the visitor, as in `docs/pages.md`.
+//! Lists as statement values, and sorting chosen by the client, as in `docs/pages.md`.
 
 use lowroad_testkit::TempFolder;
 
@@ -19,11 +19,11 @@ const BRANCHES: &str = "{% if request.params.sort == 'price' %}\
     {% set items = query('SELECT name FROM item ORDER BY price') %}\
     {% else %}{% set items = query('SELECT name FROM item ORDER BY name') %}{% endif %}";
 
-/// For MariaDB, also without the template engine and in the image.
+/// MariaDB's alternative to `IN (?)`; also works without the template engine, and in the image (`docs/image.md`).
 const SET: &str = "{% set items = query('SELECT name FROM item WHERE FIND_IN_SET(id, ?) ORDER BY id', \
     request.params.ids or '') %}";
 
-/// A target and the names in its response.
+/// A target, and the names in its response.
 const ANSWERS: [(&str, &str); 10] = [
     ("/list.lrp?id=3", "b"),
     ("/list.lrp?id=3&id=1", "cb"),
@@ -65,7 +65,7 @@ async fn sqlite() {
     site.get("/elsewhere.lrp?id=1")
         .fails(500, "value 1 is a list; a list is allowed only in IN (?)")
         .await;
-    // As many values as a visitor can send are accepted; a list of lists is not.
+    // As many values as a client can send are accepted; a list of lists is not.
     let ids = "id=3&".repeat(1_200);
     let target = format!("/list.lrp?{ids}");
     assert_eq!(site.get(&target).ok().await.text, "b");

@@ -1,4 +1,5 @@
-//! Pages with real databases: SQLite in the process, MariaDB and PostgreSQL started by the tests in separate folders.
+//! Pages with real databases: SQLite in this process, and MariaDB and PostgreSQL servers that the tests start in
+//! separate folders.
 
 mod authority;
 mod cost;

@@ -24,7 +24,7 @@ fn site(server: &Server, files: &[(&str, &str)], timeout_ms: u64) -> Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn types_parameters_and_kept_connections() {
+async fn types_parameters_and_pooled_connections() {
     let Some(server) = Server::start(Kind::MariaDb, "mariadb::types") else {
         return;
     };
@@ -106,7 +106,7 @@ const ALIKE: &str = "{% for name, value in row('SELECT TIME\"01:02:03\" AS a, TI
     %}{{ value }};{% endfor %}{{ query('SELECT day FROM z') | length }}{{ query('SELECT day FROM z')[0].day is none }}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn all_connections_show_the_same() {
+async fn values_are_equal_with_all_connection_settings() {
     let Some(mut server) = Server::start(Kind::MariaDb, "mariadb::alike") else {
         return;
     };
@@ -176,7 +176,7 @@ async fn many_pages_share_few_connections() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn slow_and_dead_databases_are_errors_in_time_and_come_back() {
+async fn slow_or_dead_database_fails_in_time_and_recovers() {
     let Some(mut server) = Server::start(Kind::MariaDb, "mariadb::slow_and_dead") else {
         return;
     };

@@ -6,7 +6,7 @@ use crate::authority::{Authority, loopback};
 use crate::harness::{Site, database};
 use crate::servers::{Kind, Server};
 
-/// Restarts the server with a certificate for these hosts.
+/// Restarts the server with TLS and a certificate for these hosts.
 pub fn serve(authority: &Authority, server: &mut Server, hosts: &[&str], more: &[String]) {
     authority.sign("server", hosts);
     let mut args = vec![
@@ -37,7 +37,7 @@ fn site(url: &str) -> Site {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_ssl_mode_checks_what_it_promises() {
+async fn ssl_modes_verify_certificate_as_documented() {
     let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::modes") else {
         return;
     };
@@ -97,7 +97,7 @@ async fn each_ssl_mode_checks_what_it_promises() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn tls_is_preferred_over_a_network() {
+async fn tls_is_preferred_over_tcp() {
     let address = loopback();
     let Some(mut server) = Server::start_at(Kind::MariaDb, "mariadb_tls::network", Some(13306))
     else {
@@ -130,7 +130,7 @@ async fn tls_is_preferred_over_a_network() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn long_values_pass_through_tls_and_connections_come_back() {
+async fn long_values_and_reconnection_work_over_tls() {
     let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::long") else {
         return;
     };
@@ -148,7 +148,7 @@ async fn long_values_pass_through_tls_and_connections_come_back() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn users_may_have_to_show_a_certificate() {
+async fn user_with_require_x509_needs_client_certificate() {
     let Some(mut server) = Server::start(Kind::MariaDb, "mariadb_tls::users") else {
         return;
     };

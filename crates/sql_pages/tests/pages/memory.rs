@@ -1,4 +1,5 @@
-//! The memory limit of pages: pages that want more end with 500 before they have it, and all others are unchanged.
+//! The memory limit of pages: a page that exceeds it fails with 500 before it allocates the memory; other pages are
+//! unchanged.
 
 use std::alloc::System;
 
@@ -11,10 +12,10 @@ use crate::harness::{Site, database};
 #[global_allocator]
 static MEMORY: CountingAllocator<System> = CountingAllocator(System);
 
-/// The most bytes of this process; a page may use 32 MiB.
+/// The maximum memory of this process in bytes; a page may use 32 MiB.
 const RESIDENT_LEN_MAX: u64 = 400 << 20;
 
-/// A template's text and the reason why it grows.
+/// The way in which a template grows, and its text.
 const HOSTILE: &[(&str, &str)] = &[
     (
         "doubled",
@@ -134,7 +135,7 @@ const HOSTILE: &[(&str, &str)] = &[
 ];
 
 #[tokio::test]
-async fn pages_that_grow_end() {
+async fn growing_pages_are_aborted() {
     let text = "0123456789".repeat(300);
     let files: Vec<_> = (HOSTILE.iter().enumerate())
         .map(|(at, (_, page))| (format!("{at}.lrp"), filled(page, &text)))
@@ -147,14 +148,14 @@ async fn pages_that_grow_end() {
     let site = Site::new(&files);
     let before = over_memory();
     for (at, (what, _)) in HOSTILE.iter().enumerate() {
-        // The second time some are known to be slow, and are rendered on a separate thread.
+        // The second time, some pages are known to be slow, and are rendered on a separate thread.
         for _ in 0..2 {
             let target = format!("/{at}.lrp?n=90000000");
             let got = site.get(&target).send().await;
             let failure = got.err().unwrap_or_else(|| panic!("{what} is answered"));
             assert_eq!(failure.status.code(), 500, "{what}: {failure:?}");
-            let told = "the page takes more memory than 33554432 bytes";
-            assert!(failure.detail.contains(told), "{what}: {failure:?}");
+            let message = "the page takes more memory than 33554432 bytes";
+            assert!(failure.detail.contains(message), "{what}: {failure:?}");
         }
         let resident = resident_len_max();
         assert!(resident < RESIDENT_LEN_MAX, "{what}: {resident}");
@@ -162,7 +163,7 @@ async fn pages_that_grow_end() {
     assert!(over_memory() - before >= 2 * HOSTILE.len() as u64);
 }
 
-/// A page with long parts in it.
+/// Inserts long parts into a page.
 fn filled(page: &str, text: &str) -> String {
     let page = page.replace("TEXT", text);
     let page = page.replace("CUTS", &"s[1:], ".repeat(100));
@@ -170,7 +171,7 @@ fn filled(page: &str, text: &str) -> String {
 }
 
 #[tokio::test]
-async fn rows_are_counted() {
+async fn rows_count_against_memory_limit() {
     let many = "WITH RECURSIVE c(n) AS (SELECT 1 UNION ALL SELECT n + 1 FROM c WHERE n < 9000) \
                 SELECT n, printf('%.*c', 200000, 'x') AS t FROM c";
     let some = many.replace("9000", "50");
@@ -187,16 +188,16 @@ async fn rows_are_counted() {
     ];
     let files: Vec<_> = files.iter().map(|(name, text)| (*name, &**text)).collect();
     let site = Site::with(folder, &files, vec![rows]);
-    let told = "bytes: reduce its output, or raise memory of the route; the rows alone";
-    site.get("/many.lrp").fails(500, told).await;
-    site.get("/often.lrp").fails(500, told).await;
+    let message = "bytes: reduce its output, or raise memory of the route; the rows alone";
+    site.get("/many.lrp").fails(500, message).await;
+    site.get("/often.lrp").fails(500, message).await;
     assert_eq!(site.get("/some.lrp").ok().await.text, "50");
     assert!(resident_len_max() < RESIDENT_LEN_MAX);
 }
 
-/// The engine's output of templates without checks equals that of pages.
+/// The engine's output for templates without inserted checks equals that of pages.
 #[tokio::test]
-async fn questions_change_nothing() {
+async fn inserted_checks_do_not_change_output() {
     let texts = [
         "{{ 1 + 2 * 3 - 4 }}",
         "{{ (1 + 2) * 3 ~ 4 + 5 }}",
@@ -253,7 +254,7 @@ async fn questions_change_nothing() {
 }
 
 #[tokio::test]
-async fn names_of_ours_are_not_for_templates() {
+async fn reserved_names_are_refused_in_templates() {
     let site = Site::new(&[("a.lrp", "{{ 1|_lowroad_left }}")]);
     site.get("/a.lrp").fails(500, "_lowroad_").await;
 }

@@ -12,7 +12,7 @@ const TYPES: &str = "{% do execute('CREATE TABLE t (i INT, b BIGINT, n NUMERIC, 
     '12:30:00', '2026-11-21T12:30', '2026-11-21 12:30:00', 'true', '00112233-4455-6677-8899-aabbccddeeff', '{\"a\": 1}', none) %}";
 
 #[tokio::test(flavor = "multi_thread")]
-async fn types_parameters_slow_statements_and_lost_connections() {
+async fn types_parameters_timeouts_and_lost_connections() {
     let Some(mut server) = Server::start(Kind::Postgres, "postgres::types") else {
         return;
     };

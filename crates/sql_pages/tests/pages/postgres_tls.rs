@@ -13,7 +13,7 @@ const PAGE: (&str, &str) = (
     "{{ row('SELECT version FROM pg_stat_ssl WHERE pid = pg_backend_pid()').version }}",
 );
 
-/// The variable with the server's address, for the restarted process.
+/// The environment variable with the server's address, for the child process.
 const ADDRESS: &str = "LOWROAD_TEST_POSTGRES";
 
 fn site(url: &str) -> Site {
@@ -33,7 +33,7 @@ async fn has_tls(url: &str) {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn each_ssl_mode_checks_what_it_promises() {
+async fn ssl_modes_verify_certificate_as_documented() {
     let Some(mut server) = Server::start(Kind::Postgres, "postgres_tls::modes") else {
         return;
     };
@@ -65,10 +65,7 @@ async fn each_ssl_mode_checks_what_it_promises() {
         site.get("/version.lrp").fails(503, reason).await;
     }
     let again = Command::new(std::env::current_exe().expect("this program"))
-        .args([
-            "--exact",
-            "postgres_tls::authorities_of_the_system_are_trusted",
-        ])
+        .args(["--exact", "postgres_tls::system_authorities_are_trusted"])
         .args(["--ignored", "--nocapture"])
         .env("SSL_CERT_FILE", &ca)
         .env(ADDRESS, &address)
@@ -81,14 +78,14 @@ async fn each_ssl_mode_checks_what_it_promises() {
     );
 }
 
-/// Runs in a process with the authority in its system store.
+/// Runs in a child process whose system store contains the test CA.
 #[tokio::test(flavor = "multi_thread")]
 #[ignore = "the test above starts it"]
-async fn authorities_of_the_system_are_trusted() {
+async fn system_authorities_are_trusted() {
     let address = std::env::var(ADDRESS).expect("the server's address");
     has_tls(&url(&address, "sslmode=verify-ca")).await;
     has_tls(&url(&address, "sslmode=verify-full")).await;
-    // The address's authorities are trusted besides the system's.
+    // The CA of the address is trusted in addition to those of the system.
     let other = Authority::new();
     let settings = format!("sslmode=verify-full&sslrootcert={}", other.file("ca.pem"));
     has_tls(&url(&address, &settings)).await;

@@ -1,4 +1,4 @@
-//! MariaDB and PostgreSQL started by the tests: each in a separate folder, reached by a socket.
+//! MariaDB and PostgreSQL servers that the tests start, each in a separate folder and reached through a Unix socket.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
@@ -12,13 +12,13 @@ use lowroad_testkit::{TempFolder, skip};
 /// A database server.
 pub struct Server {
     kind: Kind,
-    /// Its address; the database in it is empty.
+    /// The address of the server's empty database.
     pub url: String,
     process: Option<Child>,
     folder: TempFolder,
-    /// MariaDB's port besides its socket, at all addresses of its network namespace.
+    /// A TCP port in addition to the socket (MariaDB), on all addresses.
     port: Option<u16>,
-    /// More arguments.
+    /// Additional arguments.
     args: Vec<String>,
 }
 
@@ -29,12 +29,12 @@ pub enum Kind {
 }
 
 impl Server {
-    /// A server that accepts connections; `None`, so that the test is skipped, if it is not installed.
+    /// Starts a server; `None` if it is not installed, so that the test is skipped.
     pub fn start(kind: Kind, test: &str) -> Option<Server> {
         Server::start_at(kind, test, None)
     }
 
-    /// As [`Server::start`]; a MariaDB also listens at this port.
+    /// Like [`Server::start`]; a MariaDB server also listens on this port.
     pub fn start_at(kind: Kind, test: &str, port: Option<u16>) -> Option<Server> {
         let (program, package) = match kind {
             Kind::MariaDb => ("mariadbd", "mariadb-server"),
@@ -63,7 +63,7 @@ impl Server {
         Some(server)
     }
 
-    /// Kills it, as a power failure would (PostgreSQL: as nearly as it is safe to).
+    /// Kills the server, like a power failure (PostgreSQL: as close to that as is safe).
     pub fn kill(&mut self) {
         let Some(mut process) = self.process.take() else {
             return;
@@ -78,14 +78,14 @@ impl Server {
         let _ = process.wait();
     }
 
-    /// Restarts it with more arguments.
+    /// Restarts the server with additional arguments.
     pub fn restart_with(&mut self, args: Vec<String>) {
         self.kill();
         self.args = args;
         self.launch();
     }
 
-    /// Starts it and waits until it accepts connections.
+    /// Starts the server, and waits until it accepts connections.
     pub fn launch(&mut self) {
         let at = self.folder.path();
         let data = at.join("data").display().to_string();
@@ -122,18 +122,18 @@ impl Server {
         };
         let mut process = command.stderr(Stdio::piped()).spawn().expect("a server");
         let mut lines = BufReader::new(process.stderr.take().expect("a pipe")).lines();
-        let mut said = Vec::new();
+        let mut lines_so_far = Vec::new();
         let is_ready = lines.by_ref().map_while(Result::ok).any(|line| {
             let is_ready = line.contains(ready);
-            said.push(line);
+            lines_so_far.push(line);
             is_ready
         });
-        assert!(is_ready, "it did not start: {said:#?}");
+        assert!(is_ready, "it did not start: {lines_so_far:#?}");
         std::thread::spawn(move || lines.for_each(drop));
         self.process = Some(process);
     }
 
-    /// Makes a PostgreSQL listen at an address of this machine, with a certificate and its key, both PEM.
+    /// Restarts a PostgreSQL server to listen on a loopback address, with a certificate and its key (PEM).
     pub fn serve_tls_at(&mut self, address: &str, certificate: &str, key: &str) {
         let at = self.folder.path();
         let rules = at.join("data/pg_hba.conf");
@@ -148,7 +148,7 @@ impl Server {
         ] {
             let path = at.join(name);
             std::fs::write(&path, text).expect("a file");
-            // PostgreSQL refuses a key that others may read.
+            // PostgreSQL refuses a key file that other users may read.
             std::fs::set_permissions(&path, Permissions::from_mode(0o600)).expect("a mode");
             if let Some((uid, gid)) = postgres_user() {
                 chown(&path, Some(uid), Some(gid)).expect("another owner");
@@ -222,7 +222,7 @@ fn user() -> Option<&'static str> {
     is_root().then_some("--user=root")
 }
 
-/// PostgreSQL never runs as root.
+/// PostgreSQL refuses to run as root.
 fn postgres_user() -> Option<(u32, u32)> {
     is_root()
         .then(|| (id(&["-u", "postgres"]), id(&["-g", "postgres"])))
@@ -234,7 +234,7 @@ fn id(args: &[&str]) -> Option<u32> {
     String::from_utf8(output.stdout).ok()?.trim().parse().ok()
 }
 
-/// Finds a program in PATH, in sbin, or in Debian's folder of PostgreSQL.
+/// Finds a program in PATH, in /usr/sbin, or in Debian's PostgreSQL folders.
 fn find(program: &str) -> Option<PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let debian = std::fs::read_dir("/usr/lib/postgresql")

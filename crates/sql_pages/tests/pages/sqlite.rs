@@ -1,4 +1,4 @@
-//! Pages with SQLite: values of its types, and no injection into statements.
+//! Pages with SQLite: values of all types, and no SQL injection.
 
 use crate::harness::Site;
 
@@ -6,7 +6,7 @@ const SETUP: &str = "{% do execute('CREATE TABLE item (id INTEGER PRIMARY KEY, n
     {% do execute('INSERT INTO item (name, price, data) VALUES (?, ?, NULL), (?, ?, ?)', \
     'spade', 9.5, 'rake', 7, 'bytes') %}";
 
-/// Runs a page that writes, as a form would.
+/// Runs a page that writes, through a form.
 async fn run(site: &Site, page: &str) {
     site.write("_form.lrp", "");
     site.write("form.lrp", "{{ csrf_field() }}");
@@ -15,7 +15,7 @@ async fn run(site: &Site, page: &str) {
 }
 
 #[tokio::test]
-async fn rows_come_out_with_their_types() {
+async fn rows_have_their_column_types() {
     let site = Site::new(&[(
         "list.lrp",
         "{% for item in query('SELECT * FROM item ORDER BY name') %}\
@@ -31,7 +31,7 @@ async fn rows_come_out_with_their_types() {
 }
 
 #[tokio::test]
-async fn what_visitors_send_is_never_part_of_a_statement() {
+async fn client_data_is_never_part_of_a_statement() {
     let site = Site::new(&[(
         "find.lrp",
         "{% for item in query('SELECT name FROM item WHERE name = ? OR name = ? OR name = ?', \
@@ -66,7 +66,7 @@ async fn what_visitors_send_is_never_part_of_a_statement() {
 }
 
 #[tokio::test]
-async fn a_page_writes_all_or_nothing() {
+async fn failed_page_rolls_back_its_writes() {
     let site = Site::new(&[
         ("count.lrp", "{{ row('SELECT count(*) AS n FROM item').n }}"),
         (
@@ -86,7 +86,7 @@ async fn a_page_writes_all_or_nothing() {
 }
 
 #[tokio::test]
-async fn reading_pages_cannot_write() {
+async fn get_requests_cannot_write() {
     let site = Site::new(&[
         ("a.lrp", "{% do execute('CREATE TABLE t (a)') %}"),
         ("b.lrp", "{% do query('CREATE TABLE t (a)') %}"),
@@ -100,7 +100,7 @@ async fn reading_pages_cannot_write() {
 }
 
 #[tokio::test]
-async fn what_may_write_is_left_to_the_database() {
+async fn statements_that_may_write_run_read_only_in_get() {
     let site = Site::new(&[
         ("count.lrp", "{{ row('SELECT count(*) AS n FROM item').n }}"),
         (
@@ -123,7 +123,7 @@ async fn what_may_write_is_left_to_the_database() {
     for page in ["/with.lrp", "/two.lrp"] {
         site.get(page).fails(500, "readonly database").await;
     }
-    // In response to a form it writes, all or nothing.
+    // In response to a form, the statement may write; its transaction is all or nothing.
     let page = site.get("/form.lrp").ok().await;
     let (cookie, token) = crate::harness::tokens(&page);
     let failing = site.post("/form_with.lrp", &format!("csrf={token}"));
@@ -138,7 +138,7 @@ async fn what_may_write_is_left_to_the_database() {
 }
 
 #[tokio::test]
-async fn mistakes_are_shown_with_file_line_and_reason() {
+async fn errors_have_file_line_and_reason() {
     let site = Site::new(&[
         (
             "sql.lrp",
@@ -179,7 +179,7 @@ async fn mistakes_are_shown_with_file_line_and_reason() {
     ] {
         site.get(page).fails(500, detail).await;
     }
-    // An included template that writes is refused before its query runs.
+    // An included template that writes is refused before its statement runs.
     site.get("/deep.lrp")
         .fails(
             500,

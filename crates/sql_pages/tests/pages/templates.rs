@@ -1,4 +1,4 @@
-//! The language: escaping, included templates, a page's control of its response, changed files.
+//! The template language: escaping, included templates, control of the response, changed files.
 
 use crate::harness::Site;
 
@@ -36,7 +36,7 @@ async fn values_are_escaped_in_text_and_attributes() {
 }
 
 #[tokio::test]
-async fn requests_are_there_with_all_their_parts() {
+async fn request_object_has_all_parts() {
     let site = Site::new(&[(
         "a.lrp",
         "{{ request.method }} {{ request.path }} {{ request.host }} {{ request.peer }} \
@@ -52,7 +52,7 @@ async fn requests_are_there_with_all_their_parts() {
 }
 
 #[tokio::test]
-async fn a_text_that_is_no_number_is_a_bad_request() {
+async fn invalid_number_gets_400() {
     let site = Site::new(&[
         ("int.lrp", "{{ request.params.n | int + 1 }}"),
         ("float.lrp", "{{ request.params.n | float }}"),
@@ -70,7 +70,7 @@ async fn a_text_that_is_no_number_is_a_bad_request() {
 }
 
 #[tokio::test]
-async fn parts_and_layouts_come_from_the_site_only() {
+async fn templates_outside_the_site_are_refused() {
     let site = Site::new(&[
         (
             "_layout.lrp",
@@ -130,7 +130,7 @@ async fn parts_and_layouts_come_from_the_site_only() {
 }
 
 #[tokio::test]
-async fn pages_say_what_the_response_is() {
+async fn pages_control_status_fields_and_caching() {
     let site = Site::new(&[
         ("gone.lrp", "{{ status(410) }}{{ header('X-A', 'b') }}gone"),
         (
@@ -185,12 +185,12 @@ async fn pages_say_what_the_response_is() {
 }
 
 #[tokio::test]
-async fn changed_files_are_loaded_anew() {
+async fn changed_templates_are_reloaded() {
     let site = Site::new(&[("a.lrp", "{% include '_b.lrp' %}"), ("_b.lrp", "one")]);
     assert_eq!(site.get("/a.lrp").ok().await.text, "one");
     site.write("_b.lrp", "three");
-    // Files are checked periodically; until then the old text is right as well.
-    let end = std::time::Instant::now() + lowroad_testkit::PATIENCE;
+    // Files are checked periodically; until then, the old text is also correct.
+    let end = std::time::Instant::now() + lowroad_testkit::TEST_TIMEOUT;
     loop {
         let text = site.get("/a.lrp").ok().await.text;
         if text == "three" {

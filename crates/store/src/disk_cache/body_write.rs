@@ -1,5 +1,5 @@
-//! Writes bodies to disk as they arrive, on helper threads (`work_queue`). Backpressure slows the sender if the disk
-//! is slow.
+//! Writes bodies to disk while they arrive, on helper threads (`work_queue`). If the disk is slow, backpressure slows
+//! down the sender of the body.
 
 use std::sync::Arc;
 use std::sync::atomic::{
@@ -27,11 +27,11 @@ const WAITING_LEN_MAX: usize = 256 << 10;
 /// After this many bytes, a helper switches to other jobs.
 const QUANTUM_LEN: usize = 4 << 20;
 
-/// An object without its body on disk yet: dropping the last reference removes it from memory.
+/// An object whose body is not on disk yet. When the last reference is dropped, the object is removed from memory.
 pub struct PendingWrite {
-    /// The store in memory that the object belongs to.
+    /// The store in memory that contains the object.
     pub store: Arc<SharedStore>,
-    /// The hash of its key.
+    /// The hash of the object's key.
     pub hash: u64,
     /// The primary key of the object.
     pub key: Arc<[u8]>,
@@ -45,13 +45,13 @@ impl Drop for PendingWrite {
     }
 }
 
-/// The source of a response to be written.
+/// Where a response to be written comes from, and where it goes.
 pub struct WriteSource<'s> {
     /// The store in memory.
     pub store: &'s Arc<SharedStore>,
-    /// The hash of its key in memory.
+    /// The hash of the response's key in memory.
     pub hash: u64,
-    /// Its key on disk.
+    /// The response's primary key on disk.
     pub primary: PrimaryKey,
     /// The purge epoch before the fetch.
     pub purges: PurgeEpoch,
@@ -66,7 +66,7 @@ struct BodyWrite {
     len: Option<u64>,
     receiver: BodyReceiver,
     cancelled: Arc<AtomicBool>,
-    /// For readers during the write.
+    /// Serves readers during the write.
     unfinished: Arc<UnfinishedBody>,
     /// The body is complete and readable.
     is_complete: bool,
@@ -76,10 +76,10 @@ struct BodyWrite {
 }
 
 impl DiskCache {
-    /// Begins to write a response, of `len` bytes if known. Returns the sender for its body and the source for readers
-    /// during the write. The response becomes visible when the body is complete, unless it was purged or deleted in
-    /// the meantime; `pending_write` is released then. `None`: it is too long, already being written, or too many are. A write
-    /// of a purged or stale response is cancelled in favour of this one.
+    /// Begins to write a response, of `len` bytes if known. Returns the sender for its body, and the source for readers
+    /// during the write. When the body is complete, the response becomes visible, unless it was purged or deleted in
+    /// the meantime, and `pending_write` is released. An ongoing write of an earlier response that is purged or stale
+    /// is cancelled. `None` if the response is too long or is already being written, or if there are too many writes.
     pub fn write(
         self: &Arc<Self>,
         source: &WriteSource<'_>,
@@ -88,14 +88,14 @@ impl DiskCache {
         pending_write: Option<Arc<PendingWrite>>,
     ) -> Option<(BodySender, Arc<UnfinishedBody>)> {
         let WriteSource { store, primary, .. } = source;
-        // Refused before the body is buffered.
+        // Checked before any part of the body is buffered.
         let is_too_long = len.is_some_and(|len| len > self.body_len_max());
         let cancellation = (!is_too_long).then(|| self.active_writes.begin(primary, &response));
         let Some(cancelled) = cancellation.flatten() else {
             self.refused.fetch_add(1, Relaxed);
             return None;
         };
-        // No gap: a deletion counts itself first, and then cancels the writes that have begun.
+        // No race: a deletion first increments the count, and then cancels the writes that have begun.
         if store.may_be_deleted(source.hash, source.purges.deletion_count) {
             return None;
         }
@@ -114,26 +114,26 @@ impl DiskCache {
             _pending_write: pending_write,
             writer: None,
         };
-        // Own threads: a slow disk must not delay readers.
+        // On separate threads, so that a slow disk does not delay readers.
         HelperPump::start(writing, self.writers.clone());
         Some((sender, unfinished))
     }
 }
 
 impl PumpWork for BodyWrite {
-    /// Writes the received bytes.
+    /// Writes the bytes received so far.
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
         let mut written_len = 0;
         // Bounded, so that several bodies share the writers.
         while written_len < QUANTUM_LEN {
             match self.receiver.poll_next(context) {
-                Poll::Pending => return StepProgress::Waits,
+                Poll::Pending => return StepProgress::Pending,
                 Poll::Ready(StreamItem::Bytes(bytes)) => {
-                    // The store counts the failure.
+                    // The disk store counts the failure.
                     let appended = self.writer().map(|writer| writer.append(&bytes));
                     let Some(Ok(())) = appended else {
                         self.tier.delete_older_copy(&self.primary);
-                        return StepProgress::Over;
+                        return StepProgress::Done;
                     };
                     self.expose_written();
                     written_len += bytes.len();
@@ -142,9 +142,9 @@ impl PumpWork for BodyWrite {
                     if !self.commit() {
                         self.tier.delete_older_copy(&self.primary);
                     }
-                    return StepProgress::Over;
+                    return StepProgress::Done;
                 }
-                Poll::Ready(StreamItem::Cut) => return StepProgress::Over,
+                Poll::Ready(StreamItem::Cut) => return StepProgress::Done,
             }
         }
         StepProgress::More
@@ -179,13 +179,13 @@ impl BodyWrite {
         }
     }
 
-    /// Writes the rest of a complete body, which is readable from now on, even if the response does not become visible.
+    /// Writes the rest of a complete body. From now on it is readable, even if the response does not become visible.
     fn finish(&mut self) -> bool {
         let Some(writer) = self.writer() else {
             return false;
         };
         writer.retain_location();
-        // Before the commit: late readers find all bytes on disk.
+        // Before the commit, so that late readers find all bytes on disk.
         if writer.write_rest().is_err() {
             return false;
         }
@@ -194,22 +194,22 @@ impl BodyWrite {
         true
     }
 
-    /// Makes the response visible, unless it was purged or deleted since the fetch began. False if the disk fails: its
-    /// copy is then older than the response that clients received.
+    /// Makes the response visible, unless it was purged or deleted since the fetch began. False if the disk fails: any
+    /// copy on disk is then older than the response that clients received.
     fn commit(&mut self) -> bool {
         if !self.finish() {
             return false;
         }
-        // Held until the commit: a deletion waits for it and then finds the object.
+        // Locked until the commit: a deletion waits for it and then finds the object.
         let _commit_guard = self.tier.lock_commits();
         let (since, lifetime) = (self.response.generation, &self.response.lifetime);
         let store_purges = self.store.store_purges();
-        // Checked at the end, too: the body may have taken long.
+        // Checked again at the end, since the body may have taken a long time.
         let is_wanted = !self.cancelled.load(SeqCst)
             && ban(store_purges, since, &self.primary, Some(lifetime)) == BanVerdict::None;
         match self.writer.take() {
             Some(writer) if is_wanted => writer.commit().is_ok(), // counted there
-            // Not wanted any more, which is no failure.
+            // Purged, deleted or cancelled, which is not a failure.
             _ => true,
         }
     }

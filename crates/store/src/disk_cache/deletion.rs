@@ -1,4 +1,4 @@
-//! Deletes objects on disk: at once for all look-ups, and from the disk by a helper.
+//! Deletes objects on disk: look-ups no longer find them immediately, and a helper then removes them from the disk.
 
 use std::sync::{Arc, PoisonError, RwLockReadGuard};
 
@@ -7,24 +7,24 @@ use super::tier::{DeletionQueue, DiskCache};
 use crate::lock::lock;
 
 impl DiskCache {
-    /// Deletes the objects of a key and the writes for it; `delete_in_memory` deletes them from memory. Does not block on the
-    /// disk.
+    /// Deletes the objects of a key and cancels the writes for it; `delete_in_memory` deletes them from memory. Does
+    /// not block on the disk.
     pub fn delete(self: &Arc<Self>, primary: &PrimaryKey, delete_in_memory: impl FnOnce()) {
-        // The order matters: first no recall finds the objects, then no earlier recall is stored in memory, and then
-        // no earlier fetch is written.
+        // The order matters: from this line on, recalls do not find the objects; after `delete_in_memory`, no earlier
+        // recall is stored in memory; and after the writes are cancelled, no earlier fetch is written.
         lock(&self.deletions).push(DeletionQueue {
             primary: primary.clone(),
             is_overdue: false,
         });
         delete_in_memory();
         let is_being_written = self.active_writes.cancel(primary);
-        // The common case: nothing is on disk or on its way there.
+        // The common case: the key has nothing on disk, and nothing is being written.
         if !is_being_written && !self.may_contain(primary) {
             return self.finish_deletion(primary, false);
         }
         let (tier, key) = (self.clone(), primary.clone());
         let submitted = self.helpers.submit(move || tier.remove(&key));
-        // With a full queue, the key stays hidden in this process; the maintenance thread removes it.
+        // If the queue is full, look-ups still ignore the key, and the maintenance thread removes it later.
         if submitted.is_err() {
             let mut deletions = lock(&self.deletions);
             let queued = deletions
@@ -36,27 +36,28 @@ impl DiskCache {
         }
     }
 
-    /// Deletes the objects of a key, if there are any, because memory has a newer one that is not written to disk.
+    /// Deletes the objects of a key on disk, if there are any, because memory has a newer one that is not written to
+    /// disk.
     pub fn delete_older_copy(self: &Arc<Self>, primary: &PrimaryKey) {
         if self.may_contain(primary) || self.active_writes.contains(primary) {
             self.delete(primary, || {});
         }
     }
 
-    /// Whether a key is deleted, though its objects may still be on disk.
+    /// Whether a key is deleted while its objects may still be on disk.
     pub(super) fn is_being_deleted(&self, primary: &[u8]) -> bool {
         lock(&self.deletions)
             .iter()
             .any(|deletion| *deletion.primary == *primary)
     }
 
-    /// A guard to hold while a checked object becomes visible.
+    /// Locks against deletions and scans, between the check of an object against purges and its commit.
     pub(super) fn lock_commits(&self) -> RwLockReadGuard<'_, ()> {
         let guard = self.commit_lock.read();
         guard.unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Waits until all objects that passed their check before this call are visible.
+    /// Waits until all objects that were checked before this call are visible.
     pub(super) fn wait_for_commits(&self) {
         let guard = self.commit_lock.write();
         drop(guard.unwrap_or_else(PoisonError::into_inner));
@@ -68,18 +69,18 @@ impl DiskCache {
         self.finish_deletion(primary, false);
     }
 
-    /// If the deletion can't be written, the object would return after the next start: then everything counts as
-    /// purged.
+    /// Removes the objects of a key from the disk. If that can't be written, everything counts as purged after the next
+    /// start, which would otherwise find the objects again.
     fn remove_from_disk(&self, primary: &PrimaryKey) {
-        // If the removal can't be written, the next start must discard everything: it would find the object again.
+        // Without a durable removal, the next start would find the objects again, so it must discard everything.
         if self.store.remove(primary).is_err() && self.purges.record_lost_deletion().is_err() {
             self.count_error();
         }
     }
 
     /// Finishes all deletions and purges at the end of the process, when no more requests arrive. Blocks on the disk.
-    pub fn end(&self) {
-        // Deletions in progress or postponed: the next process does not know them.
+    pub fn finish_pending(&self) {
+        // Deletions in progress or postponed, which the next process would not know.
         let pending: Vec<PrimaryKey> = {
             let deletions = lock(&self.deletions);
             deletions
@@ -99,7 +100,7 @@ impl DiskCache {
     /// Removes the keys that the helpers' queue had no room for. Blocks on the disk.
     pub(super) fn remove_overdue(&self) {
         loop {
-            // Looked up again each time: the list changes while the lock is free.
+            // Looked up again in each iteration, since the list may change while it is not locked.
             let overdue = lock(&self.deletions)
                 .iter()
                 .find(|deletion| deletion.is_overdue)
@@ -115,7 +116,7 @@ impl DiskCache {
         let mut deletions = lock(&self.deletions);
         let is_match = |deletion: &DeletionQueue| deletion.is_for(primary, is_overdue);
         if let Some(at) = deletions.iter().position(is_match) {
-            // The list has one entry for each deletion, so a second one of the key stays.
+            // Each deletion has its own entry, so a second deletion of the same key is still listed.
             deletions.swap_remove(at);
         }
     }

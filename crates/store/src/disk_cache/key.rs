@@ -1,13 +1,13 @@
-//! The keys of objects on disk. They are stable across restarts: they begin with the site's fingerprint, not with its
-//! number in this run.
+//! The keys of objects on disk. They are stable across restarts: they begin with the site's fingerprint, and not with
+//! the number that the site has in this process.
 //!
 //! ```text
-//!  identity  0  host target            a response (over TLS, a space before the host), or a marker: Vary fields and a number
+//!  identity  0  host target            a response (over TLS, a space before the host), or a marker: Vary, number
 //!  identity  1  number  len  host target  values    one of its variants
 //!  identity  2  the rest of either key             the update of a validated response
 //! ```
-//! The number is drawn when a resource is found to vary. Removing the marker hides all variants: the next marker has
-//! another number, so they are never found again and are evicted in time.
+//! The number is chosen when a resource is found to vary. Removing the marker hides all variants: the next marker has
+//! another number, so the old variants are never found again and are eventually evicted.
 
 use std::hash::{BuildHasher, Hasher};
 
@@ -19,14 +19,14 @@ use crate::key;
 /// The short form of a site's fingerprint.
 pub type SiteIdentity = [u8; 16];
 
-/// A key of the first kind.
+/// A primary key: the key of a resource, of the first kind above.
 pub type PrimaryKey = Box<[u8]>;
 
 const RESOURCE: u8 = 0;
 const VARIANT: u8 = 1;
 const RENEWAL: u8 = 2;
 
-/// Precedes the host of a response over TLS; a host can't contain it.
+/// Precedes the host in keys of responses over TLS; a host can't contain a space.
 const OVER_TLS: &[u8] = b" ";
 
 /// The short form of a fingerprint.
@@ -42,7 +42,7 @@ pub fn site_identity(fingerprint: &str) -> SiteIdentity {
     identity
 }
 
-/// The key on disk for a key in memory; `None` if it is not a handler's.
+/// The primary key on disk for a key in memory; `None` if that is not the key of a handler's response.
 pub fn primary(site: &SiteIdentity, memory_key: &[u8]) -> Option<PrimaryKey> {
     let (host, target) = key::handler_key_parts(memory_key)?;
     let scheme = match key::is_over_tls(memory_key) {
@@ -56,12 +56,12 @@ pub fn primary(site: &SiteIdentity, memory_key: &[u8]) -> Option<PrimaryKey> {
     )
 }
 
-/// The key of a variant.
+/// The key of a variant of a resource.
 pub fn variant(primary: &[u8], family: u64, selecting: &SelectingFields) -> Option<Box<[u8]>> {
     let (site, resource) = primary.split_first_chunk::<16>()?;
     let resource = resource.strip_prefix(&[RESOURCE])?;
     let mut key = [&site[..], &[VARIANT], &family.to_le_bytes()].concat();
-    // With its length: a resource and the values must not run into one another.
+    // Preceded by its length, so that the end of the resource is unambiguous.
     append_bytes(&mut key, resource);
     for (name, value) in selecting.iter() {
         append_bytes(&mut key, name);
@@ -83,7 +83,7 @@ pub fn base_key(key: &[u8]) -> Option<Box<[u8]>> {
     Some([&site[..], rest].concat().into())
 }
 
-/// Host and target of any key.
+/// Host and target in a key of any kind.
 pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
     let rest = key.get(16..)?;
     let (kind, rest) = rest
@@ -98,7 +98,7 @@ pub fn parts(key: &[u8]) -> Option<(&[u8], &[u8])> {
         }
         _ => return None,
     };
-    // Purges and bans are for both schemes.
+    // Without the scheme, since purges apply to both schemes.
     let resource = resource.strip_prefix(OVER_TLS).unwrap_or(resource);
     // A host has no slash, so the first one begins the target.
     let slash = resource.iter().position(|byte| *byte == b'/')?;
@@ -122,7 +122,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_tell_what_was_asked() {
+    fn keys_contain_host_and_target() {
         let primary = primary(&SITE, &in_memory(b"a:80/x?y")).expect("a program's");
         assert_eq!(parts(&primary), Some((&b"a:80"[..], &b"/x?y"[..])));
         let one = SelectingFields::from_vary([&b"x"[..]], [(&b"x"[..], &b"1"[..])].into_iter());
@@ -141,7 +141,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_said_over_tls_is_another() {
+    fn keys_of_responses_over_tls_differ() {
         let of = |maker| {
             let key = [&9u32.to_le_bytes()[..], &[maker], b"a:80/x?y"].concat();
             primary(&SITE, &key).expect("a program's")
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn no_key_is_the_beginning_of_another_ones_values() {
+    fn variant_keys_are_unambiguous() {
         let of = |values: [&'static [u8]; 2]| {
             let names = [&b"a"[..], &b"b"[..]];
             let selecting = SelectingFields::from_vary(names, names.into_iter().zip(values));
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn sites_are_told_apart_and_stay_the_same() {
+    fn site_identities_are_distinct_and_stable() {
         assert_eq!(site_identity("a"), site_identity("a"));
         assert_ne!(site_identity("a"), site_identity("b"));
     }

@@ -1,5 +1,5 @@
-//! The maintenance thread of the disk cache: removes purged objects and the excess over the maximum size, writes
-//! checkpoints, releases recalled objects, so that the disk learns which are used, and logs faults.
+//! The maintenance thread of the disk cache: removes purged objects, evicts while the maximum size is exceeded, writes
+//! checkpoints, removes recalled objects from memory, and logs disk errors.
 
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -21,18 +21,18 @@ use crate::shared_store::SharedStore;
 
 /// The interval of maintenance.
 const INTERVAL: Duration = Duration::from_secs(1);
-/// Faults are logged at most once in this time.
-const SAID_INTERVAL: Duration = Duration::from_secs(60);
-/// The number of objects that one scan step examines.
-const SCANNED: u32 = 1024;
-/// The pause between two scans, as a multiple of the last one's duration: purges are effective without a scan.
-const SCAN_PAUSES: u32 = 9;
+/// Disk errors are logged at most once in this time.
+const REPORT_INTERVAL: Duration = Duration::from_secs(60);
+/// The number of objects that a scan examines in one step.
+const SCAN_STEP_LEN: u32 = 1024;
+/// The pause between two scans, as a multiple of the duration of the last scan. Purges are effective without a scan.
+const SCAN_PAUSE_FACTOR: u32 = 9;
 
 impl EvictionQueue {
     fn remove_expired(&self, store: &SharedStore) {
         while let Some(recent) = self.next() {
             let (hash, key) = (recent.hash, &*recent.key);
-            // The object may have been replaced or evicted meanwhile.
+            // The object may have been replaced or evicted in the meantime.
             let (Some(segment), Some(entry)) = (recent.segment.upgrade(), store.peek(hash, key))
             else {
                 continue;
@@ -48,7 +48,7 @@ impl EvictionQueue {
         }
     }
 
-    /// Marks the objects on disk that memory uses, so that they are not evicted there.
+    /// Marks the objects on disk whose heads are in memory as used, so that they are not evicted from the disk.
     fn touch(&self, tier: &DiskCache) {
         let used_segments: Vec<Arc<DiskSegment>> = {
             let recent = lock(&self.0);
@@ -63,7 +63,7 @@ impl EvictionQueue {
     }
 }
 
-/// The time of the next scan, and the faults logged so far.
+/// When the next scan and report are due, and the counters at the last report.
 struct ScanState {
     next_scan: Instant,
     logged: DiskCounters,
@@ -71,7 +71,7 @@ struct ScanState {
 }
 
 impl DiskCache {
-    /// Starts the threads.
+    /// Starts the maintenance thread and the thread that writes purges.
     ///
     /// # Errors
     /// A thread can't be started.
@@ -92,10 +92,10 @@ impl DiskCache {
             let mut state = lock(&state);
             loop {
                 tier.remove_purged(&store, &mut state.next_scan);
-                // Deletions for which the helpers' queue had no room.
+                // Do the deletions for which the helpers' queue had no room.
                 tier.remove_overdue();
                 tier.eviction_queue.remove_expired(&store);
-                // Before evictions: hits in memory must count on disk, too.
+                // Before evictions, since hits in memory must count on disk, too.
                 tier.eviction_queue.touch(&tier);
                 tier.shrink();
                 if tier.store.wants_checkpoint() {
@@ -107,37 +107,41 @@ impl DiskCache {
         })
     }
 
-    /// Changes the maximum size on disk. Does not block: the excess is removed later, one segment at a time.
+    /// Changes the maximum size on disk. Does not block: segments are evicted later, one at a time.
     pub fn resize(&self, len_max: u64) {
         self.store.resize(DiskOptions::with_capacity(len_max));
     }
 
-    /// Drops a segment if the disk exceeds its maximum size. Blocks on the disk.
+    /// Evicts a segment if the maximum size is exceeded. Blocks on the disk.
     fn shrink(&self) {
         if self.store.shrink().is_err() {
             self.count_error();
         }
     }
 
-    /// Removes the objects of unfinished purges.
+    /// Scans the disk and removes the objects of unfinished purges, unless the next scan is not due yet.
     fn remove_purged(&self, store: &SharedStore, next_scan: &mut Instant) {
-        // Before the scan: later purges need another one.
+        // Read before the scan, since later purges need another scan.
         let generation = store.store_purges().generation();
         let started = Instant::now();
         if started < *next_scan || self.purges.rules().is_empty() {
             return;
         }
-        // An object checked before is visible now, and later checks see these purges.
+        // Objects that were checked against earlier purges must be visible to the scan. Later checks include these
+        // purges.
         self.wait_for_commits();
         self.scan(store);
-        // A rule may be dropped only when its removals are durable.
-        let finished = self.store.sync().and_then(|()| self.purges.end(generation));
+        // The purges may be dropped from the log only when the removals are durable.
+        let finished = self
+            .store
+            .sync()
+            .and_then(|()| self.purges.drop_finished(generation));
         if finished.is_err() {
             self.count_error();
         }
         let elapsed = started.elapsed();
-        // Scans take at most a tenth of the time, however many purges come.
-        *next_scan = Instant::now() + elapsed * SCAN_PAUSES;
+        // Scans take at most a tenth of the time, whatever the rate of purges.
+        *next_scan = Instant::now() + elapsed * SCAN_PAUSE_FACTOR;
     }
 
     fn scan(&self, store: &SharedStore) {
@@ -146,21 +150,21 @@ impl DiskCache {
         let mut is_purged = |key: &[u8], meta: &[u8]| {
             let is_purged = ObjectMeta::decode(meta, now).is_none_or(|meta| {
                 let since = meta.generation().max(scanned);
-                // Soft-purged objects are removed, too: there is no place on disk for a mark.
+                // Soft-purged objects are removed, too, since they can't be marked as stale on disk.
                 ban(store.store_purges(), since, key, meta.lifetime()) != BanVerdict::None
             });
             base_keys.extend(key::base_key(key).filter(|_| is_purged));
             is_purged
         };
         let mut cursor = WalkCursor::default();
-        while self.store.purge(&mut cursor, SCANNED, &mut is_purged) {}
-        // The base response of a purged update.
+        while self.store.purge(&mut cursor, SCAN_STEP_LEN, &mut is_purged) {}
+        // If an update was purged, its response is removed, too.
         for key in base_keys {
             let _ = self.store.remove(&key); // counted there
         }
     }
 
-    /// Logs the disk's faults since the last report.
+    /// Logs the disk errors since the last report.
     fn log_faults(&self, state: &mut ScanState, logger: &ErrorLogger) {
         let now = Instant::now();
         let (counters, logged) = (self.store.counters(), state.logged);
@@ -186,12 +190,12 @@ impl DiskCache {
                 "changes could not be written to the journal",
             ),
         ];
-        // One line at a time; the more specific faults come first.
+        // One line per report; the more specific errors come first.
         let Some((count, what)) = new_faults.iter().find(|(count, _)| *count > 0) else {
             return;
         };
         logger.error(format_args!("disk cache: {count} {what}"));
         state.logged = counters;
-        state.next_report = now + SAID_INTERVAL;
+        state.next_report = now + REPORT_INTERVAL;
     }
 }

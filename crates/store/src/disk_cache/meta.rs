@@ -1,8 +1,9 @@
-//! The metadata of a response on disk: its head, expiry, selecting fields and purge generation. Times are calendar
-//! times and are checked when read, because the clock may have been set. Undecodable metadata means no object.
+//! The format of the metadata of a response on disk: head, expiry, selecting fields and purge generation. Times are
+//! wall-clock times, and are checked when read, because the clock may have been set. An object with invalid metadata is
+//! treated as absent.
 
 use lowroad_cache::freshness::LifetimeSource;
-use lowroad_cache::lifetime::{self, FreshnessLifetime as Times};
+use lowroad_cache::lifetime::{self, ReuseDeadlines as Times};
 use lowroad_cache::vary::SelectingFields;
 use lowroad_http::status::StatusCode;
 use lowroad_http::stored_head::{EncodedHead, HeadEncoder, StoredSection};
@@ -13,9 +14,10 @@ use crate::validity::StoredExpiry;
 const VERSION: u8 = 2;
 const RESPONSE: u8 = 0;
 const VARIES: u8 = 1;
-/// The tolerance for a clock that was set back or differs between processors; a later response is from the future.
+/// The tolerance for a wall clock that was set back slightly. A response that was received later than now, beyond this,
+/// is treated as stale.
 const CLOCK_SLACK_MS: u64 = 2_000;
-/// The position is the code on disk.
+/// The sources of a lifetime; the index is the code on disk.
 const SOURCES: [LifetimeSource; 7] = [
     LifetimeSource::Targeted,
     LifetimeSource::SMaxage,
@@ -23,10 +25,10 @@ const SOURCES: [LifetimeSource; 7] = [
     LifetimeSource::Expires,
     LifetimeSource::Ttl,
     LifetimeSource::Heuristic,
-    LifetimeSource::Nothing,
+    LifetimeSource::Absent,
 ];
 
-/// Both clocks at one moment, ms: calendar and monotonic.
+/// The wall clock and the monotonic clock at one moment.
 #[derive(Clone, Copy, Debug)]
 pub struct ClockReading {
     /// Milliseconds since 1970.
@@ -39,19 +41,19 @@ impl ClockReading {
     /// Reads the clocks.
     pub fn read() -> ClockReading {
         let monotonic_ms = crate::clock::now_ms();
-        let ahead_ms = crate::clock::calendar_ahead_ms();
+        let ahead_ms = crate::clock::wall_clock_offset_ms();
         ClockReading {
             unix_ms: monotonic_ms.saturating_add_signed(ahead_ms),
             monotonic_ms,
         }
     }
 
-    /// Converts a monotonic time to the calendar; `u64::MAX` (never) is unchanged.
+    /// Converts a monotonic time to wall-clock time; `u64::MAX` (never) is unchanged.
     pub fn unix_of(&self, monotonic_ms: u64) -> u64 {
         convert(monotonic_ms, self.monotonic_ms, self.unix_ms)
     }
 
-    /// Converts a calendar time to the monotonic clock; times before its start become 0.
+    /// Converts a wall-clock time to monotonic time; times before the start of the monotonic clock become 0.
     pub fn monotonic_of(&self, unix_ms: u64) -> u64 {
         convert(unix_ms, self.unix_ms, self.monotonic_ms)
     }
@@ -59,7 +61,7 @@ impl ClockReading {
 
 fn convert(ms: u64, from: u64, to: u64) -> u64 {
     match ms {
-        // "Never" stays never.
+        // Never.
         u64::MAX => ms,
         _ => (u128::from(ms) + u128::from(to))
             .saturating_sub(from.into())
@@ -72,18 +74,18 @@ fn convert(ms: u64, from: u64, to: u64) -> u64 {
 pub enum ObjectMeta {
     /// A response.
     Response(Box<StoredMeta>),
-    /// A marker for a resource with variants.
+    /// The marker of a resource with variants.
     Varies(VaryMeta),
 }
 
-/// A marker for a resource with variants.
+/// The marker of a resource with variants.
 #[derive(Debug, PartialEq, Eq)]
 pub struct VaryMeta {
     /// The purge generation before the fetch.
     pub generation: u64,
-    /// The number in the keys of its variants.
+    /// The number in the keys of the variants.
     pub family: u64,
-    /// The fields that Vary names.
+    /// The field names in Vary.
     pub names: Vec<Box<[u8]>>,
 }
 
@@ -91,9 +93,9 @@ pub struct VaryMeta {
 pub struct StoredMeta {
     /// The purge generation before the fetch.
     pub generation: u64,
-    /// The number of its body.
+    /// The number of the body.
     pub id: u64,
-    /// Its head without Content-Length.
+    /// The head without Content-Length.
     pub head: EncodedHead,
     /// Last-Modified, seconds since 1970.
     pub modified_s: Option<u64>,
@@ -112,7 +114,7 @@ impl ObjectMeta {
         }
     }
 
-    /// The lifetime of a response.
+    /// The expiry of a response; `None` for a marker.
     pub fn lifetime(&self) -> Option<&StoredExpiry> {
         match self {
             ObjectMeta::Response(response) => Some(&response.lifetime),
@@ -158,7 +160,7 @@ impl VaryMeta {
 }
 
 impl StoredMeta {
-    /// The time after which it can't be used at all, ms since 1970.
+    /// The time after which the response can't be used at all, ms since 1970.
     pub fn expires_ms(&self, now: ClockReading) -> u64 {
         let EncodedHead { text, map: head } = &self.head;
         let times = self.lifetime.times();
@@ -166,12 +168,12 @@ impl StoredMeta {
             true => u64::MAX, // it can be validated
             false => {
                 let windows = times.swr_until_ms.max(times.sie_until_ms);
-                now.unix_of(times.until_ms.max(windows))
+                now.unix_of(times.fresh_until_ms.max(windows))
             }
         }
     }
 
-    /// Encodes the metadata for the disk, with times relative to `now`.
+    /// Encodes the metadata for the disk; `now` is used to convert monotonic times to wall-clock times.
     pub fn encode(&self, now: ClockReading) -> Vec<u8> {
         let EncodedHead { text, map: head } = &self.head;
         let mut out = vec![VERSION, RESPONSE];
@@ -217,10 +219,10 @@ impl StoredMeta {
 
 fn put_lifetime(out: &mut Vec<u8>, lifetime: &StoredExpiry, now: ClockReading) {
     let times = lifetime.times();
-    // Calendar times, since the monotonic clock begins anew with each boot.
+    // Wall-clock times, since the monotonic clock starts at each boot.
     put_u64(out, now.unix_ms);
     put_u64(out, times.age_ms(now.monotonic_ms));
-    for ms in [times.until_ms, times.swr_until_ms, times.sie_until_ms] {
+    for ms in [times.fresh_until_ms, times.swr_until_ms, times.sie_until_ms] {
         put_u64(out, now.unix_of(ms));
     }
     let flags = [
@@ -238,19 +240,19 @@ fn put_lifetime(out: &mut Vec<u8>, lifetime: &StoredExpiry, now: ClockReading) {
 
 fn read_lifetime(reader: &mut MetaReader<'_>, now: ClockReading) -> Option<StoredExpiry> {
     let (at_unix_ms, age_ms) = (reader.u64()?, reader.u64()?);
-    // Calendar time: the machine may have been started after the response was received.
+    // The age increases with the wall clock, since the host may have been booted after the response was received.
     let age_ms = age_ms.saturating_add(now.unix_ms.saturating_sub(at_unix_ms));
     let mut until = || Some(now.monotonic_of(reader.u64()?));
     let (until_ms, swr_until_ms, sie_until_ms) = (until()?, until()?, until()?);
     let no_cache = reader.byte()? != 0;
     let times = Times {
         generated_ms: lifetime::generated_ms(now.monotonic_ms, age_ms),
-        until_ms,
+        fresh_until_ms: until_ms,
         swr_until_ms,
         sie_until_ms,
         no_cache,
         must_revalidate: reader.byte()? != 0,
-        was_reusable: !no_cache && until_ms.max(swr_until_ms) > now.monotonic_ms,
+        was_reusable_on_arrival: !no_cache && until_ms.max(swr_until_ms) > now.monotonic_ms,
     };
     let is_shareable = reader.byte()? != 0;
     let source = *SOURCES.get(usize::from(reader.byte()?))?;
@@ -258,7 +260,7 @@ fn read_lifetime(reader: &mut MetaReader<'_>, now: ClockReading) -> Option<Store
     let is_from_future = at_unix_ms > now.unix_ms.saturating_add(CLOCK_SLACK_MS);
     // RFC 9111 §4.2.3: age can't be computed without a sound clock.
     let times = match is_from_future {
-        true => times.expired(now.monotonic_ms),
+        true => times.after_soft_purge(now.monotonic_ms),
         false => times,
     };
     let lifetime = StoredExpiry::new(&times, source).with_shareable(is_shareable);
@@ -287,7 +289,7 @@ fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     out.extend_from_slice(bytes);
 }
 
-/// The rest of the input.
+/// Reads the encoded metadata; contains the remaining bytes.
 struct MetaReader<'b>(&'b [u8]);
 
 impl<'b> MetaReader<'b> {
@@ -324,7 +326,7 @@ impl<'b> MetaReader<'b> {
 
     fn list<T>(&mut self, mut read: impl FnMut(&mut Self) -> Option<T>) -> Option<Vec<T>> {
         let count = self.count()?;
-        let mut list = Vec::new(); // the count may be anything
+        let mut list = Vec::new(); // no capacity is reserved, since the count is not trusted
         for _ in 0..count {
             list.push(read(self)?);
         }
@@ -350,12 +352,15 @@ mod tests {
     };
 
     #[test]
-    fn times_come_back_from_the_calendar_as_they_went() {
+    fn monotonic_times_survive_conversion_to_wall_clock_time() {
         for _ in 0..100_000 {
-            let (there, back) = (ClockReading::read(), ClockReading::read());
-            let came = back.monotonic_of(there.unix_of(7_000));
+            let (written, read_back) = (ClockReading::read(), ClockReading::read());
+            let came = read_back.monotonic_of(written.unix_of(7_000));
             // The clocks' difference may be near a rounding boundary.
-            assert!(came.abs_diff(7_000) <= 1, "{came}: {there:?}, {back:?}");
+            assert!(
+                came.abs_diff(7_000) <= 1,
+                "{came}: {written:?}, {read_back:?}"
+            );
         }
     }
 
@@ -369,7 +374,7 @@ mod tests {
         let times = Times {
             generated_ms: 4_900,
             must_revalidate: true,
-            ..StoredExpiry::until(65_000).times()
+            ..StoredExpiry::fresh_until(65_000).times()
         };
         StoredMeta {
             generation: 7,
@@ -394,33 +399,38 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
-        // Ten seconds later, on a restarted machine.
+    fn encoded_metadata_is_decoded() {
+        // Ten seconds later, on a rebooted host.
         let now = ClockReading {
             unix_ms: 1_010_000,
             monotonic_ms: 50,
         };
-        let (made, got) = (response(), read(&response().encode(MADE), now));
-        let got = got.expect("it is whole");
-        assert_eq!(got.head.text, made.head.text);
-        let (text, head) = (&got.head.text, got.head.map);
+        let (original, decoded) = (response(), read(&response().encode(MADE), now));
+        let decoded = decoded.expect("it is whole");
+        assert_eq!(decoded.head.text, original.head.text);
+        let (text, head) = (&decoded.head.text, decoded.head.map);
         assert_eq!(head.etag(text), b"\"e\"");
         assert_eq!(head.content_type(text), b"text/css");
         assert_eq!(head.date(text), Some(b"Sun, 06 Nov 1994 08:49:37 GMT"));
-        let times = got.lifetime.times();
-        assert_eq!((times.until_ms, times.age_ms(50)), (50_050, 10_100));
+        let times = decoded.lifetime.times();
+        assert_eq!((times.fresh_until_ms, times.age_ms(50)), (50_050, 10_100));
         assert!(times.must_revalidate && !times.no_cache);
-        assert_eq!((got.generation, got.id, got.modified_s), (7, 8, Some(12)));
-        assert!(got.selecting == made.selecting && got.lifetime.names() == b"a,b\nc");
+        assert_eq!(
+            (decoded.generation, decoded.id, decoded.modified_s),
+            (7, 8, Some(12))
+        );
+        assert!(decoded.selecting == original.selecting && decoded.lifetime.names() == b"a,b\nc");
     }
 
     #[test]
-    fn after_its_time_it_is_stale() {
+    fn decoded_response_is_stale_after_its_lifetime() {
         let later = |unix_ms| ClockReading {
             unix_ms,
             monotonic_ms: 70,
         };
-        let until_of = |now| read(&response().encode(MADE), now).map(|got| got.lifetime.until_ms());
+        let until_of = |now| {
+            read(&response().encode(MADE), now).map(|decoded| decoded.lifetime.fresh_until_ms())
+        };
         assert_eq!(until_of(later(1_060_001)), Some(69));
         assert_eq!(until_of(later(1_000_000_000)), Some(0));
         // The clock was set back.
@@ -428,7 +438,7 @@ mod tests {
     }
 
     #[test]
-    fn of_no_use_is_what_is_stale_and_cannot_be_validated() {
+    fn response_without_validator_expires_with_its_stale_windows() {
         let mut response = response();
         assert_eq!(response.expires_ms(MADE), u64::MAX);
         response.modified_s = None;
@@ -437,7 +447,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_cut_or_foreign_is_nothing() {
+    fn truncated_or_foreign_metadata_is_rejected() {
         let bytes = response().encode(MADE);
         for len in 0..bytes.len() {
             assert!(ObjectMeta::decode(&bytes[..len], MADE).is_none(), "{len}");
@@ -448,14 +458,14 @@ mod tests {
     }
 
     #[test]
-    fn the_news_of_variants_is_read() {
+    fn vary_marker_is_decoded() {
         let varies = VaryMeta {
             generation: 3,
             family: 9,
             names: vec![(*b"accept").into()],
         };
         match ObjectMeta::decode(&varies.encode(), MADE) {
-            Some(ObjectMeta::Varies(got)) => assert_eq!(got, varies),
+            Some(ObjectMeta::Varies(decoded)) => assert_eq!(decoded, varies),
             _ => panic!("it is none"),
         }
     }

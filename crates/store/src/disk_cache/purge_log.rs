@@ -1,5 +1,5 @@
-//! Writes purges on their own thread: callers continue and get a callback when the purges are durable. One write
-//! covers all purges that are pending.
+//! The thread that writes purges to the purge log. Callers do not wait, and get a callback when their purges are
+//! durable. One write covers all pending purges (group commit).
 
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
@@ -15,12 +15,12 @@ impl DiskCache {
     /// Adds a purge to the log. Does not block on the disk.
     pub fn note_purge(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         self.purges.record_purge(generation, purge, kind);
-        let _ = self.purge_sender.send(None); // without a thread it holds in this process all the same
+        let _ = self.purge_sender.send(None); // if there is no thread, the purge is only in memory
     }
 
-    /// Calls back once all purges so far are durable, even if the process is killed. Does not block.
+    /// Calls `callback` with true once all purges so far are durable, so that they survive a crash. Does not block.
     pub fn on_purges_durable(&self, callback: Box<dyn FnOnce(bool) + Send>) {
-        // The thread has ended: the purge can't become durable.
+        // If the thread has ended, the purge can't become durable.
         if let Err(unsent) = self.purge_sender.send(Some(callback))
             && let Some(callback) = unsent.0
         {
@@ -28,7 +28,7 @@ impl DiskCache {
         }
     }
 
-    /// Waits until all purges so far are durable; for threads that may block.
+    /// Waits until all purges so far are durable. Must be called only on threads that may block.
     pub fn wait_for_durable_purges(&self) -> bool {
         let (sender, receiver) = channel();
         self.on_purges_durable(Box::new(move |is_durable| {
@@ -43,11 +43,11 @@ impl DiskCache {
         for rule in self.purges.rules() {
             store_purges.replay(rule.generation, &rule.purge(), rule.kind(now));
         }
-        // Later generations must be greater than those in the objects of earlier processes.
+        // Later generations must be greater than those of objects that earlier processes stored.
         store_purges.resume_after(self.purges.first_generation());
     }
 
-    /// Starts the thread.
+    /// Starts the thread that writes purges.
     ///
     /// # Errors
     /// The thread can't be started.
@@ -60,7 +60,7 @@ impl DiskCache {
             let waiters = lock(&waiters);
             while let Ok(first) = waiters.0.recv() {
                 let waiting: Vec<SaveCallback> =
-                    // Group commit: one sync confirms all purges that wait.
+                    // Group commit: one sync confirms all waiting purges.
                     std::iter::once(first).chain(waiters.0.try_iter()).collect();
                 let is_durable = tier.purges.save().is_ok();
                 if !is_durable {

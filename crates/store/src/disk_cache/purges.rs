@@ -1,11 +1,11 @@
-//! The purge log: keeps purge rules in a file, so that they survive the process, until a scan has removed the purged
+//! The purge log: a file with the purge rules, so that they survive a restart, until a scan has removed the purged
 //! objects. `purge_rules` compares the rules with objects.
 //!
-//! Each purge has a number, its generation, and each object has that of the last purge before its fetch. Generations
-//! only increase: each run has its own block of them, because the number of generations that the previous run used
-//! without writing them is unknown.
+//! Each purge has a number, its generation; each object has the generation of the last purge before its fetch.
+//! Generations only increase. Each run of the server takes them from a new block, because the previous run may have
+//! used some without writing them.
 //!
-//! One thread writes for all purges at a time, because a write waits for the disk. If the file can't be written, it is
+//! Writes wait for the disk, so one thread does them, each for all pending purges. If the file can't be written, it is
 //! removed, which needs no space: without the file, everything counts as purged after the next start.
 
 use std::fmt::Write as _;
@@ -26,24 +26,24 @@ use crate::purge_rules::{PurgeMode, PurgeRequest};
 
 const FILE_NAME: &str = "purges";
 const FILE_NAME_NEW: &str = "purges.new";
-/// The first word of the file; the number of the run and the scanned generation follow.
+/// The first word of the file. The number of the run and the scanned generation follow in the first line.
 const TITLE: &str = "lowroad-purges-1";
-/// The bits of a generation that count the purges of a run. A run with more purges continues in the next block, and
-/// the next run starts after that.
+/// The low bits of a generation, which count the purges of a run; the others are the block. A run with more purges
+/// continues in the next block, and the next run starts after that.
 const RUN_BITS: u32 = 22;
-/// The unit of the first run's number, which is its start time, ms. Shorter than any run, so that run numbers stay
-/// behind the clock.
+/// The first run's number is its start time in this unit, in ms. The unit is shorter than any run, so that run numbers
+/// never get ahead of the clock.
 const RUN_MS: u64 = 1;
 
 /// The purge log of one folder.
 pub struct PurgeLog {
     folder: PathBuf,
     rules: Mutex<PendingPurges>,
-    /// The open file; `None`: it must be rewritten.
+    /// The open file; `None` if it must be rewritten.
     file: Mutex<Option<File>>,
-    /// All objects purged up to this generation are removed.
+    /// All objects of purges up to this generation are removed.
     scanned: AtomicU64,
-    /// A deletion was not recorded: everything counts as purged after the next start.
+    /// A deletion could not be written: everything counts as purged after the next start.
     has_lost_deletion: AtomicBool,
 }
 
@@ -51,16 +51,16 @@ pub struct PurgeLog {
 struct PendingPurges {
     /// The block from which this run takes its generations.
     run: u64,
-    /// The purges that are not finished, in order.
+    /// The purges whose objects may not be removed yet, in order.
     unfinished: Vec<PurgeRule>,
-    /// The number of them in the file.
+    /// How many of `unfinished` are in the file.
     written_count: usize,
 }
 
-/// A purge that may not be finished.
+/// A purge whose objects may not be removed yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PurgeRule {
-    /// Its generation.
+    /// The generation of the purge.
     pub generation: u64,
     scope: PurgeScope,
     /// The time of a soft purge, ms since 1970.
@@ -92,7 +92,7 @@ impl PurgeLog {
             (run, 0, vec![PurgeRule::purge_all(run << RUN_BITS)])
         });
         unfinished.sort_by_key(|rule| rule.generation);
-        // If the calendar was set back, the run continues after the known generations.
+        // If the wall clock was set back, this run still gets a block after the known generations.
         let last = unfinished
             .last()
             .map_or(0, |rule| rule.generation)
@@ -113,22 +113,22 @@ impl PurgeLog {
         Ok(log)
     }
 
-    /// The purges that are not finished, in order.
+    /// The unfinished purges, in order.
     pub fn rules(&self) -> Vec<PurgeRule> {
         lock(&self.rules).unfinished.clone()
     }
 
-    /// The first generation of this run: greater than all of earlier runs.
+    /// The first generation of this run, which is greater than all of earlier runs.
     pub fn first_generation(&self) -> u64 {
         lock(&self.rules).run << RUN_BITS
     }
 
-    /// The generation up to which all purged objects are removed.
+    /// The generation up to which all objects of purges are removed.
     pub fn scanned(&self) -> u64 {
         self.scanned.load(Acquire)
     }
 
-    /// Adds a purge, which is written later. Does not block on the disk.
+    /// Adds a purge, to be written by [`PurgeLog::save`]. Does not block on the disk.
     pub fn record_purge(&self, generation: u64, purge: &PurgeRequest<'_>, kind: PurgeMode) {
         let rule = PurgeRule::new(generation, purge, kind, ClockReading::read());
         lock(&self.rules).unfinished.push(rule);
@@ -137,10 +137,10 @@ impl PurgeLog {
     /// Writes all added purges. Blocks on the disk.
     ///
     /// # Errors
-    /// After the next start, purged objects may be there again.
+    /// The purges are not durable: after the next start, purged objects may be used again.
     pub fn save(&self) -> io::Result<()> {
         let mut file = lock(&self.file);
-        // Without the file, the next start discards everything, which includes this purge.
+        // Without the file, everything counts as purged after the next start, which covers these purges.
         if self.has_lost_deletion.load(Acquire) {
             return self.invalidate_all();
         }
@@ -151,7 +151,7 @@ impl PurgeLog {
         if text.is_empty() {
             return Ok(());
         }
-        // Only new rules are appended; the whole file is rewritten only when rules end.
+        // New rules are appended; the whole file is rewritten only when purges are finished.
         let written = open.write_all(text.as_bytes());
         written.and_then(|()| open.sync_data()).or_else(|_| {
             // The file may end in a partial line, so the next save rewrites it.
@@ -160,11 +160,11 @@ impl PurgeLog {
         })
     }
 
-    /// Ends the purges up to this generation: their objects are removed durably. Blocks on the disk.
+    /// Drops the purges up to this generation, since their objects are durably removed. Blocks on the disk.
     ///
     /// # Errors
-    /// The log can't be written; the scan is repeated after a restart.
-    pub fn end(&self, scanned: u64) -> io::Result<()> {
+    /// The log can't be written: the scan will be repeated after a restart.
+    pub fn drop_finished(&self, scanned: u64) -> io::Result<()> {
         self.scanned.fetch_max(scanned, AcqRel);
         let mut file = lock(&self.file);
         lock(&self.rules).end(scanned);
@@ -178,7 +178,7 @@ impl PurgeLog {
     /// start, whatever this process writes later. Blocks on the disk.
     ///
     /// # Errors
-    /// After the next start, the deleted object may be there again.
+    /// After the next start, the deleted object may be used again.
     pub fn record_lost_deletion(&self) -> io::Result<()> {
         let _file = lock(&self.file);
         match self.has_lost_deletion.swap(true, AcqRel) {
@@ -187,7 +187,7 @@ impl PurgeLog {
         }
     }
 
-    /// Rewrites the file. The new file is used once its name is durable; until then, no purge is appended to it.
+    /// Rewrites the file. `open` is set only once the new file's name is durable, so that no purge is appended before.
     fn rewrite(&self, open: &mut Option<File>) -> io::Result<()> {
         *open = None;
         let new_path = self.folder.join(FILE_NAME_NEW);
@@ -209,7 +209,7 @@ impl PurgeLog {
     }
 
     fn invalidate_all(&self) -> io::Result<()> {
-        give_up(&self.folder)
+        invalidate_folder(&self.folder)
     }
 
     fn sync_folder(&self) -> io::Result<()> {
@@ -220,8 +220,8 @@ impl PurgeLog {
 /// Makes everything in a folder count as purged after the next start, because purges can't be written there.
 ///
 /// # Errors
-/// After the next start, purged objects may be there again.
-pub fn give_up(folder: &Path) -> io::Result<()> {
+/// After the next start, purged objects may be used again.
+pub fn invalidate_folder(folder: &Path) -> io::Result<()> {
     match fs::remove_file(folder.join(FILE_NAME)) {
         Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
         _ => File::open(folder)?.sync_all(),
@@ -229,7 +229,7 @@ pub fn give_up(folder: &Path) -> io::Result<()> {
 }
 
 impl PendingPurges {
-    /// The text of the purges that are not in the file; marks them as written.
+    /// The lines of the purges that are not in the file yet; marks them as written.
     fn new_text(&mut self) -> String {
         let mut text = String::new();
         for rule in &self.unfinished[self.written_count..] {
@@ -240,7 +240,7 @@ impl PendingPurges {
     }
 
     fn end(&mut self, scanned: u64) {
-        // The scan has removed everything that the older rules mean.
+        // The scan has removed all objects of the older purges.
         self.unfinished.retain(|rule| rule.generation > scanned);
         self.written_count = 0;
         self.run = self.run.max(scanned >> RUN_BITS);
@@ -249,7 +249,7 @@ impl PendingPurges {
 
 fn parse(bytes: &[u8]) -> Option<(u64, u64, Vec<PurgeRule>)> {
     let text = str::from_utf8(bytes).ok()?;
-    // A truncated last line was never confirmed to its sender.
+    // The purge in a truncated last line was never confirmed.
     let mut lines = text
         .split_inclusive('\n')
         .filter_map(|line| line.strip_suffix('\n'));

@@ -1,4 +1,4 @@
-//! Finds objects on disk that are not purged.
+//! Look-ups in the disk cache: finds objects on disk and compares them with the purge rules.
 
 use lowroad_cache::vary::SelectingFields;
 use lowroad_http::fields::FieldLines;
@@ -15,20 +15,20 @@ use crate::validity::StoredExpiry;
 pub struct DiskReader<'t> {
     tier: &'t DiskCache,
     store_purges: &'t StorePurges,
-    /// Read before any look-up: a scan may remove an object and end in between.
+    /// The generation of the last scan; read before any look-up, since a scan may end during it.
     scanned: u64,
     now: ClockReading,
 }
 
 pub type DiskMatch = lowroad_disk::DiskObject<std::fs::File>;
 
-/// A response on the disk.
+/// A response that was found on disk.
 pub struct DiskResponse {
     pub key: Box<[u8]>,
-    /// The location of its body.
+    /// The location of the response's body.
     pub disk_match: DiskMatch,
     pub response: Box<StoredMeta>,
-    /// The purge generation up to which it was compared.
+    /// The purge generation up to which the response was compared with the rules.
     pub since: u64,
 }
 
@@ -36,7 +36,7 @@ pub struct DiskResponse {
 #[derive(Default)]
 pub struct DiskSearch {
     pub hit: Option<DiskResponse>,
-    /// The resource varies, so its key alone does not select an object.
+    /// The resource has variants (Vary), so its key alone does not select an object.
     pub varies: bool,
 }
 
@@ -76,7 +76,7 @@ impl<'t> DiskReader<'t> {
         search
     }
 
-    /// A response with its last update; `None` if that was purged.
+    /// A response with the last update of its fields; `None` if that was purged.
     fn latest(
         &self,
         key: &[u8],
@@ -88,17 +88,18 @@ impl<'t> DiskReader<'t> {
             let newer = self.tier.store.find(&renewal, self.now.unix_ms)?;
             Some((renewal, ObjectMeta::decode(&newer.meta, self.now)?))
         });
-        // A validated response is written as a small update of the fields, beside its body.
+        // The fields of a validated response are written as a small update under another key; the body is not
+        // rewritten.
         let response = match newer {
             Some((key, newer)) if self.ban(&key, &newer) == BanVerdict::Hard => return None,
-            // An update with another id belongs to an earlier body.
+            // An update with another body number is of an earlier response.
             Some((_, ObjectMeta::Response(newer))) if newer.id == original.id => newer,
             _ => original,
         };
         Some(DiskResponse {
             key: key.into(),
             disk_match,
-            // A scan has compared everything on disk with the rules up to `scanned`.
+            // The last scan has compared all objects on disk with the rules up to `scanned`.
             since: response.generation.max(self.scanned),
             response,
         })
@@ -106,27 +107,27 @@ impl<'t> DiskReader<'t> {
 
     /// The object under a key of a resource, unless it is purged or deleted.
     fn find_one(&self, primary: &[u8], key: &[u8]) -> Option<(DiskMatch, ObjectMeta)> {
-        // Checked before the look-up: a key stays in this list until its object is removed, so one that has left it is
-        // not found.
+        // Checked before the look-up: a deleted key is listed until its object is removed, so if the key is not listed
+        // any more, the look-up will not find the object.
         if self.tier.is_being_deleted(primary) {
             return None;
         }
         let disk_match = self.tier.store.find(key, self.now.unix_ms)?;
         let Some(meta) = ObjectMeta::decode(&disk_match.meta, self.now) else {
-            // Another version wrote it.
+            // Written by another version of the server.
             let _ = self.tier.store.remove(key); // counted there
             return None;
         };
         (self.ban(key, &meta) != BanVerdict::Hard).then_some((disk_match, meta))
     }
 
-    /// The effect of purges on an object that no scan has removed yet.
+    /// The effect of purges on an object that a scan has not examined yet.
     fn ban(&self, key: &[u8], meta: &ObjectMeta) -> BanVerdict {
         let since = meta.generation().max(self.scanned);
         ban(self.store_purges, since, key, meta.lifetime())
     }
 
-    /// The key at which the variant with these values is written. Blocks on the disk.
+    /// The key under which to write the variant with these selecting fields. Blocks on the disk.
     pub fn variant_key(
         &self,
         primary: &[u8],
@@ -142,7 +143,8 @@ impl<'t> DiskReader<'t> {
             Some((_, ObjectMeta::Varies(varies))) => Some(varies),
             _ => None,
         };
-        // Other selecting fields begin a new family: variants of the old one can't be found any more.
+        // If the names in Vary changed, a new marker is written, and the variants of the old one can't be found any
+        // more.
         let is_same = |varies: &VaryMeta| varies.names.iter().map(|name| &**name).eq(names());
         let family = match existing.filter(is_same) {
             Some(varies) => varies.family,
@@ -161,7 +163,7 @@ impl<'t> DiskReader<'t> {
     ) -> Option<u64> {
         let varies = VaryMeta {
             generation,
-            family: self.tier.number(),
+            family: self.tier.next_number(),
             names,
         };
         let writer = self
@@ -170,7 +172,7 @@ impl<'t> DiskReader<'t> {
             .begin(primary, &varies.encode(), u64::MAX, Some(0))
             .ok()?;
         let _commit_guard = self.tier.lock_commits();
-        // Under the commit lock: a purge from now on is seen by the readers.
+        // Under the commit lock: readers apply any later purge.
         let is_purged = ban(self.store_purges, generation, primary, None) != BanVerdict::None;
         (!is_purged && writer.commit().is_ok()).then_some(varies.family)
     }

@@ -1,4 +1,4 @@
-//! Recalls objects from disk into memory: the head, and the body if it is short. Runs on helper threads.
+//! Recall: loads objects from disk into memory, the head always and the body if it is short. Runs on helper threads.
 
 use std::sync::Arc;
 
@@ -20,22 +20,23 @@ use crate::purge_rules::BanVerdict;
 use crate::shared_store::SharedStore;
 use crate::validity::ObjectValidity;
 
-/// Longer bodies stay on disk. They occupy a helper at each use, shorter ones only once.
+/// The maximum length of a body that is loaded into memory. Longer ones are sent from disk, which needs a helper at
+/// each use.
 const COPIED_LEN_MAX: u64 = 64 * 1024;
 
 /// An object to recall.
 pub struct RecallRequest {
-    /// Its key on disk.
+    /// The primary key on disk.
     pub primary: PrimaryKey,
-    /// Its key in memory.
+    /// The key in memory.
     pub key: Arc<[u8]>,
     /// The hash of the key in memory.
     pub hash: u64,
     /// The purge epoch before the recall.
     pub purges: PurgeEpoch,
-    /// Field lines of the request.
+    /// The field lines of the request.
     pub lines: Box<[u8]>,
-    /// The resource is known to vary, so the lines select the object.
+    /// The resource is known to have variants, so the field lines select the object.
     pub is_for_lines: bool,
 }
 
@@ -53,12 +54,12 @@ pub struct MemoryObject<'o> {
 /// The result of a recall.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RecallOutcome {
-    /// The resource varies, so other requests may get another object.
+    /// The resource has variants, so other requests may get another object.
     pub varies: bool,
 }
 
 impl DiskCache {
-    /// Recalls an object, unless it was purged in the meantime. Blocks on the disk.
+    /// Recalls an object, unless it was purged or deleted in the meantime. Blocks on the disk.
     pub fn recall(&self, store: &SharedStore, recall: &RecallRequest) -> RecallOutcome {
         let search = DiskReader::new(self, store).find(&recall.primary, &recall.lines);
         if let Some(on_disk) = search.hit
@@ -80,8 +81,8 @@ impl DiskCache {
         search.hit.map(|on_disk| on_disk.disk_match.body.len)
     }
 
-    /// Writes the update of a validated response, which is `memory_object`. Runs on a helper; if none is free, the
-    /// response is validated again after the next recall.
+    /// After the validation of a response (`memory_object`), writes its updated fields to disk, on a helper. If none is
+    /// free, nothing is written, and the response is validated again after the next recall.
     pub fn renew(
         self: &Arc<Self>,
         store: &Arc<SharedStore>,
@@ -95,7 +96,7 @@ impl DiskCache {
             return;
         };
         let (tier, store) = (self.clone(), store.clone());
-        // Compared later: a deletion before the helper runs must win.
+        // Compared on the helper, since the response may be deleted before it runs.
         let deletion_count = object
             .validity
             .lifetime()
@@ -103,7 +104,7 @@ impl DiskCache {
         let _ = self.helpers.submit(move || {
             let now = ClockReading::read();
             let (meta, expires_ms) = (response.encode(now), response.expires_ms(now));
-            // Held until the commit: a deletion waits for it and then finds the update.
+            // Locked until the commit: a deletion waits for it and then finds the update.
             let _commit_guard = tier.lock_commits();
             let (since, lifetime) = (response.generation, Some(&response.lifetime));
             let is_wanted = ban(store.store_purges(), since, &renewal, lifetime)
@@ -159,14 +160,14 @@ fn place_body(
 ) -> Option<PlacedResponse> {
     let body = &disk_match.body;
     head.map.set_length(&mut head.text, body.len);
-    // Into memory, so that the next hits need no helper.
+    // Copied into memory, so that the next hits need no helper.
     if body.len <= COPIED_LEN_MAX {
         use std::os::unix::fs::FileExt;
         let read = |buffer: &mut [u8]| {
             let read = body.file.read_exact_at(buffer, body.offset);
             read.map_err(|_| PlacementError::Failed)
         };
-        return placement::in_memory(store, key, head, body.len as usize, read).ok();
+        return placement::place_response(store, key, head, body.len as usize, read).ok();
     }
     let file = Arc::new(OpenFile::immutable(body.file.clone()).ok()?);
     let content = BodyLocation::Segment(Arc::new(DiskSegment {
@@ -174,5 +175,5 @@ fn place_body(
         offset: body.offset,
         renewable: Arc::new(renewable),
     }));
-    placement::head_alone(store, key, head, content).ok()
+    placement::place_head(store, key, head, content).ok()
 }

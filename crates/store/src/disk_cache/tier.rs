@@ -1,4 +1,4 @@
-//! The disk cache with its threads and counters.
+//! [`DiskCache`]: the disk cache with its threads and counters.
 
 use std::io;
 use std::path::Path;
@@ -19,12 +19,12 @@ use super::writings::WriteTable;
 /// The number of writer threads.
 const WRITERS: usize = 2;
 
-/// The disk cache, behind the store in memory.
+/// The disk cache, searched after the store in memory.
 pub struct DiskCache {
     pub(super) store: DiskStore,
-    /// Threads that remove objects.
+    /// The threads that remove objects and write updates.
     pub(super) helpers: HelperPool,
-    /// Threads that only write bodies, so that a slow disk does not delay readers.
+    /// The threads that write bodies, and nothing else, so that a slow disk does not delay readers.
     pub(super) writers: HelperPool,
     /// Readers of bodies that are being written.
     pub(super) late: Arc<LateReaders>,
@@ -33,13 +33,13 @@ pub struct DiskCache {
     pub(super) purge_sender: Sender<SaveCallback>,
     /// Bodies being written.
     pub(super) active_writes: WriteTable,
-    /// Read-locked while a checked object becomes visible. Workers never lock it.
+    /// Read-locked between the check of an object against purges and its commit. Workers never lock it.
     pub(super) commit_lock: RwLock<()>,
-    /// Deleted keys that are not removed from disk yet.
+    /// The deleted keys whose objects are not removed from disk yet.
     pub(super) deletions: Mutex<Vec<DeletionQueue>>,
-    /// Recalled objects that will leave memory.
+    /// Recalled objects that will be removed from memory.
     pub(super) eviction_queue: EvictionQueue,
-    /// The next number for a varying resource or a body. Starts above the numbers of earlier runs.
+    /// The next number for a resource with variants or for a body. Starts above the numbers of earlier runs.
     pub(super) numbers: AtomicU64,
     pub(super) errors: AtomicU64,
     /// Responses that were not written: too long, already being written, or too many at a time.
@@ -48,14 +48,14 @@ pub struct DiskCache {
     pub(super) skipped: AtomicU64,
 }
 
-/// Receives whether purges are durable; `None` requests a save without a report.
+/// A callback that receives whether purges are durable; `None` requests a save without a callback.
 pub type SaveCallback = Option<Box<dyn FnOnce(bool) + Send>>;
 
 /// The queue of callbacks that wait until purges are durable.
 pub struct PurgeWaiters(pub(super) Receiver<SaveCallback>);
 
 impl DiskCache {
-    /// Opens the disk cache in a locked folder. Blocks on the disk.
+    /// Opens the disk cache in a folder that the caller has locked. Blocks on the disk.
     ///
     /// # Errors
     /// The folder can't be read or written.
@@ -90,23 +90,23 @@ impl DiskCache {
         self.store.may_contain(primary)
     }
 
-    /// The length of the longest body that is stored.
+    /// The maximum length of a body that is stored.
     pub fn body_len_max(&self) -> u64 {
         self.store.options().body_len_max()
     }
 
-    /// The counters of the disk store, and the number of this cache's errors.
+    /// The counters of the disk store, and the number of errors of this disk cache.
     pub fn counters(&self) -> (DiskCounters, u64) {
         (self.store.counters(), self.errors.load(Relaxed))
     }
 
-    /// The numbers of responses not written: refused ones, and those in memory that were not worth a copy.
+    /// The numbers of responses that were not written: refused ones, and those in memory that expire too soon.
     pub fn unwritten(&self) -> (u64, u64) {
         (self.refused.load(Relaxed), self.skipped.load(Relaxed))
     }
 
     /// Counts a response that expires too soon to be copied.
-    pub fn skip(&self) {
+    pub fn count_skipped(&self) {
         self.skipped.fetch_add(1, Relaxed);
     }
 
@@ -116,8 +116,8 @@ impl DiskCache {
         (late.admitted.load(Relaxed), late.refused.load(Relaxed))
     }
 
-    /// A number that was never used before.
-    pub fn number(&self) -> u64 {
+    /// A number that was never returned before, not by earlier processes either.
+    pub fn next_number(&self) -> u64 {
         self.numbers.fetch_add(1, Relaxed)
     }
 
@@ -126,10 +126,10 @@ impl DiskCache {
     }
 }
 
-/// A deleted key that is not removed from disk yet.
+/// A deleted key whose objects are not removed from disk yet.
 pub struct DeletionQueue {
     pub(super) primary: PrimaryKey,
-    /// The helpers' queue was full.
+    /// The helpers' queue was full, so the maintenance thread must remove the objects.
     pub(super) is_overdue: bool,
 }
 

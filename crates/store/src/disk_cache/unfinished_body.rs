@@ -1,7 +1,8 @@
-//! Late readers of bodies that are being written: they read the written part from disk at their own pace and join the
-//! other readers once they have caught up. Thus one fetch serves all, however long the body.
+//! Late readers of bodies that are being written to disk: they read the written part from disk at their own pace, and
+//! join the readers in memory once they have caught up. Thus one fetch serves all requests, however long the body is.
 //!
-//! A reader needs one piece of the body in memory. A helper reads the next piece when its client has taken the last.
+//! A late reader needs memory for one piece of the body. A helper reads the next piece when the client has received the
+//! last one.
 
 use std::fs::File;
 use std::io;
@@ -16,34 +17,35 @@ use std::task::{Context, Poll};
 use bytes::Bytes;
 use lowroad_disk::StoredBody;
 use lowroad_engine::helper_pool::HelperPool;
-use lowroad_engine::shared_body::{ReaderSeat, SharedBody, SharedBodyReader, SharedBodyTail};
+use lowroad_engine::shared_body::{ContinuationSlot, SharedBody, SharedBodyReader, SharedBodyTail};
 use lowroad_engine::stream::{BodySender, stream};
 use lowroad_limits::{ConcurrencyLimit, Permit};
 
 use super::work_queue::{HelperPump, PumpWork, StepProgress, WORKS_MAX};
 use crate::lock::lock;
 
-/// The length of a read.
+/// The number of bytes that are read from disk at a time.
 const PIECE_LEN: usize = 64 << 10;
-/// After this many pieces, a helper switches to other jobs.
+/// After this many pieces, a helper switches to another reader.
 const QUANTUM: usize = 16;
-/// The next piece is read only when the client has taken the whole of the last one.
+/// The maximum number of unsent bytes with which the next piece is read: the last piece must have been taken
+/// completely.
 const WAITING_LEN_MAX: usize = 1;
 
-/// The late readers of all bodies.
+/// The helper threads and limits for the late readers of all bodies.
 pub struct LateReaders {
     helpers: HelperPool,
     limit: Arc<ConcurrencyLimit>,
-    /// Readers admitted.
+    /// The number of readers admitted.
     pub admitted: AtomicU64,
-    /// Readers refused.
+    /// The number of readers refused.
     pub refused: AtomicU64,
 }
 
 /// A body being written to disk.
 pub struct UnfinishedBody {
     state: Mutex<UnfinishedState>,
-    /// The written length, up to which the body may leave memory.
+    /// The written length, up to which the body may be freed in memory.
     written_len: Arc<AtomicU64>,
     readers: Arc<LateReaders>,
 }
@@ -51,8 +53,8 @@ pub struct UnfinishedBody {
 #[derive(Default)]
 struct UnfinishedState {
     location: Option<UnfinishedReader>,
-    /// It has late readers.
-    is_read: bool,
+    /// The body has late readers.
+    has_readers: bool,
     /// The write was abandoned.
     is_abandoned: bool,
 }
@@ -99,20 +101,20 @@ impl UnfinishedBody {
     pub fn set_written(&self, body: StoredBody<File>) {
         let StoredBody { file, offset, len } = body;
         lock(&self.state).location = Some(UnfinishedReader { file, offset, len });
-        // After the location: memory frees only what a reader can find on disk.
+        // After the location, since bytes are freed in memory only once a reader can find them on disk.
         self.written_len.store(len, Release);
     }
 
-    /// Abandons the write. Returns whether there are late readers; no more are admitted.
+    /// Records that the write was abandoned; no more late readers are admitted. Returns whether there were any.
     pub fn abandon(&self) -> bool {
         let mut state = lock(&self.state);
         state.is_abandoned = true;
-        // Memory no longer needs to hold bytes until they are written.
+        // From now on, bytes in memory may be freed without being written.
         self.written_len.store(u64::MAX, Release);
-        state.is_read
+        state.has_readers
     }
 
-    /// Adds a reader from the start; `None`: the write was abandoned, or there are too many readers.
+    /// Adds a late reader from the start of the body; `None` if the write was abandoned, or there are too many readers.
     pub fn read(self: &Arc<Self>, shared_body: &SharedBody) -> Option<SharedBodyReader> {
         {
             let mut state = lock(&self.state);
@@ -120,7 +122,7 @@ impl UnfinishedBody {
             if state.is_abandoned {
                 return None;
             }
-            state.is_read = true;
+            state.has_readers = true;
         }
         let LateReaders {
             limit,
@@ -128,14 +130,14 @@ impl UnfinishedBody {
             refused,
             helpers,
         } = &*self.readers;
-        // Bounded by the length of the helpers' queue, see `WORKS_MAX`.
+        // Limited to what the helpers' queue can hold; see `WORKS_MAX`.
         let Some(permit) = limit.try_acquire() else {
             refused.fetch_add(1, Relaxed);
             return None;
         };
         admitted.fetch_add(1, Relaxed);
         let (sender, receiver) = stream(WAITING_LEN_MAX);
-        let seat = ReaderSeat::default();
+        let seat = ContinuationSlot::default();
         let reader = LateReader {
             body: self.clone(),
             position: 0,
@@ -153,14 +155,14 @@ impl UnfinishedBody {
     }
 }
 
-/// A reader that has not caught up.
+/// A late reader that has not caught up with the bytes in memory.
 struct LateReader {
     body: Arc<UnfinishedBody>,
     position: u64,
     /// The stream to its client.
     sender: BodySender,
     tail: SharedBodyTail,
-    seat: ReaderSeat,
+    seat: ContinuationSlot,
     _permit: Permit,
 }
 
@@ -168,22 +170,22 @@ impl PumpWork for LateReader {
     fn step(&mut self, context: &mut Context<'_>) -> StepProgress {
         for _ in 0..QUANTUM {
             match self.sender.poll_room(context) {
-                Poll::Pending => return StepProgress::Waits,
-                Poll::Ready(Err(_)) => return StepProgress::Over,
+                Poll::Pending => return StepProgress::Pending,
+                Poll::Ready(Err(_)) => return StepProgress::Done,
                 Poll::Ready(Ok(())) => {}
             }
             let piece = match self.piece() {
                 Some(piece) => Some(piece),
-                None if self.has_caught_up() => return StepProgress::Over,
+                None if self.has_caught_up() => return StepProgress::Done,
                 // The bytes may have moved from memory to disk between the two checks.
                 None => self.piece(),
             };
-            // An unreadable or missing piece cuts the response.
+            // An unreadable or missing piece truncates the response.
             let Some(Ok(piece)) = piece else {
-                return StepProgress::Over;
+                return StepProgress::Done;
             };
             self.position += piece.len() as u64;
-            let _ = self.sender.push(piece); // whether its client is gone is asked before the next
+            let _ = self.sender.push(piece); // a disconnected client is detected by the next `poll_room`
         }
         StepProgress::More
     }
@@ -204,11 +206,11 @@ impl LateReader {
         Some(read.map(|()| bytes.into()))
     }
 
-    /// Whether the next bytes are in memory; if so, the client continues there.
+    /// Whether the next bytes are in memory; if so, the client continues to read there.
     fn has_caught_up(&self) -> bool {
         let reader = self.tail.reader(self.position);
         let has_reader = reader.is_some();
-        // The client's reader continues from this seat when the stream ends.
+        // When the stream ends, the client continues with the reader in `seat`.
         *lock(&self.seat) = reader;
         has_reader
     }

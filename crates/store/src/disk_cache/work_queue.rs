@@ -1,5 +1,5 @@
-//! Cooperative work on helper threads: a helper does the steps that are possible now and leaves; the waker queues the
-//! work again. No thread waits for the network.
+//! Cooperative work on helper threads: a helper does the steps that are possible now, and then switches to other work.
+//! A waker submits the work again. So no thread waits for the network.
 
 use std::sync::atomic::{
     AtomicU8,
@@ -12,7 +12,8 @@ use lowroad_engine::helper_pool::{HelperPool, QUEUE_LEN_MAX};
 
 use crate::lock::lock;
 
-/// The maximum number of works of one kind. Below the helpers' queue length, so that the queue always has room.
+/// The maximum number of works of one kind: less than the length of the helpers' queue, so that the queue always has
+/// room.
 pub const WORKS_MAX: usize = 1024;
 const _: () = assert!(WORKS_MAX < QUEUE_LEN_MAX);
 
@@ -25,31 +26,31 @@ pub trait PumpWork: Send + 'static {
 /// The result of a step.
 #[derive(PartialEq, Eq)]
 pub enum StepProgress {
-    /// More may be possible at once.
+    /// More steps may be possible immediately.
     More,
-    /// The waker will be called.
-    Waits,
+    /// The work waits for its waker to be called.
+    Pending,
     /// The work is complete.
-    Over,
+    Done,
 }
 
-/// Runs work on helpers when it can proceed, on one at a time.
+/// Runs a work on helpers whenever it can proceed, on at most one helper at a time.
 pub struct HelperPump<W> {
     state: AtomicU8,
     work: Mutex<Option<W>>,
     helpers: HelperPool,
 }
 
-/// No helper works, and no step is possible.
+/// The work waits for its waker.
 const IDLE: u8 = 0;
 /// The work is in the helpers' queue.
 const QUEUED: u8 = 1;
-const WORKS: u8 = 2;
-/// A helper works, and was woken since its step began.
-const WORKS_AND_MORE: u8 = 3;
+const RUNNING: u8 = 2;
+/// A helper does a step, and the waker was called since that began.
+const RUNNING_AND_WOKEN: u8 = 3;
 
 impl<W: PumpWork> HelperPump<W> {
-    /// Starts work. The helpers must have no jobs other than up to [`WORKS_MAX`] works.
+    /// Starts a work. The helpers must be used for no other jobs than at most [`WORKS_MAX`] works.
     pub fn start(work: W, helpers: HelperPool) {
         let pump = Arc::new(HelperPump {
             state: AtomicU8::new(IDLE),
@@ -66,26 +67,26 @@ impl<W: PumpWork> HelperPump<W> {
     }
 
     fn run(self: Arc<Self>) {
-        // Before the step, so that a wake-up during the step is recorded as WORKS_AND_MORE.
-        self.state.store(WORKS, Release);
+        // Before the step, so that a wake-up during the step is recorded as RUNNING_AND_WOKEN.
+        self.state.store(RUNNING, Release);
         let waker = Waker::from(self.clone());
         let mut work = lock(&self.work);
         let Some(active_work) = work.as_mut() else {
             return;
         };
         let progress = active_work.step(&mut Context::from_waker(&waker));
-        if progress == StepProgress::Over {
-            // Dropped without the lock, since the drop of a writer may remove a file.
+        if progress == StepProgress::Done {
+            // Dropped after unlocking, since dropping a writer may remove a file.
             let finished = work.take();
             drop(work);
             return drop(finished);
         }
         drop(work);
         // The exchange fails if a wake-up arrived during the step: then another step is due.
-        let is_idle = progress == StepProgress::Waits
+        let is_idle = progress == StepProgress::Pending
             && self
                 .state
-                .compare_exchange(WORKS, IDLE, AcqRel, Acquire)
+                .compare_exchange(RUNNING, IDLE, AcqRel, Acquire)
                 .is_ok();
         if !is_idle {
             self.state.store(QUEUED, Release);
@@ -98,7 +99,7 @@ impl<W: PumpWork> Wake for HelperPump<W> {
     fn wake(self: Arc<Self>) {
         let next = |state| match state {
             IDLE => Some(QUEUED),
-            WORKS => Some(WORKS_AND_MORE),
+            RUNNING => Some(RUNNING_AND_WOKEN),
             _ => None,
         };
         // Only the wake-up that leaves IDLE queues the work, so it is queued once.

@@ -1,4 +1,5 @@
-//! The responses that are being written to disk.
+//! The table of the responses that are being written to disk, so that none is written twice and writes can be
+//! cancelled.
 
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::{Arc, Mutex, Weak};
@@ -10,27 +11,28 @@ use crate::clock;
 use crate::lock::lock;
 
 /// The maximum number of concurrent writes.
-const WRITINGS_MAX: usize = 256;
-const _: () = assert!(WRITINGS_MAX <= WORKS_MAX);
+const WRITES_MAX: usize = 256;
+const _: () = assert!(WRITES_MAX <= WORKS_MAX);
 
-/// The responses being written. There are few, so a list is enough.
+/// The responses being written to disk. There are few, so a list is enough.
 #[derive(Default)]
 pub struct WriteTable(Mutex<Vec<WriteVariant>>);
 
 struct WriteVariant {
     primary: PrimaryKey,
-    /// The values of the selecting fields.
+    /// The selecting fields with their values, encoded.
     selected: Vec<u8>,
     /// The purge generation before the fetch.
     generation: u64,
     /// The end of its freshness, monotonic ms.
     until_ms: u64,
-    /// The flag that prevents it from becoming visible.
+    /// The flag that prevents the response from becoming visible.
     cancelled: Weak<AtomicBool>,
 }
 
 impl WriteTable {
-    /// Adds a response and returns its cancellation flag. `None`: too many are being written, or the same one is.
+    /// Adds a response and returns its cancellation flag. `None` if too many responses are being written, or the same
+    /// variant is.
     pub fn begin(&self, primary: &PrimaryKey, response: &StoredMeta) -> Option<Arc<AtomicBool>> {
         let mut selected = Vec::new();
         for (name, value) in response.selecting.iter() {
@@ -40,10 +42,10 @@ impl WriteTable {
         }
         let now_ms = clock::now_ms();
         let mut writes = lock(&self.0);
-        // A write holds its flag as long as it runs.
+        // A write has a strong reference to its flag as long as it runs.
         writes.retain(|write| write.cancelled.strong_count() > 0);
-        // Each write holds a buffer, and the work queue is bounded.
-        if writes.len() >= WRITINGS_MAX {
+        // Each write needs a buffer, and the work queue is bounded.
+        if writes.len() >= WRITES_MAX {
             return None;
         }
         let is_same =
@@ -53,7 +55,7 @@ impl WriteTable {
             let Some(cancelled) = write.cancelled.upgrade() else {
                 continue;
             };
-            // The newer response replaces one that is still being written.
+            // A newer response replaces an outdated one that is still being written.
             if is_outdated {
                 cancelled.store(true, SeqCst);
             } else if !cancelled.load(SeqCst) {
@@ -65,13 +67,13 @@ impl WriteTable {
             primary: primary.clone(),
             selected,
             generation: response.generation,
-            until_ms: response.lifetime.times().until_ms,
+            until_ms: response.lifetime.times().fresh_until_ms,
             cancelled: Arc::downgrade(&cancelled),
         });
         Some(cancelled)
     }
 
-    /// Cancels the writes for a resource. Returns whether there were any; they may have just become visible.
+    /// Cancels the writes for a resource. Returns whether there were any; their responses may just have become visible.
     pub fn cancel(&self, primary: &PrimaryKey) -> bool {
         let writes = lock(&self.0);
         let matching = writes.iter().filter(|write| write.primary == *primary);
@@ -83,7 +85,7 @@ impl WriteTable {
         has_cancelled
     }
 
-    /// Whether something is being written for a resource.
+    /// Whether a response is being written for a resource.
     pub fn contains(&self, primary: &PrimaryKey) -> bool {
         let is_active =
             |write: &WriteVariant| write.primary == *primary && write.cancelled.strong_count() > 0;

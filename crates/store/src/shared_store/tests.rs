@@ -1,4 +1,4 @@
-//! The store with its entries: purges, variants, arriving bodies.
+//! Tests of the shared store: purges, variants, arriving bodies.
 
 use lowroad_cache::pattern::RequestPattern;
 use lowroad_cache::vary::SelectingFields;
@@ -10,14 +10,14 @@ use crate::streaming_object::{StreamedHead, StreamingObject};
 use crate::validity::{ObjectValidity, StoredExpiry};
 use crate::{key, object};
 
-/// A handler's key.
+/// The key of a handler's response.
 const KEY: &[u8] = b"\x01\0\0\0\x01a/";
 const ZERO: PurgeEpoch = PurgeEpoch {
     generation: 0,
     deletion_count: 0,
 };
 
-/// An object that answers requests with this language.
+/// An object for requests with this Accept-Language.
 fn object(purges: PurgeEpoch, language: &'static str) -> ObjectArc {
     keyed(KEY, purges, language)
 }
@@ -37,10 +37,12 @@ fn keyed(key: &[u8], purges: PurgeEpoch, language: &'static str) -> ObjectArc {
         len: None,
         selecting,
     };
-    let filling = StreamingObject::new(head, 1 << 20, 0);
+    let streaming = StreamingObject::new(head, 1 << 20, 0);
     ObjectArc::new(StoredObject {
-        kind: object::ObjectKind::Filling(Box::new(filling), key.into()),
-        validity: ObjectValidity::Lifetime(StoredExpiry::until(1000).with_purge_epoch(purges)),
+        kind: object::ObjectKind::Streaming(Box::new(streaming), key.into()),
+        validity: ObjectValidity::Lifetime(
+            StoredExpiry::fresh_until(1000).with_purge_epoch(purges),
+        ),
     })
 }
 
@@ -54,7 +56,7 @@ fn found(store: &SharedStore, language: &str) -> Option<ObjectArc> {
     entry.selected(request.into_iter()).cloned()
 }
 
-/// The key of a program's response.
+/// The key of a handler's response for this host and target.
 fn key_of(host: &str, target: &str) -> Vec<u8> {
     let mut key = Vec::new();
     let site = key::SiteScope {
@@ -81,9 +83,9 @@ fn purge(store: &SharedStore, what: &str, kind: PurgeMode) {
     store.purge(&purge, kind);
 }
 
-/// An object with these names.
+/// An object with these names (tags and groups).
 fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
-    let object = ObjectArc::try_unwrap(keyed(key, store.purges(0), ""));
+    let object = ObjectArc::try_unwrap(keyed(key, store.purge_epoch(0), ""));
     let Ok(object) = object else {
         unreachable!("nobody else has it");
     };
@@ -95,10 +97,10 @@ fn named(store: &SharedStore, key: &[u8], names: &str) -> ObjectArc {
 }
 
 #[test]
-fn a_purge_takes_what_it_means_and_what_is_being_made() {
+fn purge_applies_to_matching_objects_and_fetches_in_flight() {
     // The maximum number of shards.
     let store = SharedStore::new(SHARDS_MAX * SHARD_LEN_MIN).expect("memory");
-    let before = store.purges(0);
+    let before = store.purge_epoch(0);
     let keys: Vec<Vec<u8>> = (10..100)
         .map(|number| key_of("a", &format!("/{number}")))
         .collect();
@@ -106,35 +108,35 @@ fn a_purge_takes_what_it_means_and_what_is_being_made() {
         assert!(store_one(&store, before, key));
     }
     purge(&store, "a/2*", PurgeMode::Hard);
-    let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
-    // An explanation finds the same, and changes nothing.
+    let is_stored = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
+    // `peek_valid` finds the same objects as `find_valid`.
     let peeked = |key: &[u8]| store.peek_valid(store.hash(key), key).is_some();
-    let left: Vec<&Vec<u8>> = keys.iter().filter(|key| peeked(key)).collect();
+    let remaining: Vec<&Vec<u8>> = keys.iter().filter(|key| peeked(key)).collect();
     assert_eq!(
-        left,
-        keys.iter().filter(|key| there(key)).collect::<Vec<_>>()
+        remaining,
+        keys.iter().filter(|key| is_stored(key)).collect::<Vec<_>>()
     );
-    assert_eq!(left.len(), 80);
+    assert_eq!(remaining.len(), 80);
     assert_eq!(
         store.counters().0.iter().map(|c| c.objects).sum::<u64>(),
         80
     );
-    let gone = &keys[10];
-    assert!(!store_one(&store, before, gone) && !there(gone));
-    assert!(store_one(&store, before, &keys[0]) && there(&keys[0]));
-    assert!(store_one(&store, store.purges(0), gone) && there(gone));
+    let purged_key = &keys[10];
+    assert!(!store_one(&store, before, purged_key) && !is_stored(purged_key));
+    assert!(store_one(&store, before, &keys[0]) && is_stored(&keys[0]));
+    assert!(store_one(&store, store.purge_epoch(0), purged_key) && is_stored(purged_key));
 }
 
 /// Each form of a path has its own entry, since origins may distinguish them; a purge covers all forms.
 #[test]
-fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
+fn purge_applies_to_all_forms_of_a_path() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let forms = ["/x/p/q", "/x//p/q", "//x/p///q", "/x/p%2Fq", "/x/%2Fp/q"];
     let other = "/x/pq";
     let keys = forms.map(|target| key_of("a", target));
     for what in ["a/x/p/*", "a/x//p/*", "a/x/p/q", "a//x/p%2fq", "a//x*"] {
         for key in keys.iter().chain([&key_of("a", other)]) {
-            assert!(store_one(&store, store.purges(0), key), "{what}");
+            assert!(store_one(&store, store.purge_epoch(0), key), "{what}");
         }
         let is_there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
         assert!(keys.iter().all(|key| is_there(key)), "{what}");
@@ -145,7 +147,7 @@ fn a_purge_takes_a_path_in_all_forms_of_its_slashes() {
 }
 
 #[test]
-fn a_purge_takes_by_url_host_tag_and_group() {
+fn purge_by_url_host_tag_and_group() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (host, target, names) = ("A:8080", "/x%79?z", "news, Front Page\ng,1");
     let key = key_of(host, target);
@@ -179,7 +181,7 @@ fn a_purge_takes_by_url_host_tag_and_group() {
     }
     for host in ["a", ""] {
         let key = key_of(host, "/");
-        assert!(store_one(&store, store.purges(0), &key));
+        assert!(store_one(&store, store.purge_epoch(0), &key));
         purge(&store, "a:8080/", PurgeMode::Hard);
         assert!(
             store.find_valid(store.hash(&key), &key).is_none(),
@@ -189,10 +191,10 @@ fn a_purge_takes_by_url_host_tag_and_group() {
 }
 
 #[test]
-fn a_soft_purge_leaves_what_is_stale() {
+fn soft_purged_objects_are_stale() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let key = key_of("a", "/");
-    let before = store.purges(0);
+    let before = store.purge_epoch(0);
     assert!(store_one(&store, before, &key));
     let holds = |at_ms| {
         let found = store.find_valid(store.hash(&key), &key).expect("it stays");
@@ -204,13 +206,13 @@ fn a_soft_purge_leaves_what_is_stale() {
     assert!(!holds(499) && !holds(500));
     // A response that was in flight is stale, too.
     assert!(store_one(&store, before, &key) && !holds(500));
-    assert!(store_one(&store, store.purges(0), &key) && holds(500));
+    assert!(store_one(&store, store.purge_epoch(0), &key) && holds(500));
     let counted = store.purge_counters();
     assert_eq!((counted.purges, counted.deleted, counted.stale), (1, 0, 2));
 }
 
 #[test]
-fn variants_lie_under_one_key() {
+fn variants_share_one_key() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
     let (german, english) = (object(ZERO, "de"), object(ZERO, "en"));
@@ -233,14 +235,14 @@ fn variants_lie_under_one_key() {
     assert!(store.find_valid(hash, KEY).is_none());
 }
 
-/// Distinguished languages.
+/// Distinct values of Accept-Language.
 fn languages(count: usize) -> Vec<&'static str> {
     let name = |number| &*Box::leak(format!("l{number}").into_boxed_str());
     (0..count).map(name).collect()
 }
 
 #[test]
-fn variants_in_turn_are_all_found() {
+fn alternating_variants_are_all_found() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
     let names = languages(VARIANTS_MAX);
@@ -254,7 +256,7 @@ fn variants_in_turn_are_all_found() {
 }
 
 #[test]
-fn variants_beyond_the_bound_evict_unused_ones_first() {
+fn unused_variants_are_evicted_first() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let store = store.with_variants_max(16);
     let hash = store.hash(KEY);
@@ -268,20 +270,20 @@ fn variants_beyond_the_bound_evict_unused_ones_first() {
         assert!(store.insert_selected(hash, KEY, object(ZERO, name)));
     }
     assert_eq!(store.variants_evicted(), 100 - 16);
-    let there = names.iter().filter(|name| found(&store, name).is_some());
-    assert_eq!(there.count(), 16);
+    let stored_names = names.iter().filter(|name| found(&store, name).is_some());
+    assert_eq!(stored_names.count(), 16);
     assert!(found(&store, "l99").is_some() && found(&store, "l50").is_none());
 }
 
 #[test]
-fn what_has_filled_takes_its_own_place_only() {
+fn complete_replaces_only_its_own_streaming_object() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let hash = store.hash(KEY);
-    let (filling, whole) = (object(ZERO, "de"), object(ZERO, "de"));
-    assert!(store.insert_selected(hash, KEY, filling.clone()));
+    let (streaming, whole) = (object(ZERO, "de"), object(ZERO, "de"));
+    assert!(store.insert_selected(hash, KEY, streaming.clone()));
     let newer = object(ZERO, "de");
     assert!(store.insert_selected(hash, KEY, newer.clone()));
-    assert!(!store.complete(hash, KEY, &filling, whole.clone()));
+    assert!(!store.complete(hash, KEY, &streaming, whole.clone()));
     assert!(store.complete(hash, KEY, &newer, whole.clone()));
     assert!(found(&store, "de").is_some_and(|found| ObjectArc::ptr_eq(&found, &whole)));
     let other = object(ZERO, "en");
@@ -290,62 +292,64 @@ fn what_has_filled_takes_its_own_place_only() {
     assert!(found(&store, "de").is_none() && found(&store, "en").is_some());
     store.remove(hash, KEY, &other);
     assert!(store.peek(hash, KEY).is_none());
-    // A response purged during its fetch does not return.
-    assert!(store.insert_selected(hash, KEY, filling.clone()));
+    // A response that was purged during its fetch is not stored.
+    assert!(store.insert_selected(hash, KEY, streaming.clone()));
     purge(&store, "all", PurgeMode::Hard);
-    assert!(!store.complete(hash, KEY, &filling, whole));
+    assert!(!store.complete(hash, KEY, &streaming, whole));
 }
 
 #[test]
-fn what_is_forgotten_is_one_key() {
+fn delete_affects_only_fetches_of_the_same_key() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (one, other) = (store.hash(b"one"), store.hash(b"other"));
-    let before = (store.purges(one), store.purges(other));
+    let before = (store.purge_epoch(one), store.purge_epoch(other));
     store.delete(one, b"one");
     assert!(!store.insert_selected(one, b"one", keyed(b"one", before.0, "")));
     assert!(store.insert_selected(other, b"other", keyed(b"other", before.1, "")));
 }
 
 #[test]
-fn what_was_fetched_while_its_key_was_forgotten_is_outdated() {
+fn response_fetched_during_deletion_is_not_stored() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (own, hash) = (b"own", store.hash(b"own"));
-    let since = store.purges(hash);
+    let since = store.purge_epoch(hash);
     store.delete(hash, own);
     assert!(!store.insert_selected(hash, own, keyed(own, since, "")));
-    let since = store.purges(hash);
+    let since = store.purge_epoch(hash);
     assert!(store.insert_selected(hash, own, keyed(own, since, "")));
     assert_eq!(store.outdated(), 1);
 }
 
 #[test]
-fn variants_that_take_too_much_drive_out_each_other_only() {
+fn variants_beyond_the_entry_limit_evict_only_each_other() {
     let entry = VariantSet::new(object(ZERO, "a"))
         .with_selected(object(ZERO, "b"))
         .with_selected(object(ZERO, "c"));
     let one = entry.base.size();
     assert_eq!(entry.size(), 3 * one);
-    let there = |entry: &VariantSet, language: &str| {
+    let is_stored = |entry: &VariantSet, language: &str| {
         let request = [(&b"accept-language"[..], language.as_bytes())];
         entry.selected(request.into_iter()).is_some()
     };
-    let (left, evicted) = entry.evict_to_limits(16, 2 * one);
-    assert_eq!((left.size(), evicted), (2 * one, 1));
-    assert!(there(&left, "c") && there(&left, "b") && !there(&left, "a"));
-    let (left, evicted) = left.evict_to_limits(16, 1);
+    let (remaining, evicted) = entry.evict_to_limits(16, 2 * one);
+    assert_eq!((remaining.size(), evicted), (2 * one, 1));
+    assert!(
+        is_stored(&remaining, "c") && is_stored(&remaining, "b") && !is_stored(&remaining, "a")
+    );
+    let (remaining, evicted) = remaining.evict_to_limits(16, 1);
     assert_eq!(evicted, 1);
-    assert!(there(&left, "c") && !there(&left, "b"));
+    assert!(is_stored(&remaining, "c") && !is_stored(&remaining, "b"));
 }
 
 #[test]
-fn many_prefix_purges_take_only_what_they_mean() {
+fn prefix_purges_affect_only_matching_urls() {
     let store = SharedStore::new(1 << 20).expect("memory");
-    let (kept, gone) = (
+    let (kept, purged_key) = (
         key_of("a.example", "/kept"),
         key_of("a.example", "/p7000/x"),
     );
-    for key in [&kept, &gone] {
-        assert!(store_one(&store, store.purges(0), key));
+    for key in [&kept, &purged_key] {
+        assert!(store_one(&store, store.purge_epoch(0), key));
     }
     for number in 0..10_000 {
         purge(
@@ -356,12 +360,12 @@ fn many_prefix_purges_take_only_what_they_mean() {
     }
     let counters = store.purge_counters();
     assert_eq!((counters.purges, counters.dropped), (10_000, 0));
-    let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
-    assert!(there(&kept) && !there(&gone));
+    let is_stored = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
+    assert!(is_stored(&kept) && !is_stored(&purged_key));
 }
 
 #[test]
-fn prefix_purges_of_any_length_take_what_begins_with_them() {
+fn prefix_purges_of_any_length_apply() {
     let store = SharedStore::new(1 << 20).expect("memory");
     let (long, other) = (
         format!("/{}", "x".repeat(400)),
@@ -370,15 +374,15 @@ fn prefix_purges_of_any_length_take_what_begins_with_them() {
     for len in 2..400 {
         let (own, other) = (key_of("a.example", &long), key_of("a.example", &other));
         for key in [&own, &other] {
-            assert!(store_one(&store, store.purges(0), key));
+            assert!(store_one(&store, store.purge_epoch(0), key));
         }
         purge(
             &store,
             &format!("http://a.example{}*", &long[..len]),
             PurgeMode::Hard,
         );
-        let there = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
-        assert!(there(&other) && !there(&own), "{len}");
+        let is_stored = |key: &[u8]| store.find_valid(store.hash(key), key).is_some();
+        assert!(is_stored(&other) && !is_stored(&own), "{len}");
     }
     assert_eq!(store.purge_counters().dropped, 0);
 }

@@ -1,4 +1,5 @@
-//! Watches the folders along a path: each folder that contains one of its components, with symbolic links followed.
+//! Watches the folders along a path with inotify: every folder in which a component of the path is looked up, with
+//! symbolic links followed.
 
 use std::ffi::OsString;
 use std::path::{Component, Path, PathBuf};
@@ -7,18 +8,18 @@ use std::{fs, io};
 
 use super::{FolderWatcher, WatchedFolder};
 
-/// The maximum number of symbolic links, as in the kernel (path_resolution(7)).
+/// The maximum number of symbolic links in a look-up, as in the kernel (path_resolution(7)).
 const LINKS_MAX: usize = 40;
 
-/// Detects that paths may lead to other files, or that the files may have changed.
+/// Detects that some paths may lead to other files now, or that their files may have changed.
 pub struct PathWatch {
-    /// The folders along the paths, and their generations before the look-up.
+    /// The folders along the paths, with their generations before the look-up.
     folders: Vec<(Arc<WatchedFolder>, u64)>,
 }
 
 impl PathWatch {
-    /// Watches all folders along paths, from the root of the file system. A path may end early: the creation of the
-    /// rest is a change. `None` if a folder can't be watched.
+    /// Watches all folders along these paths, from the root of the file system. If a component does not exist, its
+    /// creation counts as a change. `None` if a folder can't be watched.
     pub fn new(
         watcher: &FolderWatcher,
         paths: impl IntoIterator<Item = PathBuf>,
@@ -46,7 +47,7 @@ impl PathWatch {
         pending.push(&std::path::absolute(path)?);
         let mut links = 0;
         while let Some(part) = pending.take() {
-            // `folder` has no links left, so its textual parent is the real one.
+            // `folder` contains no symbolic links, so its textual parent is the real one.
             if part == ".." {
                 folder.pop();
                 continue;
@@ -55,7 +56,7 @@ impl PathWatch {
                 folder = PathBuf::from("/");
                 continue;
             }
-            // Every folder along the path: a link in any of them may be replaced.
+            // Every folder along the path is watched: a link in any of them may be replaced.
             let watched = watcher.add(&folder)?;
             let generation = watched.generation();
             self.folders.push((watched, generation));
@@ -69,7 +70,7 @@ impl PathWatch {
                     pending.push(&fs::read_link(&next)?);
                 }
                 Ok(_) => folder = next,
-                // The folder reports when the entry is created.
+                // The watch of the folder reports the creation of the entry.
                 Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(()),
                 Err(error) => return Err(error),
             }
@@ -78,7 +79,7 @@ impl PathWatch {
     }
 }
 
-/// The components that are still to be followed, the next one last.
+/// The components that are still to be looked up, the next one last.
 #[derive(Default)]
 struct PendingParts(Vec<OsString>);
 
@@ -106,7 +107,7 @@ mod tests {
         }
     }
 
-    /// File names in a configuration that was given by a relative path.
+    /// The file names come from a configuration that was given by a relative path.
     #[test]
     fn relative_paths_are_watched() {
         let name = format!("lowroad-relative-{}", std::process::id());
@@ -132,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn each_change_on_the_way_to_a_file_is_reported() {
+    fn changes_in_any_folder_along_a_path_are_reported() {
         let root = std::env::temp_dir().join(format!("lowroad-way-{}", std::process::id()));
         let root = &root;
         for folder in ["one", "two", "away"] {
@@ -147,7 +148,7 @@ mod tests {
         is_reported(&watcher, path, || {
             fs::write(root.join("one/key"), "3").expect("write");
         });
-        // A mounted secret is replaced by a rename of a link that is no part of the path.
+        // Kubernetes replaces a mounted secret by renaming a link that is not part of the path.
         symlink("two", root.join("new")).expect("link");
         is_reported(&watcher, path, || {
             fs::rename(root.join("new"), root.join("data")).expect("rename");
@@ -159,7 +160,7 @@ mod tests {
         is_reported(&watcher, path, || {
             fs::rename(root.join("two"), root.join("three")).expect("rename");
         });
-        // The path ends early now.
+        // The path no longer resolves to a file.
         is_reported(&watcher, path, || {
             fs::rename(root.join("three"), root.join("two")).expect("rename");
         });

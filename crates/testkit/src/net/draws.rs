@@ -1,4 +1,4 @@
-//! A deterministic pseudorandom number generator. Independent of its uses.
+//! A deterministic pseudorandom number generator.
 
 /// SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", 2014): a
 /// counter, and a function that mixes it.
@@ -8,11 +8,11 @@ pub struct RandomDraws {
 }
 
 impl RandomDraws {
-    /// A stream of numbers for each seed and each number within it.
-    pub fn new(seed: u64, stream: u64) -> RandomDraws {
+    /// The sequence of numbers with this seed and this number of a sequence.
+    pub fn new(seed: u64, sequence: u64) -> RandomDraws {
         RandomDraws {
-            // Both are mixed, so that neighbouring seeds and streams give unrelated numbers.
-            state: mix(seed) ^ mix(!stream),
+            // Both arguments are mixed, so that adjacent seeds and sequences give unrelated numbers.
+            state: mix(seed) ^ mix(!sequence),
         }
     }
 
@@ -48,7 +48,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_seed_draws_the_same_and_another_does_not() {
+    fn equal_seeds_give_equal_numbers_and_other_seeds_differ() {
         let draw = |seed, stream| {
             let mut draws = RandomDraws::new(seed, stream);
             [draws.number(), draws.number()]
@@ -59,7 +59,7 @@ mod tests {
     }
 
     #[test]
-    fn percentages_are_about_right() {
+    fn percent_is_true_in_about_that_percentage_of_calls() {
         let mut draws = RandomDraws::new(7, 0);
         let hits = (0..100_000).filter(|_| draws.percent(2.0)).count();
         assert!((1_800..2_200).contains(&hits), "{hits}");

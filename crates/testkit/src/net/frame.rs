@@ -1,5 +1,5 @@
-//! Ethernet frames with TCP: parsing, verification of checksums, and a middlebox's edits of SYNs. Pure functions,
-//! independent of sockets and state.
+//! Parses Ethernet frames with TCP, verifies checksums, and edits the options of SYNs like a middlebox. All functions
+//! are pure.
 //!
 //! RFC 9293 section 3.1 (options), RFC 1071 and RFC 1624 (checksums).
 
@@ -28,7 +28,7 @@ const OPTION_TIMESTAMPS: u8 = 8;
 /// A middlebox's edits of the options of SYNs and SYN-ACKs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct SynEdits {
-    /// A larger MSS is reduced to this.
+    /// Reduces a larger MSS to this value (MSS clamping).
     pub mss_max: Option<u16>,
     /// Removes timestamps.
     pub no_timestamps: bool,
@@ -39,7 +39,7 @@ pub struct SynEdits {
 }
 
 impl SynEdits {
-    /// Removes all three, like a very old or very strict middlebox.
+    /// Removes timestamps, SACK-permitted and window scale, like a very old or very strict middlebox.
     pub fn strip_all() -> SynEdits {
         SynEdits {
             mss_max: None,
@@ -62,7 +62,7 @@ impl SynEdits {
 /// The TCP segment of a frame.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FrameSegment {
-    /// Header and data, without the frame's padding.
+    /// The TCP header and data, without the frame's padding.
     tcp: Range<usize>,
     /// The options.
     options: Range<usize>,
@@ -71,12 +71,12 @@ pub struct FrameSegment {
     /// The IPv4 header, which has a separate checksum.
     ipv4_head: Option<Range<usize>>,
     syn: bool,
-    /// Whether it resets its connection.
+    /// Whether the segment has RST set.
     pub rst: bool,
 }
 
-/// Whether a frame resolves addresses (ARP, neighbour discovery and the like). Such frames are never mangled, since
-/// that would test other things.
+/// Whether a frame belongs to address resolution (ARP, neighbour discovery, multicast listener reports). Such frames
+/// are never mangled, as the tests are about TCP.
 pub fn resolves_addresses(frame: &[u8]) -> bool {
     match ethertype(frame) {
         Some(ETHERTYPE_ARP) => true,
@@ -113,7 +113,7 @@ pub fn segment(frame: &[u8]) -> Option<FrameSegment> {
     })
 }
 
-/// Whether all checksums of the segment are correct.
+/// Whether the checksums of the segment and of its IPv4 header are correct.
 pub fn checksums_hold(frame: &[u8], segment: &FrameSegment) -> bool {
     let tcp = &frame[segment.tcp.clone()];
     let tcp_len = u16::try_from(tcp.len()).unwrap_or(0);
@@ -127,8 +127,8 @@ pub fn checksums_hold(frame: &[u8], segment: &FrameSegment) -> bool {
     head_holds && fold(pseudo_header + sum(tcp)) == 0xffff
 }
 
-/// Edits the options if the segment is a SYN; returns whether anything was changed. A correct checksum stays correct, a
-/// wrong one wrong.
+/// Edits the options if the segment is a SYN; returns whether anything was changed. The checksum is updated
+/// incrementally, so a wrong checksum stays wrong.
 pub fn edit_syn(frame: &mut [u8], segment: &FrameSegment, edits: &SynEdits) -> bool {
     if !segment.syn {
         return false;
@@ -136,7 +136,7 @@ pub fn edit_syn(frame: &mut [u8], segment: &FrameSegment, edits: &SynEdits) -> b
     let mut changed = false;
     for (kind, range) in options(frame, segment.options.clone()) {
         let value = range.start + 2..range.end;
-        // Replaced by NOPs, so that the header keeps its length.
+        // The option is replaced by NOPs, so that the header keeps its length.
         if edits.strips(kind) {
             let nops = vec![OPTION_NOP; range.len()];
             replace(frame, segment, range.start, &nops);
@@ -158,7 +158,7 @@ fn ipv4(frame: &[u8]) -> Option<FrameMatch> {
     let start = ETHERNET_LEN;
     let head_len = usize::from(frame.get(start)? & 0x0f) * 4;
     let end = start + usize::from(be16(frame, start + 2)?);
-    // More fragments, or an offset: the TCP header may be missing.
+    // "More fragments" or a fragment offset: the TCP header may be missing.
     let fragment = be16(frame, start + 6)? & 0x3fff != 0;
     let is_other_protocol = *frame.get(start + 9)? != PROTOCOL_TCP;
     let tcp = start + head_len;
@@ -172,14 +172,14 @@ fn ipv6(frame: &[u8]) -> Option<FrameMatch> {
     let start = ETHERNET_LEN;
     let tcp = start + IPV6_LEN;
     let end = tcp + usize::from(be16(frame, start + 4)?);
-    // Extension headers are not followed: the tests' stacks send none with TCP.
+    // Extension headers are not parsed: the kernels in the tests send none with TCP.
     if *frame.get(start + 6)? != PROTOCOL_TCP || end > frame.len() {
         return None;
     }
     Some((tcp..end, start + 8..start + 40, None))
 }
 
-/// Each option with a length: its kind, and its range including kind and length.
+/// The kind of each option (except NOP and END), and its range including kind and length.
 fn options(frame: &[u8], section: Range<usize>) -> Vec<(u8, Range<usize>)> {
     let mut found = Vec::new();
     let mut offset = section.start;
@@ -230,7 +230,7 @@ fn be16(bytes: &[u8], offset: usize) -> Option<u16> {
     Some(u16::from_be_bytes(two.try_into().expect("two bytes")))
 }
 
-/// The sum of the 16-bit words. 64 KB of them do not overflow 32 bits.
+/// The sum of the 16-bit words. 64 KB do not overflow 32 bits.
 fn sum(bytes: &[u8]) -> u32 {
     let words = bytes.chunks(2).map(|word| match word {
         [high, low] => u32::from(u16::from_be_bytes([*high, *low])),
@@ -241,7 +241,7 @@ fn sum(bytes: &[u8]) -> u32 {
 }
 
 fn fold(sum: u32) -> u16 {
-    // Adding the carries can carry once more.
+    // Adding the carries can cause another carry.
     let sum = (sum & 0xffff) + (sum >> 16);
     let sum = (sum & 0xffff) + (sum >> 16);
     u16::try_from(sum).expect("folded twice")

@@ -1,8 +1,7 @@
-//! One direction of a mangled link: the fate of each frame, and its delay.
+//! One direction of a mangled link: decides which frames are lost, duplicated, delayed and reordered.
 //!
-//! Sans-I/O: frames and the time are arguments, and `LinkLane::ready` returns due frames. The fate of frame n of a lane
-//! depends only on the seed and n ([`fate`]); the numbering depends on the kernels at both ends. Independent of sockets
-//! and HTTP.
+//! Sans-IO: frames and the time are arguments, and `LinkLane::ready` returns due frames. The decision for frame n of a
+//! lane depends only on the seed and n ([`fate`]); which frame has which number depends on the kernels at both ends.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -10,10 +9,10 @@ use std::time::Duration;
 use super::draws::RandomDraws;
 use super::frame::{self, SynEdits};
 
-/// A held frame is released after this time even if too few frames follow it.
+/// A frame that is held for reordering is released after this time even if too few frames follow.
 const HOLD_MAX: Duration = Duration::from_millis(30);
 
-/// The most queued frames; further ones are lost, as in any queue.
+/// Maximum number of queued frames; further ones are dropped.
 const QUEUE_LEN_MAX: usize = 20_000;
 
 /// The mangling of one direction. The default changes nothing.
@@ -25,11 +24,11 @@ pub struct ManglingRule {
     pub duplication_percent: f64,
     /// The percentage of frames that are held until a few later ones have passed.
     pub reorder_percent: f64,
-    /// The most later frames that pass a held one (at least one; 0 counts as 3).
+    /// Maximum number of later frames that overtake a held one (0 counts as 3).
     pub reorder_frames_max: usize,
     /// The delay of each frame.
     pub delay_ms: u64,
-    /// The largest random addition to the delay. It never reorders frames; `reorder_percent` does.
+    /// Maximum random addition to the delay. Jitter never reorders frames.
     pub jitter_ms: u64,
     /// The edits of SYN options.
     pub syn: SynEdits,
@@ -38,7 +37,7 @@ pub struct ManglingRule {
 /// Counters of one direction.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LaneCounts {
-    /// Frames received, except those that only resolve addresses.
+    /// Frames received, except those of address resolution.
     pub frames: u64,
     /// Lost frames.
     pub lost: u64,
@@ -46,15 +45,15 @@ pub struct LaneCounts {
     pub duplicated: u64,
     /// Reordered frames.
     pub reordered: u64,
-    /// SYNs with their options changed.
+    /// SYNs whose options were edited.
     pub edited: u64,
-    /// Frames above the MTU: the sender's offloads are on, or a program built them too long.
+    /// Frames above the MTU: the sender's offloads are enabled, or a program has built too long frames.
     pub oversize: u64,
-    /// TCP segments received with a wrong checksum (they are forwarded).
+    /// TCP segments received with a wrong checksum, which are forwarded.
     pub bad_checksums: u64,
     /// Resets received.
     pub resets: u64,
-    /// Frames lost because the lane, or the device after it, was full.
+    /// Frames lost because the lane or the outgoing device was full.
     pub overflowed: u64,
 }
 
@@ -63,17 +62,17 @@ pub struct LaneCounts {
 pub struct FrameFate {
     /// The number of copies that are forwarded: 0, 1 or 2.
     pub copies: u8,
-    /// The number of later frames that are forwarded first, if they follow soon.
+    /// The number of later frames that are forwarded first, if they arrive in time.
     pub behind_frames: u64,
     /// The addition to `delay_ms`.
     pub jitter: Duration,
 }
 
-/// The fate of frame `n` of the lane with this seed.
+/// The decision for frame `n` of a lane with this seed.
 pub fn fate(mangling: &ManglingRule, seed: u64, n: u64) -> FrameFate {
-    // Each frame has its own stream of numbers, independent of how many were drawn before.
+    // Each frame has its own sequence of random numbers, so decisions do not depend on those for earlier frames.
     let mut draws = RandomDraws::new(seed, n);
-    // All numbers are drawn for each frame, so that changing one setting does not change the other decisions.
+    // All numbers are drawn for each frame, so that changing one setting does not change decisions about the others.
     let lost = draws.percent(mangling.loss_percent);
     let is_duplicated = draws.percent(mangling.duplication_percent);
     let is_delayed = draws.percent(mangling.reorder_percent);
@@ -96,9 +95,9 @@ pub struct LinkLane {
     seed: u64,
     frame_len_max: usize,
     counts: LaneCounts,
-    /// Frames in transit; `due` is monotonic.
+    /// Frames in transit, ordered by the time at which they are due.
     queue: VecDeque<(Duration, Vec<u8>)>,
-    /// Held frames, by the frame count that releases them and their number.
+    /// Frames held for reordering, by the number of the frame that releases them and their own number.
     delayed: BTreeMap<(u64, u64), DelayedFrame>,
 }
 
@@ -126,16 +125,16 @@ impl LinkLane {
         self.counts
     }
 
-    /// Takes a frame that arrived at `now` (time since any fixed point).
+    /// Adds a frame that arrived at `now` (the time since any fixed point).
     pub fn receive(&mut self, now: Duration, mut frame: Vec<u8>) {
-        // Not counted either, since the number of such frames varies between runs.
+        // Such frames are not counted either, as their number varies between runs.
         if frame::resolves_addresses(&frame) {
             self.send(now, frame, 1, Duration::ZERO);
             return;
         }
         let n = self.counts.frames;
         self.counts.frames += 1;
-        // Counted before the fate is decided: lost frames were sent, too.
+        // Inspected before the decision, as frames that will be lost were sent, too.
         self.inspect(&mut frame);
         let fate = fate(&self.mangling, self.seed, n);
         self.count(fate);
@@ -155,7 +154,7 @@ impl LinkLane {
 
     /// The next frame that is due at `now`.
     pub fn ready(&mut self, now: Duration) -> Option<Vec<u8>> {
-        // A lane without further frames must still release the held ones.
+        // Held frames are released even if no further frames arrive.
         self.release_expired(now);
         if self.queue.front().is_none_or(|(due, _)| *due > now) {
             return None;
@@ -191,7 +190,7 @@ impl LinkLane {
         self.counts.reordered += u64::from(is_forwarded && fate.behind_frames > 0);
     }
 
-    /// Frame `n` has passed: releases the frames that waited for it.
+    /// Releases the frames that were held until frame `n` has passed.
     fn release(&mut self, now: Duration, n: u64) {
         while let Some(first) = self.delayed.first_entry()
             && first.key().0 <= n

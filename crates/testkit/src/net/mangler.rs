@@ -1,5 +1,5 @@
-//! A link between two devices that loses, duplicates, delays and edits frames: a thread between two packet sockets.
-//! `LinkLane` decides the fate of frames; this is independent of their contents.
+//! A link between two devices that loses, duplicates, delays and edits frames: a thread forwards frames between two
+//! packet sockets. `LinkLane` decides about each frame.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::{Arc, Mutex};
@@ -12,7 +12,7 @@ use super::lane::{LaneCounts, LinkLane, ManglingRule};
 use super::namespace::{NetError, NetNamespace};
 use super::packet_socket::PacketSocket;
 
-/// The most frames from one side before the other has its turn.
+/// Maximum number of frames from one side before the other is served.
 const BATCH_LEN: usize = 64;
 
 /// The mangling of both directions of a link.
@@ -20,9 +20,9 @@ const BATCH_LEN: usize = 64;
 pub struct LinkMangling {
     /// The seed of all decisions.
     pub seed: u64,
-    /// From the client to the server.
+    /// The direction from the client to the server.
     pub up: ManglingRule,
-    /// From the server to the client.
+    /// The direction from the server to the client.
     pub down: ManglingRule,
 }
 
@@ -37,7 +37,7 @@ impl LinkMangling {
     }
 }
 
-/// A running mangler. Dropping it stops it, and the flow of frames.
+/// A running mangler. When it is dropped, no more frames are forwarded.
 pub struct LinkMangler {
     stop: Arc<OwnedFd>,
     counts: Arc<Mutex<[LaneCounts; 2]>>,
@@ -45,7 +45,7 @@ pub struct LinkMangler {
 }
 
 impl LinkMangler {
-    /// Starts between two devices of a namespace, the first one on the client's side.
+    /// Starts a mangler between two devices of a namespace; the first is on the client's side.
     pub fn start(
         namespace: &NetNamespace,
         devices: [&str; 2],
@@ -65,7 +65,7 @@ impl LinkMangler {
             sockets: [client?, server?],
             lanes: [
                 LinkLane::new(manglings.up, manglings.seed, mtu),
-                // Other numbers for the way back: the same seed would mangle both directions alike.
+                // Another seed for this direction, as the same one would mangle both directions alike.
                 LinkLane::new(manglings.down, !manglings.seed, mtu),
             ],
             start: Instant::now(),
@@ -97,9 +97,9 @@ impl Drop for LinkMangler {
 }
 
 struct MangledLink {
-    /// On the client's side, and on the server's side.
+    /// The sockets on the client's side and on the server's side.
     sockets: [PacketSocket; 2],
-    /// By the side of the sender.
+    /// Indexed by the side that sends.
     lanes: [LinkLane; 2],
     start: Instant,
     stop: Arc<OwnedFd>,
@@ -109,7 +109,7 @@ struct MangledLink {
 impl MangledLink {
     fn run(mut self) {
         while !self.wait() {
-            // Both sides in turn, in batches, so that a busy side cannot starve the other.
+            // Both sides are served in turn, in batches, so that a busy side can't starve the other.
             for side in 0..2 {
                 self.receive_frames(side);
                 self.send_frames(side);
@@ -119,21 +119,21 @@ impl MangledLink {
         }
     }
 
-    /// Waits until a frame arrives or is due; true if the mangler is to stop.
+    /// Waits until a frame arrives or is due; returns true if the mangler has to stop.
     fn wait(&self) -> bool {
         let due = self.lanes.iter().filter_map(LinkLane::next_due).min();
         let timeout = due.map(|due| timespec(due.saturating_sub(self.start.elapsed())));
         let [client, server] = &self.sockets;
         let mut fds = [self.stop.as_fd(), client.as_fd(), server.as_fd()]
             .map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
-        // An interrupted wait counts as one that ended early.
+        // An interrupted wait is treated as one that ended early.
         let _ = poll(&mut fds, timeout.as_ref());
         !fds[0].revents().is_empty()
     }
 
     fn receive_frames(&mut self, side: usize) {
         for _ in 0..BATCH_LEN {
-            // A device that went down is reported as an error here; the test sees silence.
+            // An error is treated like no frame; for example, the device went down.
             let Ok(Some(frame)) = self.sockets[side].receive() else {
                 return;
             };

@@ -1,11 +1,11 @@
 //! Networks for tests: namespaces connected by veth pairs, a link that mangles frames, a server with generated files,
-//! and a client that verifies every byte.
+//! and a client that verifies responses.
 //!
 //! ```text
 //! client (eth0) --veth-- (up0) mangler (down0) --veth-- (eth0) server
 //! ```
 //!
-//! Independent of the responder: a server's process, or a level below it.
+//! The tests do not depend on which level answers: the server's process or the fast path.
 
 pub mod draws;
 pub mod frame;
@@ -43,7 +43,7 @@ const fn addresses(host: u8) -> (Ipv4Addr, Ipv6Addr) {
     (Ipv4Addr::new(10, 77, 0, host), v6)
 }
 
-/// The requirement for tests with namespaces that this machine lacks, for [`crate::skip`]; `None` if it lacks none.
+/// The reason why tests with namespaces can't run on this system, for [`crate::skip`]; `None` if they can.
 pub fn missing_requirement() -> Option<String> {
     if !rustix::process::geteuid().is_root() {
         return Some("network namespaces need root".to_owned());
@@ -54,13 +54,13 @@ pub fn missing_requirement() -> Option<String> {
     if let Some(name) = missing {
         return Some(format!("there is no `{name}`"));
     }
-    // Some containers have root but no namespaces, so one is created.
+    // In some containers root can't create namespaces, so this tries it.
     NetNamespace::new("probe")
         .err()
         .map(|error| error.to_string())
 }
 
-/// Whether a program exists: whether it starts, with any result.
+/// Whether a program is installed: it can be started, whatever its exit status.
 pub fn is_installed(program: &str) -> bool {
     let mut command = Command::new(program);
     command.arg("--version").stdin(Stdio::null());
@@ -70,21 +70,21 @@ pub fn is_installed(program: &str) -> bool {
 
 /// A client and a server in separate namespaces, and the mangled link between them.
 pub struct TestPath {
-    /// Declared first, so that it stops before its namespaces are deleted.
+    /// Declared first, so that it is dropped before the namespaces.
     pub mangler: LinkMangler,
     /// The client's namespace, with [`CLIENT`].
     pub client: NetNamespace,
     /// The server's namespace, with [`SERVER`].
     pub server: NetNamespace,
-    /// The mangler's namespace; without addresses.
+    /// The mangler's namespace, which has no addresses.
     pub middle: NetNamespace,
-    /// Lets programs at both ends send frames back.
+    /// The programs in `middle` that are needed for XDP_TX at both ends.
     _pass_programs: [XdpVerdict; 2],
 }
 
 impl TestPath {
-    /// A path with this MTU. All frames on it are complete: with checksums, and not longer than the MTU. XDP programs
-    /// at both ends may send frames back.
+    /// A path with this MTU. Offloads are disabled, so frames have complete checksums and do not exceed the MTU. XDP
+    /// programs at both ends may use XDP_TX.
     pub fn new(manglings: &LinkMangling, mtu: u16) -> Result<TestPath, NetError> {
         let client = NetNamespace::new("client")?;
         let server = NetNamespace::new("server")?;
@@ -105,7 +105,7 @@ impl TestPath {
             namespace.offload_off(DEVICE)?;
             middle.offload_off(inner)?;
         }
-        // Frames that XDP programs send back arrive only with a program at the other end; see `xdp_verdict`.
+        // On veth, frames sent with XDP_TX arrive only if the peer device has an XDP program too; see `xdp_verdict`.
         let pass_programs = [middle.accept_xdp("up0")?, middle.accept_xdp("down0")?];
         let mangler = LinkMangler::start(&middle, ["up0", "down0"], manglings, mtu)?;
         Ok(TestPath {

@@ -1,10 +1,9 @@
-//! Network namespaces for tests, programs and closures in them, and veth pairs between them.
+//! Network namespaces for tests: creates them, runs programs and closures in them, and connects them with veth pairs.
 //!
-//! A namespace has no name in the file system: a file descriptor of this process keeps it alive. So it is cleaned up
-//! however the test ends: when the last descriptor is closed, the kernel deletes the namespace and its devices.
-//! Independent of packets.
+//! A namespace has no name in the file system: a file descriptor of this process keeps it alive. So it is removed even
+//! if the test crashes: when the last descriptor is closed, the kernel deletes the namespace and its devices.
 //!
-//! To enter one while a test runs: `nsenter --net=PATH`, with `NetNamespace::path`.
+//! To enter a namespace while a test runs: `nsenter --net=PATH`, with the path from `NetNamespace::path`.
 
 // Unsafe code is needed only for `unshare`, and between fork and exec.
 #![allow(unsafe_code)]
@@ -32,11 +31,11 @@ pub enum NetError {
     Namespace(io::Error),
     /// A program could not be started.
     Start(String, io::Error),
-    /// A program failed; its command line and its output.
+    /// A program failed, with its command line and output.
     Failed(String, String),
-    /// A setting could not be written; its path.
+    /// The setting at this path could not be written.
     Setting(String, io::Error),
-    /// A packet socket on this device could not be made.
+    /// A packet socket on this device could not be opened.
     Socket(String, io::Error),
     /// A program could not be attached to this device.
     Program(String, io::Error),
@@ -68,7 +67,7 @@ impl fmt::Display for NetError {
 
 impl std::error::Error for NetError {}
 
-/// A network namespace with its loopback device up; deleted when its last user is gone.
+/// A network namespace with its loopback device up. The kernel deletes it when nothing uses it any more.
 pub struct NetNamespace {
     name: String,
     /// Shared with prepared commands, which need it when they start.
@@ -78,7 +77,7 @@ pub struct NetNamespace {
 impl NetNamespace {
     /// Creates a namespace. The name is for messages only.
     pub fn new(name: &str) -> Result<NetNamespace, NetError> {
-        // A separate thread: unsharing moves the calling thread for good.
+        // On a separate thread, as unsharing moves the calling thread permanently.
         let file = thread::spawn(unshare).join().expect("it does not panic");
         let file = Arc::new(file.map_err(NetError::Namespace)?);
         let name = name.to_owned();
@@ -87,21 +86,21 @@ impl NetNamespace {
         Ok(namespace)
     }
 
-    /// Its name.
+    /// The namespace's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The path for `ip link set netns` and `nsenter --net=`, valid as long as this value lives.
+    /// The path for `ip link set netns` and `nsenter --net=`, valid while this value exists.
     pub fn path(&self) -> String {
         format!("/proc/{}/fd/{}", std::process::id(), self.file.as_raw_fd())
     }
 
-    /// Runs a closure on a thread in the namespace. Threads that it starts are in it too, and sockets stay in the
-    /// namespace where they were created. Panics are propagated.
+    /// Runs a closure on a new thread in the namespace. Threads that the closure starts are in the namespace too, and
+    /// sockets stay in the namespace where they were created. Panics are propagated.
     ///
-    /// A program started by the closure is killed with the thread if it was prepared with `NetNamespace::prepare`:
-    /// start such programs outside.
+    /// A program that was prepared with `NetNamespace::prepare` is killed when the thread that starts it ends, so such
+    /// programs must not be started by the closure.
     pub fn enter<T: Send>(&self, run: impl FnOnce() -> T + Send) -> T {
         let inside = || {
             move_into(&self.file).expect("root may enter its own namespace");
@@ -116,13 +115,14 @@ impl NetNamespace {
         })
     }
 
-    /// Makes a command run in the namespace, in a new process group, and end when the thread that starts it ends.
+    /// Makes a command run in the namespace, in a new process group, and be killed when the thread that starts it ends.
     ///
-    /// Only the network changes: mounts, including `/sys/fs/bpf`, stay (`ip netns exec` mounts another `/sys`).
+    /// Only the network namespace changes: mounts, including `/sys/fs/bpf`, are the same (`ip netns exec` mounts
+    /// another `/sys`).
     pub fn prepare(&self, command: &mut Command) {
         let file = Arc::clone(&self.file);
         let parent = rustix::process::getpid();
-        // A group, so that children of the program are killed too.
+        // In a group of its own, so that children of the program are killed too.
         command.process_group(0);
         // SAFETY: between fork and exec the closure makes only system calls, by rustix without libc's state; it
         // allocates no memory and takes no lock.
@@ -160,8 +160,8 @@ impl NetNamespace {
         result.map_err(|error| NetError::Setting(path, error))
     }
 
-    /// Turns offloads of a device off: frames that it sends are complete, with checksums and not above the MTU, and
-    /// received frames are not merged.
+    /// Disables the offloads of a device: sent frames have complete checksums and do not exceed the MTU, and received
+    /// frames are not merged.
     pub fn offload_off(&self, device: &str) -> Result<(), NetError> {
         let features = [
             "tx", "off", "rx", "off", "tso", "off", "gso", "off", "gro", "off",
@@ -170,9 +170,9 @@ impl NetNamespace {
         self.run("ethtool", &arguments).map(drop)
     }
 
-    /// Lets the device, one end of a veth pair, receive frames that an XDP program at the other end sends back, as
-    /// long as the value lives. Frames are still not merged: attaching a program switches GRO on, but with this size
-    /// limit no two frames are short enough.
+    /// Attaches an XDP program to the device, one end of a veth pair, while the returned value exists: only then does
+    /// it receive frames that a program at the other end sends with XDP_TX. Attaching the program enables GRO, but with
+    /// this size limit no frames are merged.
     pub fn accept_xdp(&self, device: &str) -> Result<XdpVerdict, NetError> {
         self.run("ip", &["link", "set", device, "gro_max_size", "1"])?;
         let attached = self.enter(|| XdpVerdict::attach(device, FrameVerdict::Pass));
@@ -191,7 +191,7 @@ impl NamespaceProgram {
         &mut self.child
     }
 
-    /// Its process id.
+    /// The program's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
@@ -210,11 +210,11 @@ impl Drop for NamespaceProgram {
 
 /// One end of a veth pair.
 pub struct CableEnd<'n> {
-    /// Its namespace.
+    /// The namespace of this end.
     pub namespace: &'n NetNamespace,
-    /// The device's name there.
+    /// The device's name in that namespace.
     pub device: &'n str,
-    /// Its addresses (/24 and /64), if it has any.
+    /// The addresses of this end (/24 and /64), if it has any.
     pub addresses: Option<(Ipv4Addr, Ipv6Addr)>,
 }
 
@@ -224,7 +224,7 @@ impl CableEnd<'_> {
         let mtu = mtu.to_string();
         if let Some((v4, v6)) = self.addresses {
             ip(&["address", "add", &format!("{v4}/24"), "dev", self.device])?;
-            // Without nodad, duplicate address detection would block the address for a second.
+            // Without nodad, the address could not be used for a second, during duplicate address detection.
             let v6 = format!("{v6}/64");
             ip(&["address", "add", &v6, "dev", self.device, "nodad"])?;
         } else {
@@ -249,7 +249,7 @@ pub fn pair(a: &CableEnd, b: &CableEnd, mtu: u16) -> Result<(), NetError> {
     b.set_up(mtu)
 }
 
-/// Moves the calling thread, which is to end afterwards, to a new namespace, and returns that as a file.
+/// Moves the calling thread, which must end afterwards, to a new namespace. Returns the namespace as a file.
 fn unshare() -> io::Result<File> {
     // SAFETY: file descriptors are not unshared, only the network of a thread that is about to end.
     unsafe { rustix::thread::unshare_unsafe(UnshareFlags::NEWNET)? };
@@ -264,9 +264,9 @@ fn move_into(file: &File) -> io::Result<()> {
     )?)
 }
 
-/// Runs in the child before exec: system calls only.
+/// Runs in the child before exec, so it makes only system calls.
 fn enter_in_child(file: &File, parent: Pid) -> io::Result<()> {
-    // The signal comes when the starting thread ends, not the process.
+    // The signal is sent when the thread that started the child ends, not its process.
     rustix::process::set_parent_process_death_signal(Some(Signal::KILL))?;
     if rustix::process::getppid() != Some(parent) {
         // The parent ended before the death signal was set.

@@ -1,4 +1,4 @@
-//! A socket that receives and sends whole Ethernet frames of one device (packet(7)). Independent of their contents.
+//! A socket that receives and sends complete Ethernet frames of one device (packet(7)).
 
 // Unsafe code is needed only because rustix has no type for a link-layer address.
 #![allow(unsafe_code)]
@@ -13,7 +13,7 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 /// Room for several large downloads in flight.
 const RECEIVE_BUFFER_LEN: usize = 32 << 20;
 
-/// Room for jumbo frames, and for merged frames, which are an error.
+/// Room for jumbo frames, and for merged frames, so that these are detected.
 const FRAME_LEN_MAX: usize = 70_000;
 
 /// A non-blocking packet socket.
@@ -22,7 +22,7 @@ pub struct PacketSocket {
     buffer: Vec<u8>,
 }
 
-/// The address of all frames of a device.
+/// A link-layer address that means all frames of a device.
 struct FrameDevice(libc::sockaddr_ll);
 
 // SAFETY: the pointer is to a sockaddr_ll, which is plain data, with its length.
@@ -40,10 +40,11 @@ impl PacketSocket {
     /// A socket on this device of the calling thread's namespace.
     pub fn open(device: &str) -> io::Result<PacketSocket> {
         let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
-        // Protocol 0 receives nothing until the bind, in particular no frames of other devices.
+        // With protocol 0 the socket receives nothing before the bind, so no frames of other devices.
         let fd = rustix::net::socket_with(AddressFamily::PACKET, SocketType::RAW, flags, None)?;
         let index = rustix::net::netdevice::name_to_index(&fd, device)?;
-        // Forced beyond the system's limit: a full buffer would lose frames that the mangler did not choose.
+        // `SO_RCVBUFFORCE` exceeds the system's limit: with a full buffer, frames would be lost that the mangler should
+        // have forwarded.
         rustix::net::sockopt::set_socket_recv_buffer_size_force(&fd, RECEIVE_BUFFER_LEN)?;
         rustix::net::bind(&fd, &FrameDevice(all_frames_address(index)))?;
         Ok(PacketSocket {
@@ -52,8 +53,7 @@ impl PacketSocket {
         })
     }
 
-    /// The next frame that another sender sent to the device; `None` if there is none now. The kernel does not return a
-    /// socket's own frames.
+    /// The next frame, except those sent with this socket; `None` if there is none now.
     pub fn receive(&mut self) -> io::Result<Option<Vec<u8>>> {
         match rustix::net::recv(&self.fd, &mut self.buffer[..], RecvFlags::empty()) {
             Ok((len, _)) => Ok(Some(self.buffer[..len].to_vec())),

@@ -1,5 +1,4 @@
-//! Servers of a site in a namespace: nginx, Apache, and a sink that acknowledges uploads. Independent of mangler and
-//! client.
+//! Servers of a test site in a namespace: nginx, Apache, and a sink that acknowledges uploads.
 
 use std::fs::Permissions;
 use std::io::{BufRead, BufReader, Read, Write};
@@ -10,7 +9,7 @@ use std::thread;
 
 use super::namespace::{NamespaceProgram, NetError, NetNamespace};
 use super::site::TestSite;
-use crate::{PATIENCE, wait_until};
+use crate::{TEST_TIMEOUT, wait_until};
 
 /// The port of the sink in the server's namespace.
 const SINK_PORT: u16 = 8079;
@@ -18,13 +17,13 @@ const SINK_PORT: u16 = 8079;
 /// Debian's folder of Apache's modules.
 const APACHE_MODULES: &str = "/usr/lib/apache2/modules";
 
-/// Apache's error log: its unprivileged user cannot open the default one.
+/// Apache's error log, as its unprivileged user can't open the default one.
 const APACHE_LOG: &str = "run/error.log";
 
 /// The longest accepted upload.
 const UPLOAD_LEN_MAX: usize = 64 << 20;
 
-/// The path for uploads; the response is the [`receipt`].
+/// The path for uploads; the response is the [`receipt`] of the upload.
 pub const UPLOAD: &str = "/upload";
 
 /// The response to an upload of this content.
@@ -32,8 +31,8 @@ pub fn receipt(content: &[u8]) -> String {
     format!("{} {:08x}\n", content.len(), crc32fast::hash(content))
 }
 
-/// A single-process web server of a site, on all addresses of a namespace. Uploads to [`UPLOAD`] go to a sink; content
-/// is never compressed.
+/// A single-process web server for a test site, on all addresses of a namespace. Uploads to [`UPLOAD`] are forwarded to
+/// a sink; content is never compressed.
 pub struct WebServer {
     /// Killed on drop.
     pub program: NamespaceProgram,
@@ -64,7 +63,7 @@ impl WebServer {
         port: u16,
         directives: &str,
     ) -> Result<WebServer, NetError> {
-        // Apache runs without root rights, and must open its port all the same.
+        // Apache runs without root rights, and may need a privileged port.
         namespace.set("ipv4/ip_unprivileged_port_start", "0")?;
         let run = site.folder().path().join("run");
         let created = std::fs::create_dir_all(&run)
@@ -92,7 +91,7 @@ impl WebServer {
         let mut program = namespace.spawn(command)?;
         wait_until("the web server", || {
             let status = program.child().try_wait().expect("a child of ours");
-            // The first check finds a server that has refused its configuration.
+            // A server with an invalid configuration has ended by now.
             let error_log = || std::fs::read_to_string(site.folder().path().join(APACHE_LOG));
             assert_eq!(status, None, "it ended; see above, and {:?}", error_log());
             namespace.enter(|| probe(port)).ok()
@@ -101,10 +100,10 @@ impl WebServer {
     }
 }
 
-/// Makes a request. A successful connect is not enough: a server may fail on its configuration after it listens.
+/// Makes a request. A successful connect is not sufficient, as a server may reject its configuration after it listens.
 fn probe(port: u16) -> std::io::Result<()> {
     let mut stream = TcpStream::connect(("127.0.0.1", port))?;
-    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_read_timeout(Some(TEST_TIMEOUT))?;
     stream.write_all(b"GET /ready-yet HTTP/1.0\r\n\r\n")?;
     stream.read_exact(&mut [0])
 }
@@ -112,7 +111,7 @@ fn probe(port: u16) -> std::io::Result<()> {
 fn nginx_config(site: &TestSite, port: u16, directives: &str) -> String {
     let (folder, root) = (site.folder().path().display(), site.root());
     let root = root.display();
-    // A single process, so that none survives the kill.
+    // A single process, so that killing it leaves no others.
     format!(
         "daemon off;
 master_process off;
@@ -176,13 +175,13 @@ SetEnv proxy-sendcl 1
     )
 }
 
-/// Answers each request with the [`receipt`] of its body, one per connection. The listening thread lives as long as the
-/// process, and keeps its namespace.
+/// Answers each request with the [`receipt`] of its body, one per connection. The listening thread runs until the
+/// process ends, and keeps its namespace alive.
 fn start_sink(namespace: &NetNamespace) -> std::io::Result<()> {
     let listener = namespace.enter(|| TcpListener::bind(("127.0.0.1", SINK_PORT)))?;
     thread::spawn(move || {
         for stream in listener.incoming().flatten() {
-            // Errors of the sink are ignored: if a proxy gives up, the client detects it.
+            // Errors are ignored here: if a proxy fails, the client detects it.
             thread::spawn(move || sink(&stream));
         }
     });
@@ -204,7 +203,7 @@ fn sink(stream: &TcpStream) -> std::io::Result<()> {
             break;
         }
     }
-    // Bounded, so that a wrong length cannot exhaust the memory.
+    // Limited, so that a wrong length can't exhaust the memory.
     let mut body = vec![0; len.min(UPLOAD_LEN_MAX)];
     reader.read_exact(&mut body)?;
     let receipt = receipt(&body);

@@ -1,23 +1,23 @@
-//! A folder of generated files with content from a seed, and the expected response for each. Independent of servers.
+//! A folder of files with pseudorandom content, and the expected response for each.
 
 use std::path::{Path, PathBuf};
 
 use super::draws::RandomDraws;
 use crate::TempFolder;
 
-/// A file from the client's point of view.
+/// A page: the length and checksum of the response that a client expects for a target.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TestPage {
-    /// The target, from the slash on.
+    /// The request target.
     pub path: String,
-    /// The length of its content.
+    /// The length of the content.
     pub len: usize,
-    /// The CRC-32 of its content.
+    /// The CRC-32 of the content.
     pub crc32: u32,
 }
 
 impl TestPage {
-    /// The page of this content.
+    /// The page with this content.
     pub fn new(path: &str, content: &[u8]) -> TestPage {
         TestPage {
             path: path.to_owned(),
@@ -27,15 +27,15 @@ impl TestPage {
     }
 }
 
-/// The folder, in memory if the system has a place for it; removed on drop.
+/// A folder with generated files, in memory if possible; removed on drop.
 pub struct TestSite {
     folder: TempFolder,
-    /// Its pages, in the order of the requested lengths.
+    /// The pages, in the order of the requested lengths.
     pub pages: Vec<TestPage>,
 }
 
 impl TestSite {
-    /// Makes a file of each length. They are named `0-LEN.bin` and so on, since servers do not compress this type.
+    /// Writes a file of each length. The names are `0-LEN.bin` and so on, as servers do not compress this type.
     pub fn new(seed: u64, lens: &[usize]) -> TestSite {
         let folder = TempFolder::in_memory();
         let page = |(index, len): (usize, &usize)| {
@@ -53,15 +53,15 @@ impl TestSite {
         self.folder.path().join("root")
     }
 
-    /// The folder around it, for other files of the server.
+    /// The parent of the root, for other files of the server.
     pub fn folder(&self) -> &TempFolder {
         &self.folder
     }
 }
 
 /// The content of a file, or of an upload.
-pub fn content(seed: u64, stream: usize, len: usize) -> Vec<u8> {
-    let mut draws = RandomDraws::new(seed, u64::try_from(stream).expect("64 bits at most"));
+pub fn content(seed: u64, sequence: usize, len: usize) -> Vec<u8> {
+    let mut draws = RandomDraws::new(seed, u64::try_from(sequence).expect("64 bits at most"));
     let words = std::iter::repeat_with(|| draws.number().to_le_bytes());
     words.take(len.div_ceil(8)).flatten().take(len).collect()
 }
@@ -71,7 +71,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn files_are_what_the_pages_say() {
+    fn files_match_their_pages() {
         let site = TestSite::new(5, &[0, 1, 1460, 10_000]);
         for (page, len) in site.pages.iter().zip([0, 1, 1460, 10_000]) {
             let content = std::fs::read(site.root().join(&page.path[1..])).unwrap();

@@ -1,8 +1,7 @@
-//! A verifying client: many connections, each a closed loop of requests of many kinds drawn from a seed. Status,
-//! length and CRC-32 of each response are checked.
+//! A client that verifies responses: many concurrent connections, each of which sends random requests of many kinds one
+//! after the other, and checks status, length and CRC-32 of each response.
 //!
-//! Run it in the client's namespace: `path.client.enter(|| check.run())`. Independent of the server. It is not for
-//! performance measurements.
+//! Run it in the client's namespace: `path.client.enter(|| check.run())`. It is not made for performance measurements.
 
 mod connection;
 mod plan;
@@ -20,10 +19,10 @@ use super::site::TestPage;
 use connection::{CheckConnection, CheckFailure};
 use plan::TurnPlan;
 
-/// The most messages that are kept; further ones are only counted.
+/// Maximum number of messages in a report; further failures are only counted.
 const MESSAGES_MAX: usize = 50;
 
-/// A check's settings.
+/// The settings of a check.
 #[derive(Clone, Debug)]
 pub struct WireCheck {
     /// The seed of all random numbers.
@@ -32,28 +31,27 @@ pub struct WireCheck {
     pub address: SocketAddr,
     /// The number of concurrent clients.
     pub clients: usize,
-    /// The number of connections of each client, one after the other.
+    /// The number of consecutive connections of each client.
     pub connections_per_client: usize,
-    /// The number of turns (requests, or pipelined pairs) of a connection before it closes as planned.
+    /// The number of turns of a connection. A turn is a request or a pipelined pair.
     pub requests_per_connection: Range<usize>,
-    /// The requested pages: half of all requests are for the first one.
+    /// The requested pages. Half of all requests are for the first page.
     pub pages: Vec<TestPage>,
-    /// The percentage of hot connections, with only cacheable requests: few short pages, in few variations.
+    /// The percentage of hot connections, on which all requests are cacheable: few short pages, in few variations.
     pub hot_percent: f64,
-    /// The percentage of such turns on the other connections.
+    /// The percentage of cacheable turns on the other connections.
     pub hot_turn_percent: f64,
     /// The path for uploads, answered with [`receipt`](super::servers::receipt).
     pub upload: Option<String>,
     /// The longest upload.
     pub upload_len_max: usize,
-    /// A request without a complete response after this time counts as hung. A large page over a bad link may need
-    /// longer: 2 MB with an MSS of 536, no SACK and 4 % loss took over half a minute.
+    /// A request without a complete response after this time counts as hung. A large page over a bad link takes long: 2
+    /// MB with an MSS of 536, no SACK and 4 % loss needed over half a minute.
     pub deadline: Duration,
 }
 
 impl WireCheck {
-    /// 64 clients with one connection each, 1 to 20 requests long; uploads to
-    /// [`UPLOAD`](super::servers::UPLOAD).
+    /// 64 clients with one connection each, of 1 to 20 requests; uploads to [`UPLOAD`](super::servers::UPLOAD).
     pub fn new(seed: u64, address: SocketAddr, pages: &[TestPage]) -> WireCheck {
         WireCheck {
             seed,
@@ -80,8 +78,7 @@ impl WireCheck {
         thread::scope(|scope| {
             for _ in 0..self.clients {
                 scope.spawn(|| {
-                    // The number, not the thread, determines the requests of a connection, so that runs are
-                    // reproducible.
+                    // The connection's number, not the thread, determines its requests, so that runs are reproducible.
                     while let Some(number) = Some(next.fetch_add(1, Relaxed))
                         && number < connections
                     {
@@ -93,10 +90,11 @@ impl WireCheck {
         shared.report.into_inner().expect("no holder panics")
     }
 
-    /// One connection from its start to its planned end, reconnecting after failures.
+    /// Runs the turns of a connection; reconnects after failures.
     fn connection(&self, number: usize, shared: &CheckContext) {
         let stream = u64::try_from(number).expect("64 bits at most");
-        // One stream of numbers per connection, independent of the others' progress.
+        // Each connection has its own sequence of random numbers, so its requests do not depend on the progress of
+        // others.
         let mut draws = RandomDraws::new(self.seed, stream);
         let range = &self.requests_per_connection;
         let turns = range.start + draws.below(range.len());
@@ -110,7 +108,7 @@ impl WireCheck {
                 true => plan::draw_hot(self, shared, &mut draws, is_last),
                 false => plan::draw(self, shared, &mut draws, is_last),
             };
-            // A failed turn leaves no connection; the next turn opens another.
+            // After a failed turn the next one opens a new connection.
             let context = format!("connection {number}, turn {turn}, {plan}");
             let connected = match connection.take() {
                 Some(connection) => Ok(connection),
@@ -138,19 +136,19 @@ pub struct CheckReport {
     pub correct: u64,
     /// Connections.
     pub connections: u64,
-    /// Turns of each kind.
+    /// The number of turns of each kind.
     pub kinds: BTreeMap<&'static str, u64>,
-    /// The first 50 wrong responses, with their faults.
+    /// The first 50 wrong responses, with descriptions.
     pub wrong: Vec<String>,
-    /// The first 50 other failures below.
+    /// The first 50 other failures, which are counted by the fields below.
     pub other_failures: Vec<String>,
     /// Wrong responses.
     pub wrong_count: u64,
-    /// Requests (and connections) without a complete response at the deadline.
+    /// Requests and connection attempts that were not complete at the deadline.
     pub hung: u64,
     /// Connections that were reset or refused.
     pub reset: u64,
-    /// Connections that ended in an orderly way before a complete response.
+    /// Connections that the server closed before a complete response.
     pub closed_early: u64,
 }
 
@@ -166,7 +164,7 @@ impl CheckReport {
 #[derive(Default)]
 struct CheckContext {
     report: Mutex<CheckReport>,
-    /// The validators received so far, by path.
+    /// The entity tags received so far, by path.
     etags: Mutex<BTreeMap<String, String>>,
 }
 

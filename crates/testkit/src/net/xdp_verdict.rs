@@ -1,8 +1,8 @@
-//! Minimal XDP programs: one verdict for all frames. Independent of other programs.
+//! Minimal XDP programs, which return the same verdict for all frames.
 //!
-//! With "pass", a veth device receives frames that an XDP program at the other end sends back. GRO alone makes such a
-//! device poll, but the flush after `XDP_TX` looks for a program at the peer and wakes no poller without one
-//! (`veth_xdp_flush` in Linux 6.18): frames stay in the ring until an ordinary packet passes. bpf(2).
+//! With XDP_PASS attached, a veth device receives frames that an XDP program at its peer sends with XDP_TX. GRO alone
+//! enables NAPI on the device, but the flush after XDP_TX checks for a program at the peer, and does not schedule NAPI
+//! without one (`veth_xdp_flush` in Linux 6.18): frames stay in the ring until an ordinary packet passes. See bpf(2).
 
 // Unsafe code is needed only for bpf(2), which rustix lacks.
 #![allow(unsafe_code)]
@@ -16,7 +16,7 @@ const PROG_TYPE_XDP: u32 = 6;
 const ATTACH_TYPE_XDP: u32 = 37;
 /// The program accepts frames in several fragments; otherwise the MTU would be limited.
 const PROG_HAS_FRAGS: u32 = 1 << 5;
-/// Attach in the driver: the purpose is the behaviour of veth with a native program.
+/// Attaches in the driver, as the purpose is the behaviour of veth with a native program.
 const LINK_IN_DRIVER: u32 = 1 << 2;
 
 /// `r0 = IMMEDIATE` and `exit`.
@@ -26,11 +26,11 @@ const EXIT: u8 = 0x95;
 /// The verdict for each frame.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FrameVerdict {
-    /// Dropped.
+    /// XDP_DROP: dropped.
     Drop = 1,
-    /// Passed to the kernel.
+    /// XDP_PASS: passed to the kernel.
     Pass = 2,
-    /// Sent back unchanged.
+    /// XDP_TX: sent back unchanged.
     Tx = 3,
 }
 
@@ -53,7 +53,7 @@ impl BpfInstruction {
     }
 }
 
-/// The start of `union bpf_attr` for a program load; the kernel takes the rest as zeros.
+/// The start of `union bpf_attr` for BPF_PROG_LOAD; the kernel assumes zeros for the rest.
 #[repr(C)]
 struct ProgLoad {
     prog_type: u32,
@@ -67,7 +67,7 @@ struct ProgLoad {
     flags: u32,
 }
 
-/// The start of `union bpf_attr` for a link.
+/// The start of `union bpf_attr` for BPF_LINK_CREATE.
 #[repr(C)]
 struct LinkCreate {
     prog_fd: u32,
@@ -84,7 +84,7 @@ pub struct XdpVerdict {
 impl XdpVerdict {
     /// Attaches a program to a device of the calling thread's namespace.
     pub fn attach(device: &str, verdict: FrameVerdict) -> io::Result<XdpVerdict> {
-        // Any socket will do for the ioctl that finds the interface index.
+        // The ioctl that returns the interface index works with any socket.
         let any_socket = rustix::net::socket(
             rustix::net::AddressFamily::INET,
             rustix::net::SocketType::DGRAM,

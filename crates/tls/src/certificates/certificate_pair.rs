@@ -1,4 +1,4 @@
-//! A certificate with its chain and its key, loaded from PEM. File names serve for messages only.
+//! A certificate with its chain and key, loaded from PEM. The file names are used in messages only.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -15,7 +15,7 @@ use crate::identity::fingerprint;
 use crate::provider::provider;
 use crate::x509::{AltName, X509Certificate};
 
-/// The contents and names of a certificate's files.
+/// The contents and paths of a certificate's files.
 #[derive(Clone, Copy)]
 pub struct PemTexts<'a> {
     /// The path of the certificates, for messages.
@@ -40,7 +40,7 @@ pub struct CertificatePair {
 }
 
 impl CertificatePair {
-    /// Loads a certificate and its key; also returns the problems that do not prevent its use at this time.
+    /// Loads a certificate and its key. Also returns problems that do not prevent the certificate's use at `unix_s`.
     ///
     /// # Errors
     /// The problem that makes the certificate unusable.
@@ -58,7 +58,7 @@ impl CertificatePair {
             )));
         };
         let warnings = chain::warnings(&chain, unix_s);
-        // Compared by bytes, for certificates that `webpki` refuses.
+        // The public keys are compared here for certificates that `webpki` cannot parse.
         let is_matching_key = key
             .public_key()
             .is_some_and(|public| *public == *leaf.public_key);
@@ -67,8 +67,8 @@ impl CertificatePair {
         let mut certified = CertifiedKey::new(chain, key);
         match certified.keys_match() {
             Ok(()) | Err(Error::InconsistentKeys(InconsistentKeys::Unknown)) => {}
-            // `webpki` refuses unknown critical extensions, as an ACME challenge has one (RFC 8737); clients may know
-            // them.
+            // `webpki` rejects unknown critical extensions, such as that of an ACME challenge (RFC 8737); clients may
+            // support them.
             Err(Error::InvalidCertificate(CertificateError::Other(_))) if is_matching_key => {}
             Err(Error::InconsistentKeys(_)) => return Err(in_key(ProblemReason::KeyMismatch)),
             Err(error) => return Err(in_certificates(ProblemReason::Malformed(error.to_string()))),
@@ -76,7 +76,7 @@ impl CertificatePair {
         let mut warnings: Vec<_> = warnings.into_iter().map(in_certificates).collect();
         match texts.staple {
             Some((_, staple)) if is_response(staple) => certified.ocsp = Some(staple.to_vec()),
-            // An unusable staple is reported and left out.
+            // An unusable OCSP response is reported and not stapled.
             Some((file, _)) => {
                 warnings.push(CertificateProblem::new(file, ProblemReason::NoResponse))
             }
@@ -96,7 +96,7 @@ impl CertificatePair {
         &self.names
     }
 
-    /// The DNS names among them, in lower case.
+    /// The DNS names among the subject alternative names, in lower case.
     pub fn dns_names(&self) -> impl Iterator<Item = &str> {
         self.names.iter().filter_map(|name| match name {
             AltName::Dns(name) => Some(name.as_str()),
@@ -104,7 +104,7 @@ impl CertificatePair {
         })
     }
 
-    /// The last second at which it is valid.
+    /// The last second of the certificate's validity.
     pub fn not_after_s(&self) -> i64 {
         self.not_after_s
     }
@@ -143,7 +143,7 @@ pub(crate) fn read_all(text: &[u8]) -> Result<Vec<CertificateDer<'static>>, Prob
 }
 
 fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, ProblemReason> {
-    // An encrypted key shows in different errors, depending on its format; the operator gets the one useful reason.
+    // An encrypted key causes different errors, depending on its format; all of them are reported as `EncryptedKey`.
     let key = PrivateKeyDer::from_pem_slice(text).map_err(|error| match error {
         pem::Error::NoItemsFound if is_encrypted(text) => ProblemReason::EncryptedKey,
         pem::Error::NoItemsFound => ProblemReason::NoKey,
@@ -157,9 +157,9 @@ fn signing_key(text: &[u8]) -> Result<Arc<dyn SigningKey>, ProblemReason> {
     })
 }
 
-/// Whether a PEM text holds an encrypted key, of PKCS #8 or of OpenSSL's older format.
+/// Whether a PEM text holds an encrypted key.
 fn is_encrypted(text: &[u8]) -> bool {
-    // PKCS #8, and the older encapsulation of OpenSSL (RFC 1421).
+    // PKCS #8, and OpenSSL's older format (RFC 1421).
     let contains = |marker: &[u8]| text.windows(marker.len()).any(|part| part == marker);
     contains(b"BEGIN ENCRYPTED PRIVATE KEY") || contains(b"Proc-Type: 4,ENCRYPTED")
 }

@@ -1,4 +1,4 @@
-//! Checks a certificate chain for likely mistakes. It compares names and times only; signatures are verified by
+//! Checks a certificate chain for likely mistakes. Only names and times are compared; signatures are verified by
 //! clients.
 
 use rustls::pki_types::CertificateDer;
@@ -6,7 +6,8 @@ use rustls::pki_types::CertificateDer;
 use super::problem::ProblemReason;
 use crate::x509::{AltName, X509Certificate, display_name};
 
-/// All problems of a chain at this time. A later certificate that cannot be parsed counts as a wrong link.
+/// All problems of a chain at `unix_s`. A certificate after the first that cannot be parsed counts as one in the wrong
+/// order.
 pub(super) fn warnings(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<ProblemReason> {
     let parsed: Vec<_> = chain
         .iter()
@@ -17,7 +18,7 @@ pub(super) fn warnings(chain: &[CertificateDer<'_>], unix_s: u64) -> Vec<Problem
         return Vec::new();
     };
     let mut found = Vec::new();
-    // A self-signed certificate is its own authority, so its CA flag is no mistake.
+    // A self-signed certificate is its own authority, so its CA flag is correct.
     if leaf.is_authority && !leaf.is_self_issued() {
         found.push(ProblemReason::Authority);
     }
@@ -33,11 +34,10 @@ fn is_of_host(name: &AltName) -> bool {
     matches!(name, AltName::Dns(_) | AltName::Ip(_))
 }
 
-/// Checks the validity: a chain expires with its first link and begins with its last.
+/// Checks validity: a chain is valid while all of its certificates are.
 fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<ProblemReason> {
     let now_s = i64::try_from(unix_s).unwrap_or(i64::MAX);
     let links = || chain.iter().flatten();
-    // A chain is valid only as long as all of its parts.
     let not_after_s = links().map(|link| link.not_after_s).min()?;
     let not_before_s = links().map(|link| link.not_before_s).max()?;
     if now_s > not_after_s {
@@ -48,9 +48,10 @@ fn check_time(chain: &[Option<X509Certificate<'_>>], unix_s: u64) -> Option<Prob
 
 /// Checks that each certificate is issued by the next one.
 ///
-/// The last is issued by an authority that clients have; the root itself may be missing. A single certificate that
-/// names the place of its issuer's certificate lacks the intermediate: public authorities never sign leaves by their
-/// root. Private authorities do, without such a place, and clients that trust the root need no more.
+/// The last certificate is issued by an authority that clients trust; the root itself may be omitted. A single
+/// certificate with the URL of its issuer's certificate lacks the intermediate: public authorities never sign server
+/// certificates with their root. Private authorities do; their certificates have no such URL, and clients that trust
+/// the root need no intermediate.
 fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
     // RFC 8446, section 4.4.2: each certificate certifies the one before it.
     for (index, pair) in chain.windows(2).enumerate() {
@@ -61,9 +62,9 @@ fn check_links(chain: &[Option<X509Certificate<'_>>]) -> Option<ProblemReason> {
             return Some(ProblemReason::WrongOrder(index + 2));
         }
     }
-    // Without an intermediate, clients that do not cache it fail.
+    // Clients fail without the intermediate unless they have cached it.
     match chain {
-        [Some(root)] if !root.is_self_issued() && root.names_issuer => {
+        [Some(root)] if !root.is_self_issued() && root.has_issuer_url => {
             Some(ProblemReason::IncompleteChain(display_name(root.issuer)))
         }
         _ => None,

@@ -1,4 +1,4 @@
-//! Reads certificates and keys from files and checks their permissions. The caller watches for changes and reads again.
+//! Reads certificates and keys from files and checks the files' permissions. The caller watches for changes.
 
 use std::fs::{File, Metadata};
 use std::io::{self, Read};
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use super::certificate_pair::{CertificatePair, PemTexts};
 use super::problem::{CertificateProblem, ProblemReason};
 
-/// The longest file that is accepted, in bytes.
+/// The largest accepted file, in bytes.
 const LEN_MAX: u64 = 1 << 20;
 
 /// The paths of a certificate's files.
@@ -16,13 +16,13 @@ const LEN_MAX: u64 = 1 << 20;
 pub struct CertificatePaths {
     /// Certificate and chain, in PEM.
     pub certificates: PathBuf,
-    /// The key, in PEM; it may be the same file.
+    /// The key, in PEM; can be the same file.
     pub key: PathBuf,
     /// An OCSP response to staple, in DER.
     pub staple: Option<PathBuf>,
 }
 
-/// Reads a certificate with its key; also returns the problems that do not prevent its use. May block.
+/// Reads a certificate with its key. Also returns the problems that do not prevent the certificate's use. May block.
 ///
 /// # Errors
 /// The problem that makes the certificate unusable.
@@ -59,16 +59,16 @@ pub fn read_with(
             .map(|(path, staple)| (path.as_path(), &staple[..])),
     };
     let (pair, mut warnings) = CertificatePair::load(&texts, unix_s)?;
-    // The mode of the open file, not of the path: the path may have been replaced in between.
+    // The mode of the opened file, not of the path, which may have been replaced in the meantime.
     let mode = key_meta.permissions().mode() & 0o7777;
     if mode & 0o007 != 0 {
         warnings.push(CertificateProblem::new(
             &files.key,
-            ProblemReason::OpenToAll(mode),
+            ProblemReason::WorldAccessibleKey(mode),
         ));
     }
     let mode = certificates_meta.permissions().mode() & 0o7777;
-    // A file that holds the key too is judged as a key, above.
+    // A file that also holds the key was checked as a key file, above.
     if mode & 0o022 != 0 && files.certificates != files.key {
         warnings.push(CertificateProblem::new(
             &files.certificates,
@@ -85,7 +85,7 @@ fn contents(
     let read = || {
         let mut file = open(path)?;
         let meta = file.metadata()?;
-        // A device or a pipe could be endless.
+        // A device or pipe may never end.
         if !meta.is_file() || meta.len() > LEN_MAX {
             return Err(io::Error::other("not a file, or longer than 1 MiB"));
         }

@@ -31,22 +31,22 @@ pub enum ProblemReason {
     UnusableKey(String),
     /// The key belongs to another certificate.
     KeyMismatch,
-    /// The certificate has no DNS name and no IP address; browsers look at nothing else.
+    /// The certificate has no DNS name and no IP address, the only names that browsers check.
     NoName,
     /// The certificate expired at this time.
     Expired(i64),
     /// The certificate is valid from this time on.
     NotYetValid(i64),
-    /// The certificate at this position (1: the server's own) did not sign the one before it.
+    /// The certificate at this position (the server's own is 1) is not the issuer of the one before it.
     WrongOrder(usize),
-    /// This issuer's certificate is missing in the file, and clients need not have it.
+    /// The file lacks this issuer's certificate, which clients may not have.
     IncompleteChain(String),
-    /// The first certificate is an authority's.
+    /// The first certificate is that of an authority.
     Authority,
-    /// The file holds no successful OCSP response; it is not stapled.
+    /// The file holds no successful OCSP response; nothing is stapled.
     NoResponse,
-    /// Users other than owner and group may read the key.
-    OpenToAll(u32),
+    /// The key file grants permissions to all users (this mode).
+    WorldAccessibleKey(u32),
     /// Users other than the owner may change the file.
     WritableByOthers(u32),
 }
@@ -59,12 +59,12 @@ impl CertificateProblem {
         }
     }
 
-    /// Whether the file cannot be read, so that its contents are unknown.
+    /// Whether reading the file failed, so that its contents are unknown.
     pub fn is_unreadable(&self) -> bool {
         matches!(self.reason, ProblemReason::Unreadable(_))
     }
 
-    /// Whether the certificate is unusable. With any other problem, some clients can still use it.
+    /// Whether the problem makes the certificate unusable. Despite any other problem, some clients can use it.
     pub fn is_fatal(&self) -> bool {
         matches!(
             self.reason,
@@ -120,7 +120,7 @@ impl fmt::Display for ProblemReason {
             ProblemReason::NoResponse => {
                 f.write_str("not an OCSP response, or one without a status")
             }
-            ProblemReason::OpenToAll(mode) => write!(
+            ProblemReason::WorldAccessibleKey(mode) => write!(
                 f,
                 "every user can read the key (mode {mode:o}); run chmod o-rwx"
             ),

@@ -1,11 +1,11 @@
-//! Replaces alerts of `rustls` by those that RFC 8446 names. Only unencrypted alerts can be changed.
+//! Replaces alerts of `rustls` with those that RFC 8446 requires. Only unencrypted alerts can be replaced.
 
 use rustls::{AlertDescription, Error, InvalidMessage, PeerIncompatible};
 
-/// A fatal alert before encryption, without its description.
+/// A fatal alert in plaintext, without the description byte.
 const PLAIN_ALERT: [u8; 6] = [21, 3, 3, 0, 2, 2];
 
-/// protocol_version, for a client that speaks SSL 3.0 at most (RFC 8446, appendix D.5).
+/// protocol_version, for a client that supports at most SSL 3.0 (RFC 8446, appendix D.5).
 pub(super) const PROTOCOL_VERSION: [u8; 7] = [21, 3, 0, 0, 2, 2, 70];
 
 /// Corrects the alert at the end of `to_send` after an error.
@@ -13,7 +13,7 @@ pub(super) fn correct_alert(error: &Error, is_tls13: bool, to_send: &mut [u8]) {
     let Some(alert) = expected_alert(error, is_tls13) else {
         return;
     };
-    // An alert is the last record that `rustls` writes; encrypted ones do not match.
+    // The alert is the last record that `rustls` writes; an encrypted one does not match.
     let start = to_send.len().checked_sub(PLAIN_ALERT.len() + 1);
     let last = start.and_then(|start| to_send.get_mut(start..));
     if let Some([head @ .., description]) = last
@@ -36,7 +36,7 @@ fn expected_alert(error: &Error, is_tls13: bool) -> Option<AlertDescription> {
         Error::PeerIncompatible(
             NamedGroupsExtensionRequired | SignatureAlgorithmsExtensionRequired,
         ) if is_tls13 => Some(AlertDescription::MissingExtension),
-        // RFC 8446, sections 5 and 5.1: such a record must not be sent.
+        // RFC 8446, sections 5 and 5.1: such a record is unexpected.
         Error::InvalidMessage(
             InvalidMessage::InvalidEmptyPayload | InvalidMessage::InvalidContentType,
         ) => Some(AlertDescription::UnexpectedMessage),

@@ -19,10 +19,10 @@ use crate::key_log::KeyLog;
 use crate::provider::{provider, server_provider};
 use crate::tickets::TicketService;
 
-/// Tickets that a client gets. Those of TLS 1.3 should be used for one connection each.
-const TICKETS: usize = 2;
-/// Bytes of rejected early data that are skipped, counted encrypted: 16 KiB of content, which servers permit by
-/// default (RFC 8446, section 4.2.10), in up to 960 records, each with a type and a tag.
+/// Tickets per connection. A client should use each TLS 1.3 ticket only once.
+const TICKETS_PER_CONNECTION: usize = 2;
+/// Bytes of rejected early data that are skipped, counted with record overhead: 16 KiB of content, which servers permit
+/// by default (RFC 8446, section 4.2.10), in up to 960 records, each with a type byte and a tag.
 const SKIPPED_LEN_MAX: u32 = 32 * 1024;
 
 /// A version of TLS.
@@ -35,15 +35,15 @@ pub enum MinimumVersion {
     Tls13,
 }
 
-/// Whether clients must authenticate by certificate, and the authorities that are accepted.
+/// Whether clients must authenticate with a certificate, and the trusted authorities.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum ClientVerification {
-    /// Clients are not asked for certificates.
+    /// Clients are not asked for a certificate.
     #[default]
     None,
-    /// A certificate is optional. One that is not signed by these authorities (PEM) ends the connection.
+    /// A certificate is optional. One that is not signed by these authorities (PEM) fails the handshake.
     Request(Vec<u8>),
-    /// A certificate is required.
+    /// A certificate signed by these authorities (PEM) is required.
     Require(Vec<u8>),
 }
 
@@ -56,21 +56,21 @@ pub struct TlsServerSettings {
     pub protocols: Vec<String>,
     /// The oldest version that is accepted.
     pub version_min: MinimumVersion,
-    /// The verification of clients.
+    /// The verification of client certificates.
     pub clients: ClientVerification,
     /// Session tickets; `None`: no resumption.
     pub tickets: Option<TicketService>,
-    /// The log of secrets for debugging; `None`: none.
+    /// The log of secrets, for debugging.
     pub key_log: Option<Arc<KeyLog>>,
-    /// Whether the server's order of cipher suites counts, the cheapest first; otherwise the client's does, which
-    /// suits clients without AES instructions.
-    pub own_order: bool,
+    /// Whether the server's preference of cipher suites applies, the cheapest first; otherwise the client's preference,
+    /// which suits clients without AES instructions.
+    pub prefers_server_ciphers: bool,
     /// The time, for tickets and the verification of client certificates.
     pub clock: TlsClock,
 }
 
 impl TlsServerSettings {
-    /// TLS 1.2 and 1.3, HTTP/1.1, without resumption and without client certificates.
+    /// TLS 1.2 and 1.3, HTTP/1.1, no resumption and no client certificates.
     pub fn new(certificates: CertificateStore, clock: TlsClock) -> TlsServerSettings {
         TlsServerSettings {
             certificates,
@@ -79,25 +79,25 @@ impl TlsServerSettings {
             clients: ClientVerification::default(),
             tickets: None,
             key_log: None,
-            own_order: true,
+            prefers_server_ciphers: true,
             clock,
         }
     }
 }
 
-/// Makes connections for one listener, for all workers.
+/// Accepts connections of one listener, on all workers.
 #[derive(Clone)]
 pub struct TlsAcceptor {
     config: Arc<ServerConfig>,
-    /// Set if certificates are requested from clients.
+    /// Set if clients are asked for certificates.
     clock: Option<TlsClock>,
 }
 
 impl TlsAcceptor {
-    /// An acceptor with these settings. 0-RTT is not offered, since early data can be replayed by an attacker.
+    /// Creates an acceptor. 0-RTT is not offered, since early data can be replayed by an attacker.
     ///
     /// # Errors
-    /// The authorities for clients are unusable; the failure has the reason.
+    /// The authorities for client certificates are unusable.
     pub fn new(settings: &TlsServerSettings) -> Result<TlsAcceptor, TlsFailure> {
         let builder = ServerConfig::builder_with_provider(server_provider())
             .with_protocol_versions(versions(settings.version_min))
@@ -112,18 +112,19 @@ impl TlsAcceptor {
             .chain([CHALLENGE_PROTOCOL])
             .map(<[u8]>::to_vec)
             .collect();
-        config.ignore_client_order = settings.own_order;
-        // Resumption is stateless: by tickets only.
+        config.ignore_client_order = settings.prefers_server_ciphers;
+        // Resumption is stateless, with tickets only.
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
         if let Some(tickets) = &settings.tickets {
             config.ticketer = tickets.with_rules(rules(&settings.clients));
-            config.send_tls13_tickets = TICKETS;
+            config.send_tls13_tickets = TICKETS_PER_CONNECTION;
         }
         if let Some(log) = &settings.key_log {
             config.key_log = log.clone();
         }
-        // This bounds the skipping only: `rustls` accepts early data with sessions in memory, which are disabled above.
+        // This only bounds the bytes that are skipped: `rustls` accepts early data only with stateful sessions,
+        // disabled above.
         config.max_early_data_size = SKIPPED_LEN_MAX;
         // For `TlsServer::settle` and kernel TLS.
         config.enable_secret_extraction = true;
@@ -138,7 +139,7 @@ impl TlsAcceptor {
     /// Starts a connection with a client.
     ///
     /// # Errors
-    /// `TlsFault::Internal`, as when the system has no randomness.
+    /// `TlsFault::Internal`, for example if the system has no random bytes.
     pub fn accept(&self) -> Result<TlsServer, TlsFailure> {
         TlsServer::new(self.config.clone(), self.clock.clone())
     }
@@ -167,7 +168,7 @@ fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>,
     let builder = WebPkiClientVerifier::builder_with_provider(Arc::new(roots), provider());
     let builder = match required {
         true => builder,
-        // The handshake continues without a certificate; the handlers decide.
+        // The handshake continues without a certificate; the handlers decide whether they require one.
         false => builder.allow_unauthenticated(),
     };
     builder
@@ -175,14 +176,15 @@ fn verifier(clients: &ClientVerification) -> Result<Arc<dyn ClientCertVerifier>,
         .map_err(|error| Error::General(error.to_string()))
 }
 
-/// The rules that sessions are bound to: a session begun without a certificate must not resume where one is required.
+/// The rules that tickets are bound to: a session that began without a certificate must not be resumed where one is
+/// required.
 fn rules(clients: &ClientVerification) -> Vec<u8> {
     let (kind, authorities): (u8, &[u8]) = match clients {
         ClientVerification::None => (0, &[]),
         ClientVerification::Request(authorities) => (1, authorities),
         ClientVerification::Require(authorities) => (2, authorities),
     };
-    // A digest, since the authorities can be long and are part of each ticket's authenticated data.
+    // A digest, since the rules are part of each ticket's authenticated data, and the authorities can be long.
     let digest = digest::digest(&digest::SHA256, authorities);
     [&[kind], digest.as_ref()].concat()
 }

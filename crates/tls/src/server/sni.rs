@@ -1,5 +1,5 @@
-//! Captures the server name that a client requests (SNI). `rustls` reveals it for an unbuffered connection to the
-//! certificate resolver only, which runs on the same thread within the call that processes the client's bytes.
+//! Captures the server name that a client requests (SNI). For an unbuffered connection, `rustls` passes the name only
+//! to the certificate resolver, which runs on the same thread during the call that processes the ClientHello.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -10,25 +10,28 @@ use rustls::sign::CertifiedKey;
 use crate::certificates::CertificateStore;
 
 thread_local! {
-    static ASKED: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
+    static SERVER_NAME: RefCell<Option<Box<str>>> = const { RefCell::new(None) };
 }
 
-/// A certificate resolver that records the requested name.
+/// A certificate resolver that records the requested server name.
 #[derive(Debug)]
 pub(super) struct SniResolver(pub CertificateStore);
 
 impl ResolvesServerCert for SniResolver {
     fn resolve(&self, hello: ClientHello<'_>) -> Option<Arc<CertifiedKey>> {
         let name = hello.server_name().map(Box::from);
-        ASKED.with(|server_name| server_name.replace(name));
+        SERVER_NAME.with(|server_name| server_name.replace(name));
         self.0.resolve(hello)
     }
 }
 
-/// Calls `process` and returns the name that was requested in this call.
+/// Calls `process` and returns the server name that a client requested during this call.
 pub(super) fn record_sni<T>(process: impl FnOnce() -> T) -> (T, Option<Box<str>>) {
-    // A name of another connection on this thread must not remain.
-    ASKED.with(|server_name| server_name.replace(None));
+    // The name must not be that of another connection on this thread.
+    SERVER_NAME.with(|server_name| server_name.replace(None));
     let done = process();
-    (done, ASKED.with(|server_name| server_name.replace(None)))
+    (
+        done,
+        SERVER_NAME.with(|server_name| server_name.replace(None)),
+    )
 }

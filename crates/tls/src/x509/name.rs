@@ -1,11 +1,11 @@
-//! Distinguished names as text (RFC 4514): the last part first, as with OpenSSL's `-nameopt RFC2253`.
+//! Distinguished names as text (RFC 4514): the last part first, as OpenSSL prints them with `-nameopt RFC2253`.
 
 use std::fmt::Write as _;
 
 use super::hex;
 use crate::der::{self, DerElement, DerReader};
 
-/// Short names of the types of RFC 4514 and a few more; others are written as numbers.
+/// Short names of attribute types: those of RFC 4514 and a few more. Other types are written as object identifiers.
 const TYPES: [(&[u8], &str); 12] = [
     (&[0x55, 4, 3], "CN"),
     (&[0x55, 4, 4], "SN"),
@@ -33,7 +33,7 @@ pub fn display(name: &[u8]) -> String {
         return hex(name);
     };
     let mut parts: Vec<String> = name.reader().map(|set| display_set(&set)).collect();
-    // The encoding begins with the outermost part, the text with the innermost (RFC 4514 section 2.1).
+    // The encoding begins with the outermost part, the text with the innermost one (RFC 4514 section 2.1).
     parts.reverse();
     parts.join(",")
 }
@@ -48,7 +48,7 @@ pub(crate) fn common_name(name: &[u8]) -> Option<String> {
     })
 }
 
-/// Joins several attributes of one part by `+`.
+/// Joins the attributes of one part with `+`.
 fn display_set(set: &DerElement<'_>) -> String {
     if set.tag != der::SET {
         return hex(set.encoded);
@@ -72,7 +72,7 @@ fn display_attribute(id: &DerElement<'_>, value: &DerElement<'_>) -> String {
     }
 }
 
-/// The text of a string of any type used in certificates.
+/// The text of a string value, of any string type used in certificates.
 fn text(value: &DerElement<'_>) -> Option<String> {
     const UTF8: u8 = 0x0c;
     const PRINTABLE: u8 = 0x13;
@@ -80,7 +80,7 @@ fn text(value: &DerElement<'_>) -> Option<String> {
     const IA5: u8 = 0x16;
     match value.tag {
         UTF8 | PRINTABLE | IA5 => String::from_utf8(value.content.to_vec()).ok(),
-        // Certificates hold Latin-1 in this type, whose bytes are the first 256 characters of Unicode.
+        // Certificates use Latin-1 in this type, whose bytes are the first 256 characters of Unicode.
         TELETEX => Some(value.content.iter().map(|byte| char::from(*byte)).collect()),
         der::BMP_STRING => {
             let (pairs, []) = value.content.as_chunks::<2>() else {
@@ -93,12 +93,12 @@ fn text(value: &DerElement<'_>) -> Option<String> {
     }
 }
 
-/// Escapes a value; control characters too, so that the text fits a header field and one line of a log.
+/// Escapes a value, including control characters, so that the text fits into a header field or one log line.
 fn escaped(value: &str) -> String {
     let mut text = String::with_capacity(value.len());
     let last = value.chars().count().saturating_sub(1);
     for (index, char) in value.chars().enumerate() {
-        // At the ends of a value a space, and at its start a number sign, have a meaning (RFC 4514 section 2.4).
+        // A space at either end, and a number sign at the start, must be escaped (RFC 4514 section 2.4).
         match char {
             ' ' if index == 0 || index == last => text.push_str("\\ "),
             '#' if index == 0 => text.push_str("\\#"),
@@ -127,7 +127,7 @@ fn dotted(id: &[u8]) -> String {
             continue;
         }
         if text.is_empty() {
-            // The first number holds two: 40 times the first plus the second (X.690 section 8.19.4).
+            // The first number encodes two: 40 times the first plus the second (X.690 section 8.19.4).
             let first = (number / 40).min(2);
             let _ = write!(text, "{first}.{}", number - first * 40);
         } else {
@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn the_last_part_is_written_first_and_what_has_a_meaning_is_escaped() {
+    fn name_is_displayed_as_in_rfc_4514() {
         let parts = [
             attribute(&[0x55, 4, 10], 0x13, b"A, B + C"),
             attribute(&[0x55, 4, 3], 0x0c, " é#\n".as_bytes()),
@@ -169,7 +169,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_name_is_written_in_digits() {
+    fn malformed_name_is_displayed_as_hex() {
         assert_eq!(display(&[1, 2]), "0102");
         assert_eq!(display(&[0x30, 2, 4, 0]), "0400");
         assert_eq!(display(&[0x30, 0]), "");

@@ -2,12 +2,12 @@
 
 use crate::der::{DerElement, GENERALIZED_TIME, UTC_TIME};
 
-/// Parses the two forms of RFC 5280 (section 4.1.2.5): both in UTC, with seconds.
+/// Parses the two time formats of RFC 5280 (section 4.1.2.5): both in UTC, with seconds.
 pub(crate) fn parse(time: DerElement<'_>) -> Option<i64> {
     let (year, rest) = match time.tag {
         UTC_TIME => {
             let (year, rest) = number(time.content, 2)?;
-            // RFC 5280, section 4.1.2.5.1: two-digit years from 50 on are of the 20th century.
+            // RFC 5280, section 4.1.2.5.1: two-digit years from 50 on belong to the 20th century.
             (if year < 50 { 2000 + year } else { 1900 + year }, rest)
         }
         GENERALIZED_TIME => number(time.content, 4)?,
@@ -32,7 +32,7 @@ fn number(bytes: &[u8], len: usize) -> Option<(i64, &[u8])> {
     Some((number, rest))
 }
 
-/// Days from 1970 to a Gregorian date. Years begin in March, so that a leap day is the last.
+/// Days from 1970 to a Gregorian date. Years are counted from March, so that the leap day is the last day.
 fn days(year: i64, month: i64, day: i64) -> i64 {
     let year = if month <= 2 { year - 1 } else { year };
     let era = year.div_euclid(400);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn both_forms_are_read() {
+    fn utc_time_and_generalized_time_are_parsed() {
         assert_eq!(parsed(UTC_TIME, b"700101000000Z"), Some(0));
         assert_eq!(parsed(UTC_TIME, b"261123223845Z"), Some(1_795_473_525));
         assert_eq!(
@@ -85,7 +85,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_time_is_none() {
+    fn malformed_time_is_rejected() {
         assert_eq!(parsed(UTC_TIME, b"7001010000Z"), None);
         assert_eq!(parsed(UTC_TIME, b"701301000000Z"), None);
         assert_eq!(parsed(UTC_TIME, b"700101000000+0100"), None);
@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn times_are_written_as_they_were_read() {
+    fn times_are_displayed_in_utc() {
         assert_eq!(display(951_825_600), "2000-02-29 12:00:00 UTC");
         assert_eq!(display(1_795_473_525), "2026-11-23 22:38:45 UTC");
         assert_eq!(display(-1), "1969-12-31 23:59:59 UTC");

@@ -1,4 +1,4 @@
-//! The alerts of the server after violations by a TLS 1.3 client once records are encrypted, as named by RFC 8446.
+//! The alerts that the server sends if a TLS 1.3 client violates RFC 8446 after encryption has started.
 
 use lowroad_tls::{TlsFault, TlsServer};
 use rustls::{AlertDescription, ClientConnection, Error};
@@ -15,8 +15,8 @@ const DECODE_ERROR: u8 = 50;
 const CHANGE_CIPHER_SPEC: u8 = 20;
 const KEY_UPDATE: u8 = 24;
 
-/// A server that has sent its first flight, and the client before it reads it.
-fn halfway() -> (TlsServer, ClientConnection, Vec<u8>) {
+/// A server that has sent its first flight, the client before it reads that flight, and the flight.
+fn after_server_flight() -> (TlsServer, ClientConnection, Vec<u8>) {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS13]);
     let (mut hello, mut flight) = (Vec::new(), Vec::new());
@@ -27,7 +27,7 @@ fn halfway() -> (TlsServer, ClientConnection, Vec<u8>) {
     (server, client, flight)
 }
 
-/// The client's error from these bytes, if any.
+/// The client's error when it reads these bytes, if any.
 fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
     while !wire.is_empty() {
         client.read_tls(&mut wire).unwrap();
@@ -40,7 +40,7 @@ fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Option<Error> {
 
 /// Sends `wire` instead of the client's Finished.
 fn fail_handshake(wire: &[u8]) -> (TlsFault, u8) {
-    let (mut server, mut client, mut out) = halfway();
+    let (mut server, mut client, mut out) = after_server_flight();
     let failure = server
         .receive(&mut wire.to_vec(), &mut Vec::new(), &mut out)
         .expect_err("refused");
@@ -52,11 +52,11 @@ fn fail_handshake(wire: &[u8]) -> (TlsFault, u8) {
 }
 
 #[test]
-fn a_record_that_should_be_encrypted_is_unexpected() {
+fn plaintext_record_after_first_flight_gets_unexpected_message() {
     let finished = [&[HANDSHAKE, 3, 3, 0, 36, 20, 0, 0, 32][..], &[7; 32]].concat();
     for wire in [
         &finished[..],
-        // Behind the change_cipher_spec that clients send for middleboxes.
+        // The same, preceded by the change_cipher_spec that clients send for middleboxes.
         &[&[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 1][..], &finished].concat(),
         &[CHANGE_CIPHER_SPEC, 3, 3, 0, 1, 2],
         &[HANDSHAKE, 3, 3, 0, 5, KEY_UPDATE, 0, 0, 1, 0],
@@ -64,7 +64,7 @@ fn a_record_that_should_be_encrypted_is_unexpected() {
         &[ALERT, 3, 3, 0, 0],
         &[ALERT, 3, 3, 0, 3, 2, 40, 0],
         &[HANDSHAKE, 3, 3, 0, 0],
-        // No record type: refused before the record is complete.
+        // Invalid record types are rejected before the record is complete.
         b"GET / HTTP/1.1\r\n",
         &[24, 3, 3, 0, 3, 1, 0, 0],
     ] {
@@ -74,7 +74,7 @@ fn a_record_that_should_be_encrypted_is_unexpected() {
 }
 
 #[test]
-fn other_bad_records_of_a_handshake_have_alerts_of_their_own() {
+fn oversized_or_undecryptable_handshake_record_gets_its_alert() {
     let too_long = [APPLICATION_DATA, 3, 3, 0x41, 1];
     assert_eq!(
         fail_handshake(&too_long),
@@ -86,9 +86,9 @@ fn other_bad_records_of_a_handshake_have_alerts_of_their_own() {
 }
 
 #[test]
-fn an_alert_in_plaintext_ends_the_handshake_and_is_not_answered() {
+fn plaintext_alert_ends_handshake_without_answer() {
     for (level, alert) in [(2, 48), (2, 42), (1, 0), (1, 48), (2, 0), (1, 90), (7, 40)] {
-        let (mut server, ..) = halfway();
+        let (mut server, ..) = after_server_flight();
         let mut out = Vec::new();
         let received = server.receive(
             &mut [ALERT, 3, 3, 0, 2, level, alert],
@@ -107,8 +107,8 @@ fn an_alert_in_plaintext_ends_the_handshake_and_is_not_answered() {
 }
 
 #[test]
-fn a_plaintext_record_has_its_reason_in_the_log() {
-    let (mut server, ..) = halfway();
+fn failure_text_of_plaintext_record_says_not_encrypted() {
+    let (mut server, ..) = after_server_flight();
     let wire = &mut [HANDSHAKE, 3, 3, 0, 4, 20, 0, 0, 0];
     let failure = server.receive(wire, &mut Vec::new(), &mut Vec::new());
     let reason = failure.unwrap_err().to_string();
@@ -117,8 +117,8 @@ fn a_plaintext_record_has_its_reason_in_the_log() {
 
 type Records<'a> = (&'a [(u8, &'a [u8])], u8);
 
-/// Invalid records after the handshake, each with its alert.
-const BROKEN: &[Records<'static>] = &[
+/// Invalid records after the handshake, each with the expected alert.
+const VIOLATIONS: &[Records<'static>] = &[
     // RFC 8446, section 4.6.3.
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 2])], ILLEGAL_PARAMETER),
     (
@@ -127,7 +127,7 @@ const BROKEN: &[Records<'static>] = &[
     ),
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 0])], DECODE_ERROR),
     (&[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 2, 0, 0])], DECODE_ERROR),
-    // Section 5.1: the key changes at the end of a record.
+    // Section 5.1: a message before a key change must end its record.
     (
         &[(HANDSHAKE, &[KEY_UPDATE, 0, 0, 1, 0, KEY_UPDATE, 0, 0, 1, 0])],
         UNEXPECTED_MESSAGE,
@@ -145,7 +145,7 @@ const BROKEN: &[Records<'static>] = &[
     ),
     // Clients must not send other messages.
     (&[(HANDSHAKE, &[20, 0, 0, 0])], UNEXPECTED_MESSAGE),
-    // No message may be empty, and an alert is one record.
+    // Messages must not be empty, and an alert fills exactly one record.
     (&[(HANDSHAKE, &[])], UNEXPECTED_MESSAGE),
     (
         &[(HANDSHAKE, &[KEY_UPDATE, 0]), (HANDSHAKE, &[])],
@@ -159,9 +159,9 @@ const BROKEN: &[Records<'static>] = &[
 ];
 
 #[test]
-fn what_breaks_the_rules_after_the_handshake_has_the_alert_of_the_specification() {
+fn violation_after_handshake_gets_alert_of_rfc_8446() {
     for settled in [true, false] {
-        for (records, alert) in BROKEN {
+        for (records, alert) in VIOLATIONS {
             let (mut server, mut client) = established();
             if settled {
                 server.settle().unwrap();
@@ -177,7 +177,7 @@ fn what_breaks_the_rules_after_the_handshake_has_the_alert_of_the_specification(
 }
 
 #[test]
-fn nothing_comes_between_the_parts_of_a_key_update() {
+fn record_between_key_update_fragments_is_rejected() {
     for between in [(APPLICATION_DATA, &b"x"[..]), (ALERT, &[1, 0])] {
         let (mut server, mut client) = established();
         server.settle().unwrap();
@@ -188,7 +188,7 @@ fn nothing_comes_between_the_parts_of_a_key_update() {
 }
 
 #[test]
-fn a_key_update_may_be_cut_into_records() {
+fn key_update_may_span_records() {
     for parts in [
         &[&[KEY_UPDATE, 0, 0, 1, 1][..]][..],
         &[&[KEY_UPDATE, 0, 0, 1], &[1]],

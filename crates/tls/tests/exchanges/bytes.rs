@@ -1,11 +1,11 @@
-//! The application's bytes, in pieces of any length, and the end of a connection.
+//! The application's bytes, split at any position, and closing.
 
 use lowroad_tls::{FULL_LEN, PeerClose, RECORD_OVERHEAD_MAX, ReceiveProgress, SMALL_LEN, TlsFault};
 
 use crate::pair::{Exchange, acceptor, connector, record_lens};
 
 #[test]
-fn a_handshake_with_what_both_prefer() {
+fn handshake_negotiates_preferred_parameters() {
     let exchange = Exchange::established(&acceptor(), &connector());
     let server = &exchange.server;
     assert_eq!(server.server_name(), Some("localhost"));
@@ -19,7 +19,7 @@ fn a_handshake_with_what_both_prefer() {
 }
 
 #[test]
-fn bytes_may_come_one_by_one() {
+fn input_split_at_any_position_is_received() {
     for step in [1, 2, 3, 5, 100] {
         let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
         exchange.step = step;
@@ -30,7 +30,7 @@ fn bytes_may_come_one_by_one() {
             .client
             .encrypt(&[&text], &mut exchange.to_server, 0)
             .unwrap();
-        exchange.say(&text);
+        exchange.send_from_server(&text);
         exchange.run().unwrap();
         assert!(
             exchange.at_server == text && exchange.at_client == text,
@@ -40,7 +40,7 @@ fn bytes_may_come_one_by_one() {
 }
 
 #[test]
-fn progress_is_told_once() {
+fn progress_is_reported_once() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
     let (mut established, mut closed) = (0, 0);
     for round in 0..6 {
@@ -58,7 +58,7 @@ fn progress_is_told_once() {
             .receive(&mut wire, &mut Vec::new(), &mut exchange.to_server)
             .unwrap();
         if round == 3 {
-            // Reported with the byte that completes the handshake, and not again.
+            // Reported with the byte that completes the handshake, and only once.
             assert_eq!((established, closed), (1, 0));
             exchange.client.close(&mut exchange.to_server).unwrap();
         }
@@ -68,18 +68,26 @@ fn progress_is_told_once() {
 }
 
 #[test]
-fn the_first_record_is_small_and_the_others_full() {
+fn first_record_is_small_and_later_records_are_full() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     let text = vec![b'x'; SMALL_LEN + 2 * FULL_LEN + 100];
-    // Pieces that don't align with records.
+    // Slices that do not align with records.
     let pieces: Vec<&[u8]> = text.chunks(777).collect();
     exchange
         .server
         .encrypt(&pieces, &mut exchange.to_client, 10)
         .unwrap();
     let lens = record_lens(&exchange.to_client);
-    let of = |len: usize| len + 17;
-    assert_eq!(lens, [of(SMALL_LEN), of(FULL_LEN), of(FULL_LEN), of(100)]);
+    let record_len = |len: usize| len + 17;
+    assert_eq!(
+        lens,
+        [
+            record_len(SMALL_LEN),
+            record_len(FULL_LEN),
+            record_len(FULL_LEN),
+            record_len(100)
+        ]
+    );
     assert!(exchange.to_client.len() <= text.len() + 4 * RECORD_OVERHEAD_MAX);
     exchange.run().unwrap();
     assert!(exchange.at_client == text);
@@ -88,7 +96,7 @@ fn the_first_record_is_small_and_the_others_full() {
         .server
         .encrypt(&[&text[..5000]], &mut exchange.to_client, 500)
         .unwrap();
-    assert_eq!(record_lens(&exchange.to_client), [of(5000)]);
+    assert_eq!(record_lens(&exchange.to_client), [record_len(5000)]);
     exchange.to_client.clear();
     exchange
         .server
@@ -96,12 +104,12 @@ fn the_first_record_is_small_and_the_others_full() {
         .unwrap();
     assert_eq!(
         record_lens(&exchange.to_client),
-        [of(SMALL_LEN), of(5000 - SMALL_LEN)]
+        [record_len(SMALL_LEN), record_len(5000 - SMALL_LEN)]
     );
 }
 
 #[test]
-fn nothing_and_empty_pieces_make_no_record() {
+fn empty_slices_produce_no_record() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     exchange
         .server
@@ -121,7 +129,7 @@ fn nothing_and_empty_pieces_make_no_record() {
 }
 
 #[test]
-fn what_is_sealed_stands_behind_what_was_there() {
+fn records_are_appended_to_buffer() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     let mut out = b"before".to_vec();
     exchange.server.encrypt(&[b"x"], &mut out, 0).unwrap();
@@ -130,7 +138,7 @@ fn what_is_sealed_stands_behind_what_was_there() {
 }
 
 #[test]
-fn nothing_is_sealed_before_the_handshake_is_over() {
+fn encrypt_before_handshake_is_complete_fails() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
     let mut out = Vec::new();
     let failure = exchange
@@ -146,7 +154,7 @@ fn nothing_is_sealed_before_the_handshake_is_over() {
 }
 
 #[test]
-fn the_end_is_clean_only_if_it_was_said() {
+fn close_is_clean_only_after_close_notify() {
     let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
     assert_eq!(exchange.server.peer_close(), PeerClose::InHandshake);
     exchange.run().unwrap();
@@ -154,8 +162,8 @@ fn the_end_is_clean_only_if_it_was_said() {
     exchange.client.close(&mut exchange.to_server).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.server.peer_close(), PeerClose::Cleanly);
-    // The other direction stays open.
-    exchange.say(b"the rest");
+    // The other direction remains open.
+    exchange.send_from_server(b"the rest");
     exchange.server.close(&mut exchange.to_client).unwrap();
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"the rest");
@@ -163,7 +171,7 @@ fn the_end_is_clean_only_if_it_was_said() {
 }
 
 #[test]
-fn what_follows_close_notify_is_ignored() {
+fn input_after_close_notify_is_ignored() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     exchange.client.close(&mut exchange.to_server).unwrap();
     exchange.to_server.extend_from_slice(&[0; 100]);

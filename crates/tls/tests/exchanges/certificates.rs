@@ -1,12 +1,16 @@
-//! The choice of the certificate by name, kind of key and protocol.
+//! The selection of the certificate by server name, key type and protocol.
 
 use lowroad_tls::certificates::{CertificateMap, CertificateStore};
 use lowroad_tls::{ClientConnector, ServerTrust, TlsAcceptor, TlsFault, TlsServerSettings};
 
-use crate::pair::{Exchange, Failed, clock, rsa_key, self_signed, signed};
+use crate::pair::{Exchange, SideFailure, clock, rsa_key, self_signed, signed};
 
-/// SHA-256 of the certificate that a client gets for `name`.
-fn shown(store: &CertificateStore, name: &str, protocol: &str) -> Result<String, TlsFault> {
+/// SHA-256 of the certificate that a client with the SNI `name` receives.
+fn presented_fingerprint(
+    store: &CertificateStore,
+    name: &str,
+    protocol: &str,
+) -> Result<String, TlsFault> {
     let acceptor = TlsAcceptor::new(&TlsServerSettings::new(store.clone(), clock())).unwrap();
     let connector = ClientConnector::new(
         &ServerTrust::any_certificate(),
@@ -24,13 +28,13 @@ fn shown(store: &CertificateStore, name: &str, protocol: &str) -> Result<String,
             let digits = digest.as_ref().iter().map(|byte| format!("{byte:02X}"));
             Ok(digits.collect())
         }
-        Err(Failed::Server(failure)) => Err(failure.fault),
-        Err(Failed::Client(failure)) => panic!("{failure}"),
+        Err(SideFailure::Server(failure)) => Err(failure.fault),
+        Err(SideFailure::Client(failure)) => panic!("{failure}"),
     }
 }
 
 #[test]
-fn exact_names_come_first_then_wildcards_then_the_default() {
+fn exact_name_precedes_wildcard_and_default() {
     let (exact, wild, default) = (
         signed(&["a.example.org"]),
         signed(&["*.example.org"]),
@@ -41,16 +45,19 @@ fn exact_names_come_first_then_wildcards_then_the_default() {
     certificates.add(&exact);
     certificates.add_default(&default);
     let store = CertificateStore::new(certificates);
-    let shown = |name| shown(&store, name, "http/1.1").unwrap();
-    assert_eq!(shown("a.example.org"), exact.fingerprint());
+    let presented_fingerprint = |name| presented_fingerprint(&store, name, "http/1.1").unwrap();
+    assert_eq!(presented_fingerprint("a.example.org"), exact.fingerprint());
     // Names are compared without regard to case.
-    assert_eq!(shown("A.EXAMPLE.org"), exact.fingerprint());
-    assert_eq!(shown("b.example.org"), wild.fingerprint());
-    // A wildcard matches one label only.
-    assert_eq!(shown("b.b.example.org"), default.fingerprint());
-    assert_eq!(shown("example.org"), default.fingerprint());
-    // SNI carries no addresses (RFC 6066, section 3).
-    assert_eq!(shown("192.0.2.1"), default.fingerprint());
+    assert_eq!(presented_fingerprint("A.EXAMPLE.org"), exact.fingerprint());
+    assert_eq!(presented_fingerprint("b.example.org"), wild.fingerprint());
+    // A wildcard matches exactly one label.
+    assert_eq!(
+        presented_fingerprint("b.b.example.org"),
+        default.fingerprint()
+    );
+    assert_eq!(presented_fingerprint("example.org"), default.fingerprint());
+    // SNI contains no addresses (RFC 6066, section 3).
+    assert_eq!(presented_fingerprint("192.0.2.1"), default.fingerprint());
 
     let certificates = store.current();
     assert!(certificates.covers("X.example.org") && !certificates.covers("example.org"));
@@ -62,72 +69,72 @@ fn exact_names_come_first_then_wildcards_then_the_default() {
 }
 
 #[test]
-fn without_a_default_who_asks_for_somebody_else_is_refused() {
+fn unknown_sni_without_default_certificate_is_refused() {
     let mut certificates = CertificateMap::new();
     certificates.add(&signed(&["a.example.org"]));
     let store = CertificateStore::new(certificates);
-    assert!(shown(&store, "a.example.org", "http/1.1").is_ok());
+    assert!(presented_fingerprint(&store, "a.example.org", "http/1.1").is_ok());
     assert_eq!(
-        shown(&store, "b.example.org", "http/1.1"),
+        presented_fingerprint(&store, "b.example.org", "http/1.1"),
         Err(TlsFault::NoCertificate)
     );
 }
 
 #[test]
-fn of_several_kinds_the_cheapest_is_shown() {
+fn ecdsa_certificate_is_preferred_to_rsa() {
     let rsa = self_signed("a.example.org", &rsa_key());
     let ecdsa = self_signed("a.example.org", &rcgen::KeyPair::generate().unwrap());
     let mut certificates = CertificateMap::new();
     certificates.add(&rsa);
     let store = CertificateStore::new(certificates.clone());
     assert_eq!(
-        // A protocol that the listener doesn't offer.
-        shown(&store, "a.example.org", "h"),
+        // The client offers a protocol that the listener doesn't support.
+        presented_fingerprint(&store, "a.example.org", "h"),
         Err(TlsFault::NothingInCommon)
     );
     assert_eq!(
-        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        presented_fingerprint(&store, "a.example.org", "http/1.1").unwrap(),
         rsa.fingerprint()
     );
     certificates.add(&ecdsa);
     store.replace(certificates);
     assert_eq!(
-        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        presented_fingerprint(&store, "a.example.org", "http/1.1").unwrap(),
         ecdsa.fingerprint()
     );
 }
 
 #[test]
-fn a_challenge_is_shown_to_who_asks_for_it_only() {
+fn challenge_certificate_requires_acme_tls_1() {
     let (own, challenge) = (signed(&["a.example.org"]), signed(&["a.example.org"]));
     let mut certificates = CertificateMap::new();
     certificates.add(&own);
     certificates.add_challenge("a.example.org", &challenge);
     let store = CertificateStore::new(certificates);
     assert_eq!(
-        shown(&store, "a.example.org", "http/1.1").unwrap(),
+        presented_fingerprint(&store, "a.example.org", "http/1.1").unwrap(),
         own.fingerprint()
     );
     assert_eq!(
-        shown(&store, "a.example.org", "acme-tls/1").unwrap(),
+        presented_fingerprint(&store, "a.example.org", "acme-tls/1").unwrap(),
         challenge.fingerprint()
     );
     assert_eq!(
-        shown(&store, "b.example.org", "acme-tls/1"),
+        presented_fingerprint(&store, "b.example.org", "acme-tls/1"),
         Err(TlsFault::NoCertificate)
     );
 }
 
-/// The extension of RFC 8737 is critical, and known to authorities only.
+/// The extension of RFC 8737 is critical, and known to ACME servers only.
 #[test]
-fn a_challenge_with_its_extension_can_be_shown() {
+fn challenge_certificate_with_critical_extension_is_loaded() {
     let key = rcgen::KeyPair::generate().unwrap();
     let mut params = rcgen::CertificateParams::new(["a.example.org".to_owned()]).unwrap();
     params.custom_extensions = vec![rcgen::CustomExtension::new_acme_identifier(&[7; 32])];
     let certificate = params.self_signed(&key).unwrap().pem();
     let challenge = crate::pair::load(&certificate, &key.serialize_pem());
     assert!(challenge.dns_names().eq(["a.example.org"]));
-    // A key of another certificate is still refused.
+    // The key of another certificate is still rejected.
     let other = rcgen::KeyPair::generate().unwrap().serialize_pem();
     let texts = lowroad_tls::certificates::PemTexts {
         certificates_file: "c.pem".as_ref(),
@@ -140,14 +147,16 @@ fn a_challenge_with_its_extension_can_be_shown() {
 }
 
 #[test]
-fn connections_go_on_when_certificates_are_replaced() {
+fn connections_survive_replacement_of_certificates() {
     let store = crate::pair::store();
     let acceptor = TlsAcceptor::new(&TlsServerSettings::new(store.clone(), clock())).unwrap();
     let mut exchange = Exchange::established(&acceptor, &crate::pair::connector());
     store.replace(CertificateMap::new());
-    exchange.say(b"still here");
+    exchange.send_from_server(b"still here");
     exchange.run().unwrap();
     assert_eq!(exchange.at_client, b"still here");
     let mut next = Exchange::new(&acceptor, &crate::pair::connector(), "localhost");
-    assert!(matches!(next.run(), Err(Failed::Server(f)) if f.fault == TlsFault::NoCertificate));
+    assert!(
+        matches!(next.run(), Err(SideFailure::Server(f)) if f.fault == TlsFault::NoCertificate)
+    );
 }

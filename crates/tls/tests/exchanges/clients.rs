@@ -1,4 +1,4 @@
-//! Client certificates.
+//! Client certificates: verification, and resumption of sessions with them.
 
 use lowroad_tls::certificates::CertificatePair;
 use lowroad_tls::{
@@ -8,22 +8,22 @@ use rcgen::{
     BasicConstraints, CertificateParams, DnType, ExtendedKeyUsagePurpose, IsCa, Issuer, KeyPair,
 };
 
-use crate::pair::{Exchange, Failed, clock, load, settings, tickets, trust};
+use crate::pair::{Exchange, SideFailure, clock, load, settings, tickets, trust};
 
-struct Clients {
+struct ClientCa {
     pem: String,
     issuer: Issuer<'static, KeyPair>,
 }
 
-impl Clients {
-    fn new(name: &str) -> Clients {
+impl ClientCa {
+    fn new(name: &str) -> ClientCa {
         let key = KeyPair::generate().unwrap();
         let mut params = CertificateParams::default();
         params.distinguished_name.push(DnType::CommonName, name);
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         let pem = params.self_signed(&key).unwrap().pem();
         let issuer = Issuer::new(params, key);
-        Clients { pem, issuer }
+        ClientCa { pem, issuer }
     }
 
     fn sign(&self, days: i32) -> CertificatePair {
@@ -57,14 +57,14 @@ fn fault(acceptor: &TlsAcceptor, connector: &ClientConnector) -> Option<TlsFault
     let mut exchange = Exchange::new(acceptor, connector, "localhost");
     match exchange.run() {
         Ok(()) => None,
-        Err(Failed::Server(failure)) => Some(failure.fault),
-        Err(Failed::Client(failure)) => panic!("{failure}"),
+        Err(SideFailure::Server(failure)) => Some(failure.fault),
+        Err(SideFailure::Client(failure)) => panic!("{failure}"),
     }
 }
 
 #[test]
-fn what_was_verified_is_given_out() {
-    let clients = Clients::new("Clients");
+fn verified_client_certificate_is_available() {
+    let clients = ClientCa::new("Clients");
     let alice = clients.sign(3650);
     let acceptor = acceptor(ClientVerification::Require(clients.pem.into()), None);
     let exchange = Exchange::established(&acceptor, &connector(Some(&alice)));
@@ -88,8 +88,8 @@ fn what_was_verified_is_given_out() {
 }
 
 #[test]
-fn who_must_show_one_and_has_none_is_refused() {
-    let clients = Clients::new("Clients");
+fn missing_required_client_certificate_is_refused() {
+    let clients = ClientCa::new("Clients");
     let requires = acceptor(
         ClientVerification::Require(clients.pem.clone().into()),
         None,
@@ -98,24 +98,24 @@ fn who_must_show_one_and_has_none_is_refused() {
         fault(&requires, &connector(None)),
         Some(TlsFault::CertificateMissing)
     );
-    // A requested certificate is optional.
+    // With `Request`, the certificate is optional.
     let requests = acceptor(ClientVerification::Request(clients.pem.into()), None);
     assert_eq!(fault(&requests, &connector(None)), None);
 }
 
 #[test]
-fn what_others_have_signed_or_has_expired_is_refused() {
-    let clients = Clients::new("Clients");
-    // An invalid certificate is refused even where none is required.
+fn client_certificate_of_unknown_ca_or_expired_is_refused() {
+    let clients = ClientCa::new("Clients");
+    // An invalid certificate is rejected even if none is required.
     for kind in [ClientVerification::Request, ClientVerification::Require] {
         let acceptor = acceptor(kind(clients.pem.clone().into()), None);
-        let stranger = Clients::new("Others").sign(3650);
+        let stranger = ClientCa::new("Others").sign(3650);
         assert_eq!(
             fault(&acceptor, &connector(Some(&stranger))),
             Some(TlsFault::CertificateIssuer)
         );
-        // An authority with the same name but another key.
-        let forger = Clients::new("Clients").sign(3650);
+        // A CA with the same name but another key.
+        let forger = ClientCa::new("Clients").sign(3650);
         assert_eq!(
             fault(&acceptor, &connector(Some(&forger))),
             Some(TlsFault::Certificate)
@@ -129,10 +129,10 @@ fn what_others_have_signed_or_has_expired_is_refused() {
 }
 
 #[test]
-fn no_session_outlives_the_certificate_that_it_began_with() {
+fn session_is_not_resumed_after_certificate_expiry() {
     // 2027-01-02 00:00:00 UTC.
     const ENDS_S: u64 = 1_798_848_000;
-    let clients = Clients::new("Clients");
+    let clients = ClientCa::new("Clients");
     let clock = TlsClock::new(ENDS_S - 60);
     let mut settings = settings();
     settings.clients = ClientVerification::Require(clients.pem.clone().into());
@@ -145,7 +145,7 @@ fn no_session_outlives_the_certificate_that_it_began_with() {
         assert_eq!(exchange.server.is_resumed(), is_resumed);
     }
     clock.set(ENDS_S + 60);
-    // First with each of its tickets, then without.
+    // First with each of the client's tickets, then without a ticket.
     for _ in 0..6 {
         let fault = fault(&acceptor, &connector);
         assert_eq!(fault, Some(TlsFault::CertificateExpired));
@@ -153,8 +153,8 @@ fn no_session_outlives_the_certificate_that_it_began_with() {
 }
 
 #[test]
-fn a_resumed_session_still_knows_its_client_and_another_listener_does_not_take_it() {
-    let clients = Clients::new("Clients");
+fn resumed_session_has_client_certificate_and_is_bound_to_listener_rules() {
+    let clients = ClientCa::new("Clients");
     let tickets = tickets(&clock());
     let authorities: Vec<u8> = clients.pem.clone().into();
     let requires = acceptor(

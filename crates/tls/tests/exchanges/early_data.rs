@@ -1,5 +1,5 @@
 //! Early data (0-RTT) is never accepted: it is skipped, and the handshake continues (RFC 8446, section 4.2.10). The
-//! tickets that permit it come from another server with the same name.
+//! tickets that permit early data are from another server with the same name.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -13,7 +13,8 @@ use rustls::{ClientConfig, ClientConnection, RootCertStore, ServerConfig, Server
 
 use crate::pair::{AUTHORITY, NOW_S, acceptor, clock, settings, tickets};
 
-/// A client that sends early data if its ticket permits it, and cuts messages into records of `fragment_len`.
+/// A client configuration that sends early data if the ticket permits it, and splits messages into records of
+/// `fragment_len`.
 fn client_config(provider: &Arc<CryptoProvider>, fragment_len: Option<usize>) -> Arc<ClientConfig> {
     let mut roots = RootCertStore::empty();
     let authority = CertificateDer::from_pem_slice(AUTHORITY.pem().as_bytes()).unwrap();
@@ -25,7 +26,7 @@ fn client_config(provider: &Arc<CryptoProvider>, fragment_len: Option<usize>) ->
         .with_no_client_auth();
     config.enable_early_data = true;
     config.max_fragment_size = fragment_len;
-    // The tests' time, for which certificates and tickets are valid.
+    // The tests' time, at which certificates and tickets are valid.
     config.time_provider = Arc::new(clock());
     config.into()
 }
@@ -35,7 +36,7 @@ fn client(config: &Arc<ClientConfig>) -> ClientConnection {
     ClientConnection::new(config.clone(), name).unwrap()
 }
 
-/// Gives the client tickets of another server, which accepts `early_len_max` bytes of early data.
+/// Gives the client tickets from another server, which accept `early_len_max` bytes of early data.
 fn give_tickets(config: &Arc<ClientConfig>, provider: &Arc<CryptoProvider>, early_len_max: u32) {
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
     let chain = CertificateDer::pem_slice_iter(chain.as_bytes());
@@ -76,7 +77,7 @@ fn give_tickets(config: &Arc<ClientConfig>, provider: &Arc<CryptoProvider>, earl
     }
 }
 
-/// Lets both sides exchange bytes, those of the client in pieces of `step`. Returns the server's fault.
+/// Exchanges bytes, those of the client in pieces of `step` bytes. Returns the server's fault.
 fn run(
     server: &mut TlsServer,
     client: &mut ClientConnection,
@@ -114,14 +115,14 @@ struct EarlyData {
     fragment_len: Option<usize>,
 }
 
-/// Returns the server's fault; without one, checks that it got the request after the handshake and nothing else.
+/// Returns the server's fault. If there is none, checks that the server has got only the request after the handshake.
 fn send_early_data(
     acceptor: &TlsAcceptor,
     provider: &Arc<CryptoProvider>,
     early: &EarlyData,
 ) -> Option<TlsFault> {
     let config = client_config(provider, early.fragment_len);
-    // More than the server skips, so that the limit is the server's.
+    // More than the server skips, so that the server's limit applies.
     give_tickets(&config, provider, 64 * 1024);
     let mut client = client(&config);
     let mut writer = client.early_data().expect("the ticket permits it");
@@ -131,7 +132,7 @@ fn send_early_data(
     let (mut server, mut plain) = (acceptor.accept().unwrap(), Vec::new());
     let fault = run(&mut server, &mut client, early.step, &mut plain);
     if fault.is_none() {
-        // The client learns that its early data were rejected, and may send them again.
+        // The client learns that its early data were rejected, and can send them again.
         assert!(server.is_established() && !client.is_early_data_accepted());
         client.writer().write_all(b"question").unwrap();
         assert_eq!(run(&mut server, &mut client, early.step, &mut plain), None);
@@ -140,7 +141,7 @@ fn send_early_data(
     fault
 }
 
-/// As much early data as one record holds, which servers permit by default; also in parts.
+/// Up to the amount of early data that servers permit by default (one full record), in one or several records.
 fn permitted() -> impl Iterator<Item = EarlyData> {
     let lens = [
         (16_384, 16_384),
@@ -174,29 +175,30 @@ fn rejected_early_data_is_skipped() {
     }
 }
 
-/// A provider with a first key exchange that the other server supports and this one doesn't.
-fn retried() -> Arc<CryptoProvider> {
+/// A provider whose first key exchange group the other server supports and this one doesn't, so that this one sends a
+/// HelloRetryRequest.
+fn provider_for_hello_retry() -> Arc<CryptoProvider> {
     let mut provider = CryptoProvider::clone(&lowroad_tls::provider());
     provider.kx_groups = vec![kx_group::MLKEM768, kx_group::SECP256R1];
     provider.into()
 }
 
 #[test]
-fn early_data_before_a_second_client_hello_is_skipped() {
+fn early_data_before_second_client_hello_is_skipped() {
     for early in permitted() {
-        let fault = send_early_data(&acceptor(), &retried(), &early);
+        let fault = send_early_data(&acceptor(), &provider_for_hello_retry(), &early);
         assert_eq!(fault, None, "{early:?}");
     }
 }
 
 #[test]
-fn early_data_is_skipped_before_messages_that_are_cut() {
+fn early_data_before_fragmented_messages_is_skipped() {
     for (len, step) in [(0, usize::MAX), (0, 50), (2_000, usize::MAX), (2_000, 50)] {
         let early = EarlyData {
             len,
             record_len: 2_000,
             step,
-            // Shorter than Finished.
+            // Shorter than the Finished message.
             fragment_len: Some(32),
         };
         let fault = send_early_data(&acceptor(), &lowroad_tls::provider(), &early);
@@ -205,7 +207,7 @@ fn early_data_is_skipped_before_messages_that_are_cut() {
 }
 
 #[test]
-fn no_more_early_data_is_skipped_than_the_limit() {
+fn early_data_over_limit_fails_the_connection() {
     for step in [usize::MAX, 1_000] {
         let early = EarlyData {
             len: 40_000,
@@ -215,20 +217,20 @@ fn no_more_early_data_is_skipped_than_the_limit() {
         };
         let fault = send_early_data(&acceptor(), &lowroad_tls::provider(), &early);
         assert_eq!(fault, Some(TlsFault::Undecryptable), "step {step}");
-        let fault = send_early_data(&acceptor(), &retried(), &early);
+        let fault = send_early_data(&acceptor(), &provider_for_hello_retry(), &early);
         assert_eq!(fault, Some(TlsFault::Protocol), "step {step}");
     }
 }
 
 #[test]
-fn tickets_permit_no_early_data() {
+fn tickets_do_not_permit_early_data() {
     let mut settings = settings();
     settings.tickets = Some(tickets(&clock()));
     let acceptor = TlsAcceptor::new(&settings).unwrap();
     let config = client_config(&lowroad_tls::provider(), None);
     for is_resumed in [false, true] {
         let mut client = client(&config);
-        // Also with the ticket of the first round.
+        // The second round has a ticket of the first.
         assert!(client.early_data().is_none());
         let mut server = acceptor.accept().unwrap();
         let fault = run(&mut server, &mut client, usize::MAX, &mut Vec::new());

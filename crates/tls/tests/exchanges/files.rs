@@ -1,4 +1,4 @@
-//! Certificate and key files, and the problems that are reported for them.
+//! Reading certificate and key files, and the problems that are reported for them.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -10,13 +10,13 @@ use rcgen::{CertificateParams, CustomExtension, DistinguishedName, DnType, Issue
 use crate::pair::tempdir::Folder;
 use crate::pair::{AUTHORITY, NOW_S};
 
-struct Site {
+struct CertificateFolder {
     folder: Folder,
     files: CertificatePaths,
 }
 
-impl Site {
-    fn new(certificates: &str, key: &str) -> Site {
+impl CertificateFolder {
+    fn new(certificates: &str, key: &str) -> CertificateFolder {
         let folder = Folder::new("site");
         let files = CertificatePaths {
             certificates: folder.path().join("cert.pem"),
@@ -28,21 +28,21 @@ impl Site {
         for (path, mode) in [(&files.certificates, 0o644), (&files.key, 0o600)] {
             fs::set_permissions(path, Permissions::from_mode(mode)).unwrap();
         }
-        Site { folder, files }
+        CertificateFolder { folder, files }
     }
 
-    fn signed() -> Site {
+    fn signed() -> CertificateFolder {
         let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
-        Site::new(&chain, &key)
+        CertificateFolder::new(&chain, &key)
     }
 
-    fn doubts(&self, unix_s: u64) -> Vec<ProblemReason> {
+    fn warnings(&self, unix_s: u64) -> Vec<ProblemReason> {
         let (_, problems) = read(&self.files, unix_s).unwrap();
         assert!(problems.iter().all(|problem| !problem.is_fatal()));
         problems.into_iter().map(|problem| problem.reason).collect()
     }
 
-    fn refused(&self) -> CertificateProblem {
+    fn fatal_problem(&self) -> CertificateProblem {
         let problem = read(&self.files, NOW_S).unwrap_err();
         assert!(problem.is_fatal());
         problem
@@ -50,9 +50,9 @@ impl Site {
 }
 
 #[test]
-fn what_is_right_raises_no_doubt() {
-    let site = Site::signed();
-    assert_eq!(site.doubts(NOW_S), []);
+fn valid_files_have_no_warnings() {
+    let site = CertificateFolder::signed();
+    assert_eq!(site.warnings(NOW_S), []);
     let (pair, _) = read(&site.files, NOW_S).unwrap();
     assert_eq!(pair.dns_names().collect::<Vec<_>>(), ["localhost"]);
     assert_eq!(pair.names().len(), 3);
@@ -60,14 +60,14 @@ fn what_is_right_raises_no_doubt() {
 }
 
 #[test]
-fn a_key_of_another_certificate_is_named() {
-    let site = Site::signed();
+fn key_of_another_certificate_is_reported() {
+    let site = CertificateFolder::signed();
     fs::write(
         &site.files.key,
         KeyPair::generate().unwrap().serialize_pem(),
     )
     .unwrap();
-    let problem = site.refused();
+    let problem = site.fatal_problem();
     assert_eq!(problem.reason, ProblemReason::KeyMismatch);
     let key = site.files.key.display();
     assert_eq!(
@@ -77,28 +77,30 @@ fn a_key_of_another_certificate_is_named() {
 }
 
 #[test]
-fn times_are_looked_at() {
-    let site = Site::signed();
+fn expired_or_not_yet_valid_certificate_is_reported() {
+    let site = CertificateFolder::signed();
     let year_s = 366 * 86_400;
     assert!(matches!(
-        site.doubts(NOW_S + 2 * year_s)[..],
+        site.warnings(NOW_S + 2 * year_s)[..],
         [ProblemReason::Expired(_)]
     ));
     assert!(matches!(
-        site.doubts(NOW_S - year_s)[..],
+        site.warnings(NOW_S - year_s)[..],
         [ProblemReason::NotYetValid(_)]
     ));
 }
 
-/// A certificate with an issuer other than itself and one access method in its authority information, and its key.
+/// A certificate signed by a CA named "Between", with one access method in its Authority Information Access, and its
+/// key.
 fn signed_with(method: &[u8]) -> (String, String) {
     let element = |tag: u8, content: &[u8]| {
         let mut element = vec![tag, u8::try_from(content.len()).unwrap()];
         element.extend_from_slice(content);
         element
     };
-    let place = [element(0x06, method), element(0x86, b"http://a.example/ca")].concat();
-    let information = element(0x30, &element(0x30, &place));
+    let access_description =
+        [element(0x06, method), element(0x86, b"http://a.example/ca")].concat();
+    let information = element(0x30, &element(0x30, &access_description));
     let access = CustomExtension::from_oid_content(&[1, 3, 6, 1, 5, 5, 7, 1, 1], information);
     let mut params = CertificateParams::new(["a.example".to_owned()]).unwrap();
     params.custom_extensions.push(access);
@@ -114,24 +116,24 @@ fn signed_with(method: &[u8]) -> (String, String) {
 }
 
 #[test]
-fn a_chain_is_looked_at() {
+fn incomplete_or_misordered_chain_is_reported() {
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
     let own = chain
         .split_inclusive("-----END CERTIFICATE-----\n")
         .next()
         .unwrap();
-    // A private root may sign leaves directly; clients that trust it have it.
-    assert_eq!(Site::new(own, &key).doubts(NOW_S), []);
-    // Public authorities name the place of the intermediate (RFC 5280, section 4.2.2.1).
+    // A private root may sign server certificates directly; clients that trust the root have its certificate.
+    assert_eq!(CertificateFolder::new(own, &key).warnings(NOW_S), []);
+    // Certificates of public CAs contain the URL of the intermediate (RFC 5280, section 4.2.2.1).
     let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 2]);
     let name = "CN=Between".to_owned();
     assert_eq!(
-        Site::new(&own, &key).doubts(NOW_S),
+        CertificateFolder::new(&own, &key).warnings(NOW_S),
         [ProblemReason::IncompleteChain(name)]
     );
     let (own, key) = signed_with(&[0x2b, 6, 1, 5, 5, 7, 0x30, 1]);
     assert_eq!(
-        Site::new(&own, &key).doubts(NOW_S),
+        CertificateFolder::new(&own, &key).warnings(NOW_S),
         [],
         "only a place for OCSP"
     );
@@ -143,40 +145,40 @@ fn a_chain_is_looked_at() {
 
     let other = Folder::new("other");
     let other = LocalAuthority::open(other.path(), "elsewhere", NOW_S).unwrap();
-    let wrong = Site::new(&format!("{own}{}", other.pem()), &key);
-    assert_eq!(wrong.doubts(NOW_S), [ProblemReason::WrongOrder(2)]);
+    let wrong = CertificateFolder::new(&format!("{own}{}", other.pem()), &key);
+    assert_eq!(wrong.warnings(NOW_S), [ProblemReason::WrongOrder(2)]);
 }
 
 #[test]
-fn a_certificate_without_names_is_doubtful() {
+fn certificate_without_names_is_reported() {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::default();
     let certificate = params.self_signed(&key).unwrap();
     let issuer = Issuer::new(params, key);
-    let site = Site::new(&certificate.pem(), &issuer.key().serialize_pem());
-    assert_eq!(site.doubts(NOW_S), [ProblemReason::NoName]);
+    let site = CertificateFolder::new(&certificate.pem(), &issuer.key().serialize_pem());
+    assert_eq!(site.warnings(NOW_S), [ProblemReason::NoName]);
 }
 
 #[test]
-fn who_may_read_and_write_is_looked_at() {
-    let site = Site::signed();
+fn unsafe_file_modes_are_reported() {
+    let site = CertificateFolder::signed();
     fs::set_permissions(&site.files.key, Permissions::from_mode(0o644)).unwrap();
     fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o666)).unwrap();
     assert_eq!(
-        site.doubts(NOW_S),
+        site.warnings(NOW_S),
         [
-            ProblemReason::OpenToAll(0o644),
+            ProblemReason::WorldAccessibleKey(0o644),
             ProblemReason::WritableByOthers(0o666)
         ]
     );
-    // A key that a group can read raises no problem.
+    // A key file that is readable for the group causes no problem.
     fs::set_permissions(&site.files.key, Permissions::from_mode(0o640)).unwrap();
     fs::set_permissions(&site.files.certificates, Permissions::from_mode(0o644)).unwrap();
-    assert_eq!(site.doubts(NOW_S), []);
+    assert_eq!(site.warnings(NOW_S), []);
 }
 
 #[test]
-fn what_is_no_certificate_or_no_key_is_said_so() {
+fn unusable_certificate_or_key_is_reported() {
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
     let encrypted =
         "-----BEGIN ENCRYPTED PRIVATE KEY-----\nMAAA\n-----END ENCRYPTED PRIVATE KEY-----\n";
@@ -192,22 +194,27 @@ fn what_is_no_certificate_or_no_key_is_said_so() {
         (&chain, encrypted, "EncryptedKey"),
         (&chain, broken_key, "UnusableKey"),
     ] {
-        let reason = format!("{:?}", Site::new(certificates, key).refused().reason);
+        let reason = format!(
+            "{:?}",
+            CertificateFolder::new(certificates, key)
+                .fatal_problem()
+                .reason
+        );
         assert!(
             reason.starts_with(expected),
             "{reason} instead of {expected}"
         );
     }
-    let site = Site::signed();
+    let site = CertificateFolder::signed();
     fs::remove_file(&site.files.key).unwrap();
-    let problem = site.refused();
+    let problem = site.fatal_problem();
     assert!(matches!(problem.reason, ProblemReason::Unreadable(_)));
     assert_eq!(problem.file, site.files.key);
 }
 
 #[test]
-fn a_staple_is_looked_at() {
-    let mut site = Site::signed();
+fn unusable_ocsp_response_is_reported() {
+    let mut site = CertificateFolder::signed();
     let staple = site.folder.path().join("staple.der");
     for (bytes, is_response) in [
         (&[0x30, 3, 0x0a, 1, 0][..], true),
@@ -216,15 +223,15 @@ fn a_staple_is_looked_at() {
     ] {
         fs::write(&staple, bytes).unwrap();
         site.files.staple = Some(staple.clone());
-        assert_eq!(site.doubts(NOW_S).is_empty(), is_response, "{bytes:?}");
+        assert_eq!(site.warnings(NOW_S).is_empty(), is_response, "{bytes:?}");
     }
     fs::remove_file(&staple).unwrap();
-    assert_eq!(site.refused().file, staple);
+    assert_eq!(site.fatal_problem().file, staple);
 }
 
 #[test]
-fn files_are_read_anew_when_asked() {
-    let site = Site::signed();
+fn changed_files_are_read_again() {
+    let site = CertificateFolder::signed();
     let before = read(&site.files, NOW_S).unwrap().0;
     let (chain, key) = AUTHORITY.sign_pem(&["new.example"], NOW_S).unwrap();
     fs::write(&site.files.certificates, chain).unwrap();
@@ -236,7 +243,7 @@ fn files_are_read_anew_when_asked() {
 }
 
 #[test]
-fn an_authority_is_made_once_with_the_right_modes() {
+fn local_authority_is_created_once_with_safe_modes() {
     let folder = Folder::new("authority");
     let path = folder.path().join("ca");
     let first = LocalAuthority::open(&path, "a host", NOW_S).unwrap();
@@ -256,10 +263,10 @@ fn an_authority_is_made_once_with_the_right_modes() {
             .how_to_trust()
             .contains(&*first.certificate_file().to_string_lossy())
     );
-    // Certificates that the reopened authority signs are valid under the first one's certificate.
+    // Certificates signed by the reopened authority are valid under the certificate of the first one.
     let (chain, key) = again.sign_pem(&["x.test", "10.0.0.1"], NOW_S).unwrap();
-    let site = Site::new(&chain, &key);
-    assert_eq!(site.doubts(NOW_S), []);
+    let site = CertificateFolder::new(&chain, &key);
+    assert_eq!(site.warnings(NOW_S), []);
     let expiring = NOW_S + 3600 * 86_400;
     let renewed = LocalAuthority::open(&path, "a host", expiring).unwrap();
     assert_ne!(first.pem(), renewed.pem());

@@ -1,11 +1,12 @@
-//! Random histories: both sides send and receive in pieces of any length, and sometimes a bit is flipped in transit.
-//! The received bytes are always a prefix of the sent ones. `LOWROAD_SEED` runs one history; failures print their seed.
+//! Randomized tests: both sides send and receive bytes, split at random positions, and optionally one bit is flipped in
+//! transit. The received bytes must always be a prefix of the sent bytes. `LOWROAD_SEED` runs a single case; a failure
+//! prints its seed.
 
 use lowroad_tls::{TlsAcceptor, TlsClock};
 
 use crate::pair::{Exchange, connector, settings, tickets};
 
-const HISTORIES: u64 = 300;
+const CASES: u64 = 300;
 const STEPS: u32 = 60;
 
 /// xorshift64*
@@ -16,20 +17,20 @@ impl Random {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
-        let drawn = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
-        drawn as usize % end.max(1)
+        let random_number = self.0.wrapping_mul(0x2545_f491_4f6c_dd1d) >> 32;
+        random_number as usize % end.max(1)
     }
 }
 
-/// One direction: bytes that were sent, are in transit, and were received.
+/// One direction: the bytes that were sent, are in transit, and were received.
 #[derive(Default)]
-struct Way {
-    said: Vec<u8>,
+struct Direction {
+    sent_bytes: Vec<u8>,
     wire: Vec<u8>,
-    heard: Vec<u8>,
+    received_bytes: Vec<u8>,
 }
 
-impl Way {
+impl Direction {
     fn take(&mut self, random: &mut Random) -> Vec<u8> {
         let len = match random.below(3) {
             // Often less than a record's header.
@@ -41,30 +42,33 @@ impl Way {
     }
 
     fn check(&self, seed: u64) {
-        assert!(self.said.starts_with(&self.heard), "seed {seed}");
+        assert!(
+            self.sent_bytes.starts_with(&self.received_bytes),
+            "seed {seed}"
+        );
     }
 }
 
-/// Chooses bytes to send, and sends them in pieces.
-fn speech(random: &mut Random, way: &mut Way) -> Vec<u8> {
+/// Appends random bytes to those that were sent, and returns them.
+fn random_text(random: &mut Random, dir: &mut Direction) -> Vec<u8> {
     let len = match random.below(4) {
         0 => random.below(50_000),
         _ => random.below(2000),
     };
-    let start = way.said.len();
-    way.said
-        .extend((0..len).map(|place| (start + place * 7) as u8));
-    way.said[start..].to_vec()
+    let start = dir.sent_bytes.len();
+    dir.sent_bytes
+        .extend((0..len).map(|position| (start + position * 7) as u8));
+    dir.sent_bytes[start..].to_vec()
 }
 
-fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
+fn run_case(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
     let mut random = Random(seed + 1);
     let exchange = Exchange::new(acceptor, &connector(), "localhost");
     let (mut server, mut client) = (exchange.server, exchange.client);
-    let (mut to_server, mut to_client) = (Way::default(), Way::default());
+    let (mut to_server, mut to_client) = (Direction::default(), Direction::default());
     to_server.wire = exchange.to_server;
     let (mut now_ms, mut is_changed) = (0, false);
-    // Half of the histories settle, as soon as the handshake is over.
+    // In half of the cases, `settle` is called once the handshake is complete.
     let mut settles = seed.is_multiple_of(2);
     for step in 0..STEPS * 4 {
         now_ms += random.below(400) as u64;
@@ -74,8 +78,8 @@ fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
             && random.below(20) == 0
             && !to_server.wire.is_empty()
         {
-            let place = random.below(to_server.wire.len());
-            to_server.wire[place] ^= 1 << random.below(8);
+            let position = random.below(to_server.wire.len());
+            to_server.wire[position] ^= 1 << random.below(8);
             is_changed = true;
         }
         // The remaining steps deliver the bytes in transit.
@@ -87,7 +91,7 @@ fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
         }
         match random.below(4) {
             0 if client.is_established() && !is_over => {
-                let text = speech(&mut random, &mut to_server);
+                let text = random_text(&mut random, &mut to_server);
                 let (one, other) = text.split_at(random.below(text.len()));
                 let sealed = client.encrypt(&[one, other], &mut to_server.wire, now_ms);
                 if sealed.is_err() {
@@ -95,25 +99,33 @@ fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
                 }
             }
             1 if server.is_established() && !is_over => {
-                let text = speech(&mut random, &mut to_client);
+                let text = random_text(&mut random, &mut to_client);
                 let pieces: Vec<&[u8]> = text.chunks(1 + random.below(3000)).collect();
                 let sealed = server.encrypt(&pieces, &mut to_client.wire, now_ms);
                 sealed.unwrap_or_else(|failure| panic!("seed {seed}: {failure}"));
             }
             2 => {
                 let mut wire = to_server.take(&mut random);
-                let received = server.receive(&mut wire, &mut to_server.heard, &mut to_client.wire);
+                let received = server.receive(
+                    &mut wire,
+                    &mut to_server.received_bytes,
+                    &mut to_client.wire,
+                );
                 to_server.check(seed);
                 match received {
                     Ok(_) => {}
-                    // A flipped bit must end the connection at the latest where it is decrypted.
+                    // A flipped bit must end the connection, at the latest when its record is decrypted.
                     Err(_) if is_changed => return,
                     Err(failure) => panic!("seed {seed}: {failure}"),
                 }
             }
             _ => {
                 let mut wire = to_client.take(&mut random);
-                let received = client.receive(&mut wire, &mut to_client.heard, &mut to_server.wire);
+                let received = client.receive(
+                    &mut wire,
+                    &mut to_client.received_bytes,
+                    &mut to_server.wire,
+                );
                 to_client.check(seed);
                 match received {
                     Ok(_) => {}
@@ -128,19 +140,33 @@ fn history(acceptor: &TlsAcceptor, seed: u64, changed: bool) {
             server.is_established() && client.is_established(),
             "seed {seed}"
         );
-        // Several rounds: key updates and tickets cause bytes in the other direction.
+        // Several rounds: key updates and tickets cause further bytes in the other direction.
         for _ in 0..4 {
-            let (heard, out) = (&mut to_server.heard, &mut to_client.wire);
+            let (received_bytes, out) = (&mut to_server.received_bytes, &mut to_client.wire);
             server
-                .receive(&mut std::mem::take(&mut to_server.wire), heard, out)
+                .receive(
+                    &mut std::mem::take(&mut to_server.wire),
+                    received_bytes,
+                    out,
+                )
                 .unwrap();
-            let (heard, out) = (&mut to_client.heard, &mut to_server.wire);
+            let (received_bytes, out) = (&mut to_client.received_bytes, &mut to_server.wire);
             client
-                .receive(&mut std::mem::take(&mut to_client.wire), heard, out)
+                .receive(
+                    &mut std::mem::take(&mut to_client.wire),
+                    received_bytes,
+                    out,
+                )
                 .unwrap();
         }
-        assert!(to_server.heard == to_server.said, "seed {seed}");
-        assert!(to_client.heard == to_client.said, "seed {seed}");
+        assert!(
+            to_server.received_bytes == to_server.sent_bytes,
+            "seed {seed}"
+        );
+        assert!(
+            to_client.received_bytes == to_client.sent_bytes,
+            "seed {seed}"
+        );
     }
 }
 
@@ -149,17 +175,17 @@ fn run(changed: bool) {
     settings.tickets = Some(tickets(&TlsClock::new(crate::pair::NOW_S)));
     let acceptor = TlsAcceptor::new(&settings).unwrap();
     if let Ok(seed) = std::env::var("LOWROAD_SEED") {
-        return history(&acceptor, seed.parse().expect("a seed"), changed);
+        return run_case(&acceptor, seed.parse().expect("a seed"), changed);
     }
-    (0..HISTORIES).for_each(|seed| history(&acceptor, seed, changed));
+    (0..CASES).for_each(|seed| run_case(&acceptor, seed, changed));
 }
 
 #[test]
-fn what_is_heard_is_what_was_said() {
+fn received_bytes_equal_sent_bytes() {
     run(false);
 }
 
 #[test]
-fn what_was_changed_is_not_heard() {
+fn flipped_bit_is_detected() {
     run(true);
 }

@@ -1,5 +1,5 @@
-//! Kernel TLS: the keys against the kernel's own header and against the peer's decryption, and the remaining functions
-//! of a connection with kernel TLS.
+//! Kernel TLS: compares the keys with the kernel's header and with the peer's decryption, and tests the remaining
+//! functions of a connection after the switch to kernel TLS.
 
 use std::io::Write;
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::pair::tempdir::Folder;
 use crate::pair::{Exchange, acceptor, connector};
 use crate::versions::{read, run, settled_with_each_suite};
 
-/// The kernel's side, from a parsed `struct tls12_crypto_info_*`.
+/// Simulates the kernel, with the keys from a parsed `struct tls12_crypto_info_*`.
 struct Kernel {
     key: LessSafeKey,
     nonce: [u8; 12],
@@ -20,7 +20,7 @@ struct Kernel {
 }
 
 impl Kernel {
-    fn told(info: &ktls::CryptoInfo) -> Kernel {
+    fn from_crypto_info(info: &ktls::CryptoInfo) -> Kernel {
         let (version, rest) = info.as_bytes().split_first_chunk::<2>().unwrap();
         assert_eq!(u16::from_ne_bytes(*version), 0x0304);
         let (cipher, rest) = rest.split_first_chunk::<2>().unwrap();
@@ -57,24 +57,24 @@ impl Kernel {
     }
 }
 
-/// The server encrypts two records; the returned kernel encrypts the later ones.
-fn handed_over(server: &mut TlsServer, client: &mut ClientConnection) -> Kernel {
+/// The server encrypts two records; the returned kernel encrypts all later ones.
+fn switch_to_kernel(server: &mut TlsServer, client: &mut ClientConnection) -> Kernel {
     for text in [b"one", b"two"] {
         let mut wire = Vec::new();
         server.encrypt(&[text], &mut wire, 0).unwrap();
         assert_eq!(read(client, &wire), text);
     }
-    let kernel = Kernel::told(&server.kernel_keys().unwrap());
+    let kernel = Kernel::from_crypto_info(&server.kernel_keys().unwrap());
     server.leave_to_kernel();
     kernel
 }
 
 #[test]
-fn the_client_reads_on_where_the_kernel_seals_on() {
+fn client_reads_records_sealed_by_kernel() {
     for (mut server, mut client) in settled_with_each_suite() {
-        let mut kernel = handed_over(&mut server, &mut client);
+        let mut kernel = switch_to_kernel(&mut server, &mut client);
         assert_eq!(read(&mut client, &kernel.seal(23, b"three")), b"three");
-        // The client's records are decrypted as before.
+        // The client's records are still decrypted by the server.
         client.writer().write_all(b"more").unwrap();
         let mut plain = Vec::new();
         assert_eq!(run(&mut server, &mut client, &mut plain), None);
@@ -89,9 +89,9 @@ fn the_client_reads_on_where_the_kernel_seals_on() {
 }
 
 #[test]
-fn what_the_kernel_seals_can_not_be_sealed_here() {
+fn encrypt_after_switch_to_kernel_fails() {
     let (mut server, mut client) = settled_with_each_suite().next().unwrap();
-    handed_over(&mut server, &mut client);
+    switch_to_kernel(&mut server, &mut client);
     assert!(server.kernel_keys().is_none());
     let mut wire = Vec::new();
     let sealed = server.encrypt(&[b"x"], &mut wire, 0);
@@ -100,41 +100,41 @@ fn what_the_kernel_seals_can_not_be_sealed_here() {
 }
 
 #[test]
-fn a_last_word_is_said_once() {
+fn only_one_alert_is_sent_through_kernel() {
     let (mut server, mut client) = settled_with_each_suite().next().unwrap();
-    handed_over(&mut server, &mut client);
-    let mut words = Vec::new();
-    server.close(&mut words).unwrap();
+    switch_to_kernel(&mut server, &mut client);
+    let mut alerts = Vec::new();
+    server.close(&mut alerts).unwrap();
     let garbage = &mut [23, 3, 3, 0, 1, 1];
     assert!(
         server
-            .receive(garbage, &mut Vec::new(), &mut words)
+            .receive(garbage, &mut Vec::new(), &mut alerts)
             .is_err()
     );
-    // The warning level and close_notify; the fatal alert for the garbage is dropped.
-    assert_eq!(words, [1, 0]);
+    // The warning level and close_notify; there is no second alert for the garbage.
+    assert_eq!(alerts, [1, 0]);
 }
 
 #[test]
-fn a_client_that_wants_other_keys_of_the_kernel_wears_it_out() {
+fn key_update_request_is_reported_with_kernel_tls() {
     let (mut server, mut client) = settled_with_each_suite().next().unwrap();
-    handed_over(&mut server, &mut client);
-    assert!(!server.is_key_worn());
+    switch_to_kernel(&mut server, &mut client);
+    assert!(!server.is_key_update_requested());
     client.refresh_traffic_keys().unwrap();
     client.writer().write_all(b"with the next key").unwrap();
-    let (mut plain, mut words) = (Vec::new(), Vec::new());
+    let (mut plain, mut alerts) = (Vec::new(), Vec::new());
     let mut wire = Vec::new();
     while client.wants_write() {
         client.write_tls(&mut wire).unwrap();
     }
-    server.receive(&mut wire, &mut plain, &mut words).unwrap();
+    server.receive(&mut wire, &mut plain, &mut alerts).unwrap();
     assert_eq!(plain, b"with the next key");
-    // The server can't answer by its own key update, since the kernel has the keys.
-    assert!(server.is_key_worn() && words.is_empty());
+    // The server can't answer with its own key update, since the kernel has the keys.
+    assert!(server.is_key_update_requested() && alerts.is_empty());
 }
 
 #[test]
-fn only_settled_connections_have_keys_for_the_kernel() {
+fn kernel_keys_require_settled_connection() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     assert!(exchange.server.kernel_keys().is_none());
     exchange.server.settle().unwrap();
@@ -147,7 +147,7 @@ fn only_settled_connections_have_keys_for_the_kernel() {
 
 /// Sizes, offsets and numbers according to a C compiler with linux/tls.h.
 #[test]
-fn the_layout_is_that_of_the_kernels_header() {
+fn crypto_info_layout_matches_linux_tls_h() {
     let folder = Folder::new("ktls");
     let (source, program) = (folder.path().join("a.c"), folder.path().join("a"));
     std::fs::write(&source, SOURCE).unwrap();
@@ -157,9 +157,9 @@ fn the_layout_is_that_of_the_kernels_header() {
         .status();
     assert!(built.expect("cc is there").success());
     let out = Command::new(&program).output().unwrap();
-    let said = String::from_utf8(out.stdout).unwrap();
+    let program_output = String::from_utf8(out.stdout).unwrap();
     assert_eq!(
-        said.lines().collect::<Vec<_>>(),
+        program_output.lines().collect::<Vec<_>>(),
         [
             // cipher, size, iv, key, salt, sequence
             "51 40 4 12 28 32",

@@ -1,5 +1,5 @@
-//! Both sides in memory: handshakes, negotiation, bytes, closing, and misbehaving peers. The client is this crate's, or
-//! `rustls` itself.
+//! Client and server in memory: handshakes, negotiation, data, closing, and violations by the peer. The client is this
+//! crate's or `rustls` itself.
 
 mod alerts;
 mod bytes;

@@ -14,7 +14,7 @@ pub const NOW_S: u64 = 1_795_473_525;
 
 static FOLDER: LazyLock<tempdir::Folder> = LazyLock::new(|| tempdir::Folder::new("pair"));
 
-/// The authority of all tests in this process.
+/// The CA of all tests in this process.
 pub static AUTHORITY: LazyLock<LocalAuthority> =
     LazyLock::new(|| LocalAuthority::open(FOLDER.path(), "here", NOW_S).expect("an authority"));
 
@@ -55,7 +55,7 @@ pub fn signed(names: &[&str]) -> CertificatePair {
     AUTHORITY.sign(names, NOW_S).expect("a certificate")
 }
 
-/// An RSA key. `rcgen` can't make one with every provider.
+/// An RSA key, which `rcgen` can't generate with every provider.
 pub fn rsa_key() -> rcgen::KeyPair {
     use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der};
     use aws_lc_rs::rsa;
@@ -121,13 +121,13 @@ pub struct Exchange {
     pub to_client: Vec<u8>,
     pub at_server: Vec<u8>,
     pub at_client: Vec<u8>,
-    /// The largest number of bytes that arrive at once.
+    /// The maximum number of bytes passed to the receiver at a time.
     pub step: usize,
 }
 
-/// A failure, by side.
+/// A failure of one side.
 #[derive(Debug)]
-pub enum Failed {
+pub enum SideFailure {
     Server(TlsFailure),
     Client(TlsFailure),
 }
@@ -146,7 +146,7 @@ impl Exchange {
         }
     }
 
-    /// After a completed handshake.
+    /// An exchange whose handshake is complete.
     pub fn established(acceptor: &TlsAcceptor, connector: &ClientConnector) -> Exchange {
         let mut exchange = Exchange::new(acceptor, connector, "localhost");
         exchange.run().expect("a handshake");
@@ -155,26 +155,26 @@ impl Exchange {
     }
 
     /// Exchanges bytes until none are in transit.
-    pub fn run(&mut self) -> Result<(), Failed> {
+    pub fn run(&mut self) -> Result<(), SideFailure> {
         while !self.to_server.is_empty() || !self.to_client.is_empty() {
             for wire in &mut std::mem::take(&mut self.to_server).chunks_mut(self.step) {
                 let done = self
                     .server
                     .receive(wire, &mut self.at_server, &mut self.to_client);
-                done.map_err(Failed::Server)?;
+                done.map_err(SideFailure::Server)?;
             }
             for wire in &mut std::mem::take(&mut self.to_client).chunks_mut(self.step) {
                 let done = self
                     .client
                     .receive(wire, &mut self.at_client, &mut self.to_server);
-                done.map_err(Failed::Client)?;
+                done.map_err(SideFailure::Client)?;
             }
         }
         Ok(())
     }
 
-    /// Sends text from the server to the client.
-    pub fn say(&mut self, text: &[u8]) {
+    /// The server sends text to the client.
+    pub fn send_from_server(&mut self, text: &[u8]) {
         let sealed = self.server.encrypt(&[text], &mut self.to_client, 0);
         sealed.expect("sealed");
     }

@@ -1,4 +1,4 @@
-//! Misbehaving clients: the alerts that they get, and that they have no other effect.
+//! Misbehaving clients: they get the right alert, and have no other effect.
 
 use lowroad_tls::{
     MinimumVersion, TlsAcceptor, TlsFailure, TlsFault, TlsServer, TlsServerSettings,
@@ -8,8 +8,8 @@ use crate::pair::{Exchange, acceptor, connector, settings};
 
 const ALERT: u8 = 21;
 
-/// The server's failure for these bytes, and the bytes that it sends.
-fn told(server: &mut TlsServer, bytes: &[u8]) -> (Result<(), TlsFailure>, Vec<u8>) {
+/// The server's result for these bytes, and the bytes that it sends.
+fn receive_result(server: &mut TlsServer, bytes: &[u8]) -> (Result<(), TlsFailure>, Vec<u8>) {
     let mut out = Vec::new();
     let result = server.receive(&mut bytes.to_vec(), &mut Vec::new(), &mut out);
     (result.map(|_| ()), out)
@@ -20,31 +20,31 @@ fn server() -> TlsServer {
 }
 
 #[test]
-fn http_in_plain_text_is_told_apart() {
+fn plaintext_http_is_recognized() {
     for request in [&b"GET / HTTP/1.1\r\nhost: a\r\n\r\n"[..], b"P"] {
-        let (result, out) = told(&mut server(), request);
+        let (result, out) = receive_result(&mut server(), request);
         assert_eq!(result.unwrap_err().fault, TlsFault::PlainHttp);
         assert!(out.is_empty());
     }
 }
 
 #[test]
-fn garbage_is_answered_with_an_alert() {
+fn garbage_gets_an_alert() {
     for garbage in [
         &b"\x00\x01\x02\x03\x04\x05\x06\x07"[..],
         b"SSH-2.0-x\r\n",
         &[0xff; 100],
     ] {
-        let (result, out) = told(&mut server(), garbage);
+        let (result, out) = receive_result(&mut server(), garbage);
         assert_eq!(result.unwrap_err().fault, TlsFault::NotTls, "{garbage:?}");
         assert_eq!(out[0], ALERT);
     }
-    let (result, out) = told(&mut server(), &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
+    let (result, out) = receive_result(&mut server(), &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
     assert_eq!(result.unwrap_err().fault, TlsFault::Protocol);
     assert_eq!(out[0], ALERT);
 }
 
-/// A ClientHello as a record; `extensions` are those besides server_name.
+/// A ClientHello as a record; `extensions` are in addition to server_name.
 fn client_hello(legacy_version: [u8; 2], extensions: &[(u8, &[u8])]) -> Vec<u8> {
     let with_len = |bytes: Vec<u8>| [&(bytes.len() as u16).to_be_bytes()[..], &bytes].concat();
     let mut all = Vec::new();
@@ -66,7 +66,7 @@ fn client_hello(legacy_version: [u8; 2], extensions: &[(u8, &[u8])]) -> Vec<u8> 
 }
 
 #[test]
-fn alerts_are_those_of_the_specification() {
+fn handshake_violations_get_alert_of_rfc_8446() {
     let versions = (43, &b"\x02\x03\x04"[..]);
     let groups = (10, &b"\0\x02\0\x1d"[..]);
     let schemes = (13, &b"\0\x02\x04\x03"[..]);
@@ -82,7 +82,7 @@ fn alerts_are_those_of_the_specification() {
         (vec![99, 3, 3, 0, 1, 0], 10),
         (vec![22, 3, 3, 0x48, 1], 22),
     ] {
-        let (result, out) = told(&mut server(), &bytes);
+        let (result, out) = receive_result(&mut server(), &bytes);
         assert!(result.is_err(), "{bytes:?}");
         assert_eq!(
             (out[0], out[out.len() - 2], out[out.len() - 1]),
@@ -92,19 +92,19 @@ fn alerts_are_those_of_the_specification() {
 }
 
 #[test]
-fn after_a_failure_nothing_is_understood_or_sealed() {
+fn failed_session_ignores_input_and_refuses_output() {
     let mut server = server();
-    told(&mut server, &[0xff; 10]).0.unwrap_err();
-    let (result, out) = told(&mut server, &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
+    receive_result(&mut server, &[0xff; 10]).0.unwrap_err();
+    let (result, out) = receive_result(&mut server, &[22, 3, 1, 0, 4, 1, 0, 0, 0]);
     assert!(result.is_ok() && out.is_empty());
     let sealed = server.encrypt(&[b"x"], &mut Vec::new(), 0);
     assert_eq!(sealed.unwrap_err().fault, TlsFault::NotReady);
 }
 
 #[test]
-fn a_record_that_is_too_long_is_refused_before_it_has_come() {
+fn oversized_record_is_refused_from_its_header() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
-    let (result, out) = told(&mut exchange.server, &[23, 3, 3, 0x48, 1]);
+    let (result, out) = receive_result(&mut exchange.server, &[23, 3, 3, 0x48, 1]);
     assert!(matches!(
         result.unwrap_err().fault,
         TlsFault::Oversized | TlsFault::Protocol
@@ -113,7 +113,7 @@ fn a_record_that_is_too_long_is_refused_before_it_has_come() {
 }
 
 #[test]
-fn a_record_that_was_changed_ends_the_connection_with_an_alert() {
+fn modified_record_gets_bad_record_mac() {
     let mut exchange = Exchange::established(&acceptor(), &connector());
     exchange
         .client
@@ -122,7 +122,7 @@ fn a_record_that_was_changed_ends_the_connection_with_an_alert() {
     let last = exchange.to_server.len() - 1;
     exchange.to_server[last] ^= 1;
     let wire = std::mem::take(&mut exchange.to_server);
-    let (result, out) = told(&mut exchange.server, &wire);
+    let (result, out) = receive_result(&mut exchange.server, &wire);
     assert_eq!(result.unwrap_err().fault, TlsFault::Undecryptable);
     // The client can decrypt the alert.
     let mut wire = out;
@@ -135,63 +135,63 @@ fn a_record_that_was_changed_ends_the_connection_with_an_alert() {
 }
 
 #[test]
-fn plain_records_after_the_handshake_are_refused() {
+fn plaintext_records_after_handshake_are_refused() {
     for record in [&[22, 3, 3, 0, 4, 1, 0, 0, 0][..], &[23, 3, 3, 0, 1, 0]] {
         let mut exchange = Exchange::established(&acceptor(), &connector());
-        let (result, _) = told(&mut exchange.server, record);
+        let (result, _) = receive_result(&mut exchange.server, record);
         assert!(result.is_err(), "{record:?}");
     }
 }
 
 #[test]
-fn empty_records_do_not_go_on_for_ever() {
-    // Before the handshake, empty records can be made without a key.
+fn endless_empty_records_are_refused() {
+    // Before the handshake, empty records can be sent without a key.
     let mut server = server();
     let empty = [22, 3, 1, 0, 0].repeat(100);
-    let (result, out) = told(&mut server, &empty);
+    let (result, out) = receive_result(&mut server, &empty);
     assert_eq!(result.unwrap_err().fault, TlsFault::Protocol);
     assert!(out.is_empty() || out[0] == ALERT);
 }
 
 #[test]
-fn nothing_in_common_is_said_so() {
+fn no_common_protocol_gets_alert() {
     let mut settings: TlsServerSettings = settings();
     settings.protocols = vec!["h2".into()];
     settings.version_min = MinimumVersion::Tls13;
     let acceptor = TlsAcceptor::new(&settings).unwrap();
     let mut exchange = Exchange::new(&acceptor, &connector(), "localhost");
     match exchange.run() {
-        Err(crate::pair::Failed::Server(failure)) => {
+        Err(crate::pair::SideFailure::Server(failure)) => {
             assert_eq!(failure.fault, TlsFault::NothingInCommon);
         }
         other => panic!("{other:?}"),
     }
     let mut wire = std::mem::take(&mut exchange.to_client);
-    let told = exchange
+    let receive_result = exchange
         .client
         .receive(&mut wire, &mut Vec::new(), &mut Vec::new());
-    assert_eq!(told.unwrap_err().fault, TlsFault::Alert(120));
+    assert_eq!(receive_result.unwrap_err().fault, TlsFault::Alert(120));
 }
 
 #[test]
-fn changes_anywhere_in_a_handshake_never_lead_to_an_established_server() {
+fn flipped_bit_in_client_hello_prevents_handshake() {
     let clean = {
         let exchange = Exchange::new(&acceptor(), &connector(), "localhost");
         exchange.to_server
     };
-    // A changed first flight never fits the client's second flight.
-    for place in 0..clean.len() {
+    // If the first flight is changed, it does not match the client's second flight.
+    for position in 0..clean.len() {
         let mut exchange = Exchange::new(&acceptor(), &connector(), "localhost");
-        if place >= exchange.to_server.len() {
+        if position >= exchange.to_server.len() {
             break;
         }
-        exchange.to_server[place] ^= 1 << (place % 8);
-        // A length that grew leaves the server waiting; the version in a record header is not checked.
+        exchange.to_server[position] ^= 1 << (position % 8);
+        // If a length was increased, the server waits for more; the version in the record header is not checked.
         let is_refused = exchange.run().is_err();
-        let is_ignored = (1..3).contains(&place);
+        let is_ignored = (1..3).contains(&position);
         assert!(
             is_refused || is_ignored || !exchange.server.is_established(),
-            "{place}"
+            "{position}"
         );
     }
 }

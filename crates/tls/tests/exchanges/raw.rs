@@ -1,4 +1,4 @@
-//! A client that sends records of any type and content, with the keys of a handshake by `rustls`.
+//! A client that can send records of any type and content, with the keys from a handshake by `rustls`.
 
 use aws_lc_rs::aead::{AES_128_GCM, Aad, LessSafeKey, Nonce, UnboundKey};
 use lowroad_tls::{TlsFault, TlsServer};
@@ -48,7 +48,7 @@ impl RawClient {
         [&header[..], &record].concat()
     }
 
-    /// The records in `wire`: type and content.
+    /// The type and content of each record in `wire`.
     pub fn open(&mut self, mut wire: &[u8]) -> Vec<(u8, Vec<u8>)> {
         let mut opened = Vec::new();
         while let Some((header, rest)) = wire.split_first_chunk::<5>() {
@@ -68,12 +68,12 @@ impl RawClient {
     /// Sends these records. Returns the server's fault and its alert.
     pub fn fail(&mut self, server: &mut TlsServer, records: &[(u8, &[u8])]) -> (TlsFault, u8) {
         let mut out = Vec::new();
-        for (place, (kind, content)) in records.iter().enumerate() {
+        for (index, (kind, content)) in records.iter().enumerate() {
             let mut wire = self.seal(*kind, content);
             let received = server.receive(&mut wire, &mut Vec::new(), &mut out);
-            let is_last = place + 1 == records.len();
+            let is_last = index + 1 == records.len();
             // Only the last record completes the violation.
-            assert_eq!(received.is_err(), is_last, "record {place} of {records:?}");
+            assert_eq!(received.is_err(), is_last, "record {index} of {records:?}");
             if let Err(failure) = received {
                 let [(ALERT, alert)] = &self.open(&out)[..] else {
                     panic!("no alert for {records:?}");
@@ -89,7 +89,7 @@ impl RawClient {
 impl RecordKey {
     fn new((sequence, secrets): (u64, ConnectionTrafficSecrets)) -> RecordKey {
         let ConnectionTrafficSecrets::Aes128Gcm { key, iv } = secrets else {
-            // The provider's first suite is AES-128, which both sides prefer.
+            // Both sides prefer the provider's first suite, which is AES-128.
             panic!("another suite comes first");
         };
         let key = UnboundKey::new(&AES_128_GCM, key.as_ref()).unwrap();

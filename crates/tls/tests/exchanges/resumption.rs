@@ -1,4 +1,4 @@
-//! Session tickets: they are accepted by servers with the same keys only.
+//! Session resumption with tickets: only servers with the same keys accept them.
 
 use lowroad_tls::{ClientConnector, TicketKeys, TicketService, TlsAcceptor, TlsClock};
 
@@ -19,13 +19,13 @@ fn is_resumed(acceptor: &TlsAcceptor, connector: &ClientConnector) -> bool {
     let exchange = Exchange::established(acceptor, connector);
     let is_resumed = exchange.server.is_resumed();
     assert_eq!(exchange.client.is_resumed(), is_resumed);
-    // The name is known in resumed handshakes too.
+    // The server name is also known in resumed handshakes.
     assert_eq!(exchange.server.server_name(), Some("localhost"));
     is_resumed
 }
 
 #[test]
-fn a_session_is_resumed() {
+fn session_with_ticket_is_resumed() {
     let clock = clock();
     let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&clock));
     let resumed = (0..10).filter(|_| is_resumed(&acceptor, &connector));
@@ -44,10 +44,10 @@ fn without_tickets_every_handshake_is_full() {
 }
 
 #[test]
-fn sessions_outlive_one_rotation_and_end_with_the_second() {
+fn ticket_is_accepted_for_one_key_rotation() {
     for (later_s, resumed) in [(3600, true), (3 * 3600, false)] {
         let clock = clock();
-        // The client's clock stands still, else the client would drop the session first.
+        // The client's clock does not advance; otherwise the client would discard the session first.
         let (acceptor, connector) = (acceptor(&tickets(&clock)), connector(&TlsClock::new(NOW_S)));
         assert!(!is_resumed(&acceptor, &connector));
         clock.set(NOW_S + later_s);
@@ -56,15 +56,15 @@ fn sessions_outlive_one_rotation_and_end_with_the_second() {
 }
 
 #[test]
-fn an_upgraded_process_resumes_the_sessions_of_the_one_before() {
+fn process_with_inherited_keys_resumes_sessions() {
     let clock = clock();
     let (before, connector) = (tickets(&clock), connector(&clock));
     assert!(!is_resumed(&acceptor(&before), &connector));
-    let handed_over = before.keys().to_bytes();
-    let keys = TicketKeys::from_bytes(&handed_over).unwrap();
+    let serialized_keys = before.keys().to_bytes();
+    let keys = TicketKeys::from_bytes(&serialized_keys).unwrap();
     let after = TicketService::new(keys, clock.clone()).unwrap();
     assert!(is_resumed(&acceptor(&after), &connector));
     // A process with other keys.
-    let stranger = tickets(&clock);
-    assert!(!is_resumed(&acceptor(&stranger), &connector));
+    let other_keys = tickets(&clock);
+    assert!(!is_resumed(&acceptor(&other_keys), &connector));
 }

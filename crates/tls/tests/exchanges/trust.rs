@@ -1,22 +1,22 @@
-//! The servers that a client accepts.
+//! Which servers a client accepts.
 
 use lowroad_tls::certificates::{CertificateMap, CertificatePair, CertificateStore, ProblemReason};
 use lowroad_tls::{ClientConnector, ServerTrust, TlsAcceptor, TlsFault, TlsServerSettings};
 
-use crate::pair::{Exchange, Failed, acceptor, clock, load, rsa_key, self_signed, trust};
+use crate::pair::{Exchange, SideFailure, acceptor, clock, load, rsa_key, self_signed, trust};
 
-/// The client's fault with a server of this name; `None` if it is accepted.
+/// The client's fault for a server with this name; `None` if it is accepted.
 fn fault(acceptor: &TlsAcceptor, trust: &ServerTrust, name: &str) -> Option<TlsFault> {
     let connector = ClientConnector::new(trust, &[], None, 0, clock()).expect("a connector");
     match Exchange::new(acceptor, &connector, name).run() {
         Ok(()) => None,
-        Err(Failed::Client(failure)) => Some(failure.fault),
-        Err(Failed::Server(failure)) => panic!("{failure}"),
+        Err(SideFailure::Client(failure)) => Some(failure.fault),
+        Err(SideFailure::Server(failure)) => panic!("{failure}"),
     }
 }
 
-/// A server's own certificate that is also an authority's, and its PEM.
-fn own_authority(name: &str) -> (CertificatePair, String) {
+/// A server certificate that is also a CA certificate, and its PEM.
+fn ca_as_server_certificate(name: &str) -> (CertificatePair, String) {
     let key = rcgen::KeyPair::generate().expect("a key");
     let mut params = rcgen::CertificateParams::new([name.to_owned()]).expect("a name");
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
@@ -25,7 +25,7 @@ fn own_authority(name: &str) -> (CertificatePair, String) {
     (load(&pem, &key.serialize_pem()), pem)
 }
 
-fn serving(pair: &CertificatePair) -> TlsAcceptor {
+fn acceptor_for(pair: &CertificatePair) -> TlsAcceptor {
     let mut certificates = CertificateMap::new();
     certificates.add_default(pair);
     TlsAcceptor::new(&TlsServerSettings::new(
@@ -36,7 +36,7 @@ fn serving(pair: &CertificatePair) -> TlsAcceptor {
 }
 
 #[test]
-fn names_are_checked_unless_they_are_ignored() {
+fn server_name_is_checked_unless_ignored() {
     let ignoring = trust().ignoring_names();
     for (trust, name, expected) in [
         (trust(), "localhost", None),
@@ -50,7 +50,7 @@ fn names_are_checked_unless_they_are_ignored() {
     ] {
         assert_eq!(fault(&acceptor(), &trust, name), expected, "{trust:?}");
     }
-    let unknown = serving(&self_signed("other.example", &rsa_key()));
+    let unknown = acceptor_for(&self_signed("other.example", &rsa_key()));
     let refused = fault(&unknown, &ignoring, "other.example");
     assert_eq!(
         refused,
@@ -61,7 +61,7 @@ fn names_are_checked_unless_they_are_ignored() {
         fault(&unknown, &ServerTrust::any_certificate(), "x.example"),
         None
     );
-    let (_, other_pem) = own_authority("other.example");
+    let (_, other_pem) = ca_as_server_certificate("other.example");
     let mut more = trust();
     more.add_pem(other_pem.as_bytes()).expect("an authority");
     assert_eq!(
@@ -72,9 +72,9 @@ fn names_are_checked_unless_they_are_ignored() {
 }
 
 #[test]
-fn an_authority_s_own_certificate_is_accepted_if_that_is_wanted() {
-    let (pair, pem) = own_authority("own.example");
-    let acceptor = serving(&pair);
+fn added_certificate_is_accepted_as_server_if_enabled() {
+    let (pair, pem) = ca_as_server_certificate("own.example");
+    let acceptor = acceptor_for(&pair);
     let trust = ServerTrust::from_pem(pem.as_bytes()).expect("an authority");
     assert_eq!(
         fault(&acceptor, &trust, "own.example"),
@@ -91,7 +91,7 @@ fn an_authority_s_own_certificate_is_accepted_if_that_is_wanted() {
 }
 
 #[test]
-fn there_must_be_authorities() {
+fn trust_without_valid_authorities_is_refused() {
     assert_eq!(
         ServerTrust::from_pem(b"").unwrap_err(),
         ProblemReason::NoCertificate

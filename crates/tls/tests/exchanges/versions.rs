@@ -1,4 +1,5 @@
-//! TLS 1.2, with `rustls` itself as the client, since this crate's client cannot offer less.
+//! TLS versions, cipher suites and key updates, with `rustls` itself as the client, since this crate's client cannot be
+//! limited to a version.
 
 use std::io::{Read, Write};
 use std::sync::Arc;
@@ -29,7 +30,7 @@ pub fn client(versions: &[&'static rustls::SupportedProtocolVersion]) -> ClientC
     ClientConnection::new(Arc::new(config), name).unwrap()
 }
 
-/// Exchanges bytes until both sides are silent. Returns the server's fault.
+/// Exchanges bytes until neither side sends any. Returns the server's fault.
 pub fn run(
     server: &mut TlsServer,
     client: &mut ClientConnection,
@@ -57,7 +58,7 @@ pub fn run(
 }
 
 #[test]
-fn tls_1_2_works_both_ways() {
+fn tls_1_2_transfers_data_in_both_directions() {
     let mut server = acceptor().accept().unwrap();
     let mut client = client(&[&rustls::version::TLS12]);
     let mut plain = Vec::new();
@@ -80,7 +81,7 @@ fn tls_1_2_works_both_ways() {
     assert!(got == answer);
 }
 
-/// Accepts each server that staples this response.
+/// Accepts any server, but asserts that it staples this response.
 #[derive(Debug)]
 struct Stapled(&'static [u8]);
 
@@ -123,7 +124,7 @@ impl ServerCertVerifier for Stapled {
 }
 
 #[test]
-fn what_is_to_be_stapled_is_stapled() {
+fn ocsp_response_is_stapled() {
     const STAPLE: &[u8] = &[0x30, 3, 0x0a, 1, 0];
     let (chain, key) = AUTHORITY.sign_pem(&[], NOW_S).unwrap();
     let texts = PemTexts {
@@ -152,7 +153,7 @@ fn what_is_to_be_stapled_is_stapled() {
 }
 
 #[test]
-fn tls_1_2_is_refused_if_1_3_is_the_oldest() {
+fn tls_1_2_is_refused_if_minimum_is_1_3() {
     let mut settings = settings();
     settings.version_min = MinimumVersion::Tls13;
     let acceptor = TlsAcceptor::new(&settings).unwrap();
@@ -163,7 +164,7 @@ fn tls_1_2_is_refused_if_1_3_is_the_oldest() {
 }
 
 #[test]
-fn key_updates_of_the_client_are_followed() {
+fn client_key_updates_are_followed() {
     follow_key_updates(false);
     follow_key_updates(true);
 }
@@ -196,7 +197,7 @@ fn follow_key_updates(settled: bool) {
 }
 
 #[test]
-fn key_updates_without_end_are_refused() {
+fn endless_key_updates_are_refused() {
     for settled in [false, true] {
         let mut server = acceptor().accept().unwrap();
         let mut client = client(&[&rustls::version::TLS13]);
@@ -204,7 +205,7 @@ fn key_updates_without_end_are_refused() {
         if settled {
             server.settle().unwrap();
         }
-        // Each update costs the server a key derivation, so their number is bounded.
+        // The number of updates is limited, since each one costs the server a key derivation.
         let fault = (0..1000).find_map(|_| {
             client.refresh_traffic_keys().unwrap();
             run(&mut server, &mut client, &mut Vec::new())
@@ -219,7 +220,7 @@ pub fn settled_with_each_suite() -> impl Iterator<Item = (TlsServer, ClientConne
     let suites = suites.into_iter().filter(|it| it.tls13().is_some());
     suites.map(|suite| {
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
-        // With a single suite the server has no choice.
+        // With a single suite, the server has no choice.
         provider.cipher_suites = vec![suite];
         let config = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()
@@ -236,7 +237,7 @@ pub fn settled_with_each_suite() -> impl Iterator<Item = (TlsServer, ClientConne
     })
 }
 
-/// The plain text that a client reads from these records.
+/// The plaintext that a client reads from these records; " (end)" stands for close_notify.
 pub fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Vec<u8> {
     let mut got = Vec::new();
     while !wire.is_empty() {
@@ -251,7 +252,7 @@ pub fn read(client: &mut ClientConnection, mut wire: &[u8]) -> Vec<u8> {
 }
 
 #[test]
-fn settled_connections_speak_each_cipher_suite() {
+fn settled_connections_support_each_cipher_suite() {
     for (mut server, mut client) in settled_with_each_suite() {
         let suite = client.negotiated_cipher_suite();
         client.writer().write_all(b"question").unwrap();
@@ -264,7 +265,7 @@ fn settled_connections_speak_each_cipher_suite() {
 }
 
 #[test]
-fn the_order_of_cipher_suites_is_ours_unless_the_clients_counts() {
+fn cipher_suite_preference_is_configurable() {
     use rustls::crypto::aws_lc_rs::cipher_suite::{
         TLS13_AES_128_GCM_SHA256, TLS13_CHACHA20_POLY1305_SHA256,
     };
@@ -273,10 +274,10 @@ fn the_order_of_cipher_suites_is_ours_unless_the_clients_counts() {
         (false, "TLS13_CHACHA20_POLY1305_SHA256"),
     ] {
         let mut settings = settings();
-        settings.own_order = own_order;
+        settings.prefers_server_ciphers = own_order;
         let mut server = TlsAcceptor::new(&settings).unwrap().accept().unwrap();
         let mut provider = rustls::crypto::CryptoProvider::clone(&lowroad_tls::provider());
-        // The order of a client without AES instructions.
+        // The preference of a client without AES instructions.
         provider.cipher_suites = vec![TLS13_CHACHA20_POLY1305_SHA256, TLS13_AES_128_GCM_SHA256];
         let config = ClientConfig::builder_with_provider(provider.into())
             .with_safe_default_protocol_versions()

@@ -1,5 +1,6 @@
-//! Automatic certificates (ACME): the manager that obtains and renews them outlives configurations, and reports
-//! changes. [`lowroad_acme`] obtains them; `certificates` assigns them to addresses.
+//! Automatic certificates (ACME): runs the manager of [`lowroad_acme`], which obtains and renews certificates, and
+//! updates the endpoints when certificates change. The manager continues across reloads. `certificates` assigns
+//! certificates to addresses.
 
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, RwLock, Weak};
 use std::time::{Duration, Instant};
@@ -20,32 +21,32 @@ use tokio::runtime::Handle;
 use super::TlsContext;
 use crate::certificate_status::CertificateStatus;
 
-/// Time limit for starting the runtime.
+/// Time limit for starting the tokio runtime.
 const START_TIMEOUT: Duration = Duration::from_secs(5);
-/// The pause between two checks of files is at least this many times the duration of a check.
-const LOOK_PAUSE: u32 = 20;
+/// After a file check, the next one follows at the earliest after this many times its duration.
+const CHECK_PAUSE_FACTOR: u32 = 20;
 
 /// The state of automatic certificates. One per process.
 #[derive(Default)]
 pub struct AutomaticTls {
     running: Mutex<Option<AcmeRuntime>>,
     tokens: RwLock<Option<ChallengeTokens>>,
-    /// The context with the endpoints in force.
+    /// The listeners of the current configuration.
     current: Mutex<Weak<TlsContext>>,
     file_watch: Mutex<FileWatch>,
-    /// The runtime of all managers, one after the other; started with the first.
+    /// The runtime of the current manager and its successors; started with the first manager.
     runtime: OnceLock<Handle>,
 }
 
-/// Reports changes of certificate files since the last check.
+/// Watches certificate files for changes since the last check.
 #[derive(Default)]
 enum FileWatch {
-    /// The watch is to be made.
+    /// The watch must be created.
     #[default]
     Missing,
-    /// After a change, files are checked no sooner than at this time.
+    /// The watch, and the earliest time of the next file check.
     Active(PathWatch, Instant),
-    /// The files cannot be watched.
+    /// Watching the files has failed.
     Impossible,
 }
 
@@ -54,11 +55,11 @@ struct AcmeRuntime {
     manager: Arc<CertificateManager>,
 }
 
-/// A source of certificates besides files.
+/// A source of certificates other than files.
 pub trait CertificateSource {
-    /// Adds all certificates and challenges.
+    /// Adds all certificates and challenges to `certificates`.
     fn add_to(&self, certificates: &mut CertificateMap);
-    /// The certificate of this key.
+    /// The certificate whose first name is `name`.
     fn pair(&self, name: &str) -> Option<CertificatePair>;
 }
 
@@ -83,34 +84,34 @@ impl CertificateSource for CertificateManager {
 }
 
 impl AutomaticTls {
-    /// The current manager, if there is one.
+    /// The current manager; `None` if no certificates are managed.
     pub fn source(&self) -> Option<Arc<CertificateManager>> {
         self.running()
             .as_ref()
             .map(|running| running.manager.clone())
     }
 
-    /// Applies a configuration's settings, for endpoints that are in force from now on. Must be called after root
-    /// rights were dropped, since the files that it writes must belong to the server.
+    /// Applies the settings of the configuration that is now in use. Must be called after root privileges were dropped,
+    /// since the files that it creates must belong to the server's user.
     ///
     /// # Errors
-    /// The fault of the settings.
-    pub fn keep(
+    /// The settings are invalid.
+    pub fn apply_config(
         self: &Arc<Self>,
         config: &Config,
         offers: &Arc<TlsContext>,
         logger: &ErrorLogger,
     ) -> Result<(), String> {
-        // Set first, so that changes during the following steps reach the new endpoints.
+        // Set first, so that certificate changes during the following steps reach the new endpoints.
         *lock(&self.current) = Arc::downgrade(offers);
         let sites = automatic_names(config);
-        // Without names there is nothing to order, unless clients' names are ordered on demand.
+        // Without site names there is nothing to order, except on demand for the names that clients request.
         let Some(acme) = config
             .acme
             .as_ref()
             .filter(|it| !sites.is_empty() || it.on_demand.is_some())
         else {
-            // Dropping the manager ends its tasks; its certificates stay on disk.
+            // Dropping the manager cancels its tasks; the certificates stay on disk.
             *self.running() = None;
             *self.tokens.write().unwrap_or_else(PoisonError::into_inner) = None;
             return Ok(());
@@ -123,14 +124,14 @@ impl AutomaticTls {
                 replaced.map_err(|problem| format!("acme: {problem}"))?;
             }
             None => {
-                // Other settings need another manager, which takes over the certificates in use.
+                // Other settings require a new manager, which takes over the certificates in use.
                 let previous = running.as_ref().map(|running| running.manager.clone());
                 *running = Some(self.start(acme, sites, logger, previous.as_deref())?);
             }
         }
         let manager = running.as_ref().map(|running| running.manager.clone());
         drop(running);
-        // The certificates may have other files now.
+        // The set of certificate files may have changed.
         *lock(&self.file_watch) = FileWatch::Missing;
         *self.tokens.write().unwrap_or_else(PoisonError::into_inner) =
             manager.as_ref().map(|manager| manager.tokens());
@@ -149,7 +150,7 @@ impl AutomaticTls {
     ) -> Result<AcmeRuntime, String> {
         let settings = settings(acme, sites)?;
         let runtime = self.runtime()?;
-        // A weak reference: the manager is owned by this value, and must not keep it alive.
+        // A weak reference, to avoid a cycle: this value owns the manager, which owns the callback.
         let (weak_self, logger) = (Arc::downgrade(self), logger.clone());
         let on_event = move |view: &CertificateView, event: AcmeEvent<'_>| match event {
             AcmeEvent::Message(severity, text) => {
@@ -174,12 +175,12 @@ impl AutomaticTls {
         })
     }
 
-    /// Has certificate files checked that have changed since the last call: another process may have written them, and
-    /// damaged ones are restored. Without a watch the manager checks them itself, less often.
+    /// Lets the manager check certificate files if they have changed since the last call: another process may have
+    /// replaced them, and damaged files are restored. Without a watch the manager checks them itself, less often.
     pub fn follow(&self, watcher: Option<&FolderWatcher>) {
         let mut watch = lock(&self.file_watch);
         let (Some(watcher), Some(manager)) = (watcher, self.source()) else {
-            // Retried at the next call, in a minute.
+            // The next call, in a minute, tries again.
             if matches!(*watch, FileWatch::Impossible) {
                 *watch = FileWatch::Missing;
             }
@@ -187,16 +188,16 @@ impl AutomaticTls {
         };
         match &*watch {
             FileWatch::Missing => {}
-            // The pause bounds the cost if files change all the time.
+            // The pause bounds the cost if files change constantly.
             FileWatch::Active(watch, next) if !watch.is_unchanged() && Instant::now() >= *next => {}
             FileWatch::Active(..) | FileWatch::Impossible => return,
         }
         let started = Instant::now();
-        // Made before the files are checked, so that a change in between is seen by the next check.
+        // Created before the files are checked, so that a change in between triggers the next check.
         *watch = match PathWatch::new(watcher, manager.certificate_files()) {
             Some(watch) => {
                 // In a folder shared with other programs, unrelated files may change constantly.
-                let pause = started.elapsed() * LOOK_PAUSE;
+                let pause = started.elapsed() * CHECK_PAUSE_FACTOR;
                 FileWatch::Active(watch, Instant::now() + pause)
             }
             None => FileWatch::Impossible,
@@ -204,26 +205,27 @@ impl AutomaticTls {
         manager.check_files();
     }
 
-    /// Counters and gauges by name.
+    /// Counters and gauges, by name.
     pub fn counts(&self) -> Vec<(&'static str, u64)> {
         let manager = self.source();
         manager.map(|manager| manager.counts()).unwrap_or_default()
     }
 
-    /// The response to a request below `/.well-known/acme-challenge/`.
+    /// The response to a validation request below `/.well-known/acme-challenge/`.
     pub fn challenge(&self, token: &str) -> Option<Arc<str>> {
         let tokens = self.tokens.read().unwrap_or_else(PoisonError::into_inner);
         tokens.as_ref()?.find(token)
     }
 
-    /// Requests a certificate for a client's name that has none; the client may get it at its next attempt.
+    /// Requests a certificate for a name that a client requested and that has none; the client's next attempt can
+    /// succeed.
     pub fn request_on_demand(&self, name: &str) {
         let running = self.running();
         let Some(running) = running.as_ref().filter(|it| it.acme.on_demand.is_some()) else {
             return;
         };
         let (manager, name) = (running.manager.clone(), name.to_owned());
-        // Without a runtime there is no manager yet that could order.
+        // Without a runtime there is no manager that could order.
         let Some(runtime) = self.runtime.get() else {
             return;
         };
@@ -233,13 +235,13 @@ impl AutomaticTls {
         });
     }
 
-    /// The state of each certificate.
+    /// The state of each certificate, as text.
     pub fn texts(&self) -> Vec<String> {
         let states = self.states().into_iter();
         states.map(|state| state.to_string()).collect()
     }
 
-    /// Each certificate, for metrics.
+    /// The state of each certificate, for metrics.
     pub fn certificates(&self) -> Vec<CertificateStatus> {
         let states = self.states().into_iter();
         let statuses = states.map(|state| CertificateStatus {
@@ -262,7 +264,7 @@ impl AutomaticTls {
 
     fn runtime(&self) -> Result<&Handle, String> {
         if self.runtime.get().is_none() {
-            // Configurations are applied one at a time, so no other thread sets it.
+            // Configurations are applied one at a time, so no other thread sets the runtime concurrently.
             let _ = self.runtime.set(runtime()?);
         }
         self.runtime
@@ -283,7 +285,7 @@ fn level(severity: Severity) -> LogLevel {
     }
 }
 
-/// The names of each wanted certificate.
+/// The names of each certificate to be obtained: one list per site with automatic TLS.
 pub fn automatic_names(config: &Config) -> Vec<Vec<String>> {
     let is_automatic =
         |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| tls.automatic);
@@ -291,7 +293,7 @@ pub fn automatic_names(config: &Config) -> Vec<Vec<String>> {
         let names = site.names.iter().filter_map(|name| match name {
             SiteName::Exact(host) => Some(host.clone()),
             SiteName::Wildcard(host) => Some(format!("*.{host}")),
-            // The default site has no name that an authority could verify.
+            // The default site has no name that an authority could validate.
             SiteName::Default => None,
         });
         names.collect()
@@ -300,7 +302,7 @@ pub fn automatic_names(config: &Config) -> Vec<Vec<String>> {
     sites.filter(|names| !names.is_empty()).collect()
 }
 
-/// Converts the configuration to the manager's settings.
+/// Converts the configuration to settings of the ACME manager.
 pub fn settings(acme: &AcmeConfig, sites: Vec<Vec<String>>) -> Result<AcmeSettings, String> {
     let mut settings = AcmeSettings::new(&acme.folder);
     settings.terms_agreed = acme.terms_agreed;
@@ -346,7 +348,7 @@ fn authority(named: &config::AcmeAuthority) -> Result<AuthoritySettings, String>
     })
 }
 
-/// Starts a runtime on a separate thread, since its tasks may wait for days.
+/// Starts a tokio runtime on a separate thread, since its tasks can wait for days.
 fn runtime() -> Result<Handle, String> {
     let text = |error: std::io::Error| format!("acme: can't start: {error}");
     let (sender, receiver) = std::sync::mpsc::channel();

@@ -1,4 +1,4 @@
-//! The certificates of an address, from all sources: files, the local authority, and ACME.
+//! Collects the certificates of an address from all sources: files, the local authority, and ACME.
 
 use std::net::SocketAddr;
 
@@ -8,7 +8,7 @@ use lowroad_tls::certificates::CertificateMap;
 use super::acme::CertificateSource;
 use super::files::KeyPairSet;
 
-/// The certificates of an address, collected whenever one of them has changed.
+/// The certificates of an address. Called again whenever a certificate changes.
 pub fn for_address(
     address: SocketAddr,
     sites: &[config::SiteConfig],
@@ -28,7 +28,7 @@ pub fn for_address(
     if let Some(automatic) = automatic {
         automatic.add_to(&mut certificates);
     }
-    // Clients without SNI get the certificates of the default site, or of the first.
+    // Clients without SNI get the certificates of the default site, or those of the first site.
     let is_default = |site: &&config::SiteConfig| site.names.contains(&SiteName::Default);
     if let Some(site) = sites_here()
         .find(is_default)

@@ -1,4 +1,4 @@
-//! The part of `lowroad check` for certificates and keys.
+//! The checks of `lowroad check` for certificates and keys.
 
 use std::path::Path;
 
@@ -12,8 +12,8 @@ use super::client_authorities::{self, ClientAuthorities};
 use super::files::KeyPairSet;
 use super::unix_s;
 
-/// Reads all files that a configuration names. Returns the errors that keep the server from starting, and the
-/// warnings, a line each.
+/// Reads all files that a configuration names. Returns the errors that prevent the server's start, then the warnings,
+/// one line each.
 pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let sites = config.sites.iter().filter(|site| site.tls.is_some());
     let sites: Vec<config::SiteConfig> = sites.cloned().collect();
@@ -25,7 +25,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     let names = super::acme::automatic_names(config);
     let is_wanted = |acme: &&AcmeConfig| !names.is_empty() || acme.on_demand.is_some();
     if let Some(acme) = config.acme.as_ref().filter(is_wanted) {
-        // The server has dropped root rights when it writes these files, so they are checked without them.
+        // The server writes these files after it has dropped root privileges, so the check runs without them, too.
         match account::test_as_server(config, || check_acme(acme, names)) {
             Ok(Ok(found)) => warnings.extend(found),
             Ok(Err(problem)) => problems.push(problem),
@@ -39,7 +39,7 @@ pub fn check(config: &Config) -> (Vec<String>, Vec<String>) {
     (problems, warnings)
 }
 
-/// Faults of the keys of tickets (`ticket_keys`), if there are any.
+/// The problem of the file of ticket keys (`ticket_keys`), if any.
 pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
     match path.try_exists() {
         Ok(false) => Ok(()),
@@ -48,12 +48,12 @@ pub fn check_ticket_keys(path: &Path) -> Result<(), String> {
     }
 }
 
-/// Sites with authorities that cannot verify any client certificate.
+/// The errors of sites whose client authorities cannot verify any certificate.
 fn client_problems(sites: &[config::SiteConfig], authorities: &ClientAuthorities) -> Vec<String> {
     let tls = sites.iter().filter_map(|site| site.tls.as_ref());
     let problem = |tls: &config::TlsConfig| {
         let path = client_authorities::path(&tls.clients)?;
-        // An acceptor is built as at the start, which finds all faults of the authorities.
+        // Building an acceptor, as the server does when it starts, finds all errors of the authorities.
         let store = CertificateStore::new(CertificateMap::new());
         let mut settings = TlsServerSettings::new(store, TlsClock::new(unix_s()));
         settings.clients = authorities.settings(&tls.clients);
@@ -63,10 +63,10 @@ fn client_problems(sites: &[config::SiteConfig], authorities: &ClientAuthorities
     tls.filter_map(problem).collect()
 }
 
-/// Checks the settings of automatic certificates without contacting an authority. Returns the warnings.
+/// Checks the settings of automatic certificates without contacting an authority. Returns warnings.
 ///
 /// # Errors
-/// A fault that prevents the server's start.
+/// An error that prevents the server's start.
 fn check_acme(acme: &AcmeConfig, names: Vec<Vec<String>>) -> Result<Vec<String>, String> {
     let settings = super::acme::settings(acme, names)?;
     settings

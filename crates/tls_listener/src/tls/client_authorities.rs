@@ -1,4 +1,4 @@
-//! The authorities that verify client certificates (`client_ca`), as read from their files.
+//! Reads the files of the certificate authorities that verify client certificates (`client_ca`).
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
@@ -6,16 +6,16 @@ use std::path::{Path, PathBuf};
 use lowroad_config::{self as config, ClientAuthConfig};
 use lowroad_privileges::helper;
 
-/// The contents of all files, in PEM.
+/// The contents (PEM) of each file.
 #[derive(Default)]
 pub struct ClientAuthorities(HashMap<PathBuf, Vec<u8>>);
 
 impl ClientAuthorities {
-    /// Reads the files of all sites. If a file has become unreadable, its contents in `previous` stay in use, with a
+    /// Reads the files of all sites. If a file has become unreadable, its contents from `previous` stay in use, with a
     /// warning.
     ///
     /// # Errors
-    /// The unreadable files, a line each.
+    /// The unreadable files, one line each.
     pub fn read(
         sites: &[config::SiteConfig],
         previous: Option<&ClientAuthorities>,
@@ -51,7 +51,7 @@ impl ClientAuthorities {
         }
     }
 
-    /// The settings for the client certificates of a site.
+    /// A site's settings for the verification of client certificates.
     pub fn settings(&self, clients: &ClientAuthConfig) -> lowroad_tls::ClientVerification {
         let pem = |path: &PathBuf| self.0.get(path).cloned().unwrap_or_default();
         match clients {
@@ -62,7 +62,7 @@ impl ClientAuthorities {
     }
 }
 
-/// The file of the authorities.
+/// The file of a site's client authorities.
 pub fn path(clients: &ClientAuthConfig) -> Option<&Path> {
     match clients {
         ClientAuthConfig::None => None,

@@ -1,5 +1,5 @@
-//! Failed handshakes and TLS errors of clients: counted by kind, and logged at most once per kind and second, since any
-//! client can cause them.
+//! Counts failed handshakes and TLS errors of clients by class. At most one log line per class and second is written,
+//! since any client can cause errors.
 
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
@@ -7,7 +7,7 @@ use lowroad_log::ErrorLogger;
 use lowroad_store::clock;
 use lowroad_tls::{TlsFailure, TlsFault};
 
-/// The counters' names, in the order of [`kind`].
+/// The names of the counters, in the order of [`kind`].
 const KINDS: [&str; 8] = [
     "tls.plain_http",
     "tls.not_tls",
@@ -19,19 +19,19 @@ const KINDS: [&str; 8] = [
     "tls.internal",
 ];
 
-/// The least time between two log lines of a kind.
-const PAUSE_MS: u64 = 1000;
+/// The minimum time between two log lines of the same class.
+const LOG_INTERVAL_MS: u64 = 1000;
 
-/// The failures so far.
+/// The counts of failures, and the times of their log lines.
 pub struct TlsFaultLog {
     counts: [AtomicU64; KINDS.len()],
-    /// The earliest time of the next log line of each kind.
+    /// The earliest time of the next log line of each class.
     next_ms: [AtomicU64; KINDS.len()],
     logger: ErrorLogger,
 }
 
 impl TlsFaultLog {
-    /// A log without failures.
+    /// A log with all counters zero.
     pub fn new(logger: ErrorLogger) -> TlsFaultLog {
         TlsFaultLog {
             counts: Default::default(),
@@ -40,15 +40,15 @@ impl TlsFaultLog {
         }
     }
 
-    /// Counts a failure, and logs it.
+    /// Counts a failure, and logs it unless this class was logged within the last second.
     pub fn record(&self, failure: &TlsFailure) {
         let kind = kind(failure.fault);
         self.counts[kind].fetch_add(1, Relaxed);
         let now_ms = clock::now_ms();
         let next_ms = self.next_ms[kind].load(Relaxed);
-        // Of several threads in the same second, one wins the exchange and logs.
+        // If several threads get here in the same second, only the one whose exchange succeeds logs.
         let is_next = |next: &AtomicU64| {
-            next.compare_exchange(next_ms, now_ms + PAUSE_MS, Relaxed, Relaxed)
+            next.compare_exchange(next_ms, now_ms + LOG_INTERVAL_MS, Relaxed, Relaxed)
                 .is_ok()
         };
         if now_ms >= next_ms && is_next(&self.next_ms[kind]) {
@@ -58,13 +58,13 @@ impl TlsFaultLog {
         }
     }
 
-    /// Each kind with its count.
+    /// The name and count of each class.
     pub fn counters(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let counts = self.counts.iter().map(|count| count.load(Relaxed));
         KINDS.into_iter().zip(counts)
     }
 
-    /// The same as text, for `lowroad status`.
+    /// The counters as text, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = (&'static str, String)> {
         self.counters()
             .map(|(kind, count)| (kind, count.to_string()))

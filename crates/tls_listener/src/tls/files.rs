@@ -1,4 +1,4 @@
-//! Certificates and keys of sites, and the stamps of their files. Independent of addresses.
+//! Loads the certificates and keys of all sites, and reloads them when their files change. Independent of addresses.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -17,9 +17,9 @@ use crate::certificate_status::CertificateStatus;
 /// The certificates of all sites.
 pub struct KeyPairSet {
     files: Vec<LoadedCertificate>,
-    /// Positions in `files`.
+    /// Indices in `files`.
     by_files: HashMap<CertificatePaths, usize>,
-    /// By the site's names: signed by the local authority.
+    /// Certificates signed by the local authority, by the names of the site.
     local: HashMap<Vec<SiteName>, CertificatePair>,
 }
 
@@ -27,26 +27,27 @@ pub struct KeyPairSet {
 struct LoadedCertificate {
     files: CertificatePaths,
     pair: CertificatePair,
-    /// The stamps at the time of reading.
+    /// The files' stamps when they were loaded.
     loaded_stamps: FileStampSet,
-    /// The stamps at the last check. Files are read once their stamps are stable between two checks, since a key is
-    /// written after its certificate.
+    /// The files' stamps at the last check. Changed files are loaded once their stamps are equal in two successive
+    /// checks, since an operator replaces the certificate and the key one after the other.
     seen_stamps: FileStampSet,
-    /// Reports changes since the last check; `None`: the next check looks at the files.
+    /// Reports changes since the last check; `None`: the next check compares the stamps.
     watch: Option<PathWatch>,
-    is_lost: bool,
-    /// Only the helper process has the right to read the files; they are checked once a minute.
+    is_unreadable: bool,
+    /// Only the privileged helper process can read the files, so they cannot be watched; they are checked once a
+    /// minute.
     is_hidden: bool,
 }
 
 type FileStampSet = Vec<Option<FileStamp>>;
 
 impl KeyPairSet {
-    /// Reads the certificates of all sites. If files have become unreadable, the certificate of `previous` stays in use.
-    /// Returns warnings too.
+    /// Reads the certificates of all sites. If files have become unreadable, the certificate from `previous` stays in
+    /// use. Also returns warnings.
     ///
     /// # Errors
-    /// The unusable files, a line each.
+    /// The unusable files, one line each.
     pub fn read(
         sites: &[config::SiteConfig],
         unix_s: u64,
@@ -68,7 +69,7 @@ impl KeyPairSet {
                 let in_use = previous.and_then(|previous| previous.find_files(&files));
                 let (read, problems) = match (LoadedCertificate::read(files, unix_s), in_use) {
                     (Ok(read), _) => read,
-                    // Only an unreadable file is tolerated; an invalid one is reported as an error.
+                    // Only an unreadable file is tolerated; an invalid file is an error.
                     (Err(problem), Some(in_use)) if problem.is_unreadable() => {
                         warnings.push(format!("the previous certificate stays in use: {problem}"));
                         (in_use.clone_in_use(), Vec::new())
@@ -92,7 +93,7 @@ impl KeyPairSet {
         if !fatal.is_empty() {
             return Err(fatal.join("\n"));
         }
-        // Names of automatic sites get their certificates later.
+        // Sites with automatic certificates may get theirs later.
         let uses_own_files =
             |site: &&config::SiteConfig| site.tls.as_ref().is_some_and(|tls| !tls.automatic);
         let own_sites = sites.iter().filter(uses_own_files);
@@ -113,7 +114,7 @@ impl KeyPairSet {
         from_files.chain(local)
     }
 
-    /// Names of a site that its certificates do not cover.
+    /// The warnings for names of a site that no certificate covers.
     fn uncovered(&self, site: &config::SiteConfig) -> Vec<String> {
         let mut covered = lowroad_tls::certificates::CertificateMap::new();
         self.site_pairs(site).for_each(|pair| covered.add(pair));
@@ -121,7 +122,7 @@ impl KeyPairSet {
             SiteName::Exact(host) if !is_address(host) && !covered.covers(host) => {
                 Some(host.clone())
             }
-            // A wildcard name is covered by a wildcard certificate, so any host of its level is tested.
+            // Only a wildcard certificate covers a wildcard name, so any host name at that level is a valid test.
             SiteName::Wildcard(host) if !covered.covers(&format!("any.{host}")) => {
                 Some(format!("*.{host}"))
             }
@@ -132,8 +133,8 @@ impl KeyPairSet {
             .collect()
     }
 
-    /// Checks the files, and reads the changed ones. Returns whether a certificate has changed. Faulty files are
-    /// logged, and the certificate before them stays in use.
+    /// Checks the files, and loads changed ones. Returns whether a certificate has changed. If files are invalid, the
+    /// error is logged, and the previous certificate stays in use.
     pub fn follow(
         &mut self,
         watcher: Option<&FolderWatcher>,
@@ -147,7 +148,7 @@ impl KeyPairSet {
         changed.filter(|has_changed| *has_changed).count() > 0
     }
 
-    /// Each certificate, for metrics.
+    /// The status of each certificate, for metrics.
     pub fn status(&self) -> impl Iterator<Item = CertificateStatus> {
         self.pairs().map(|(pair, source)| CertificateStatus {
             names: plain_names(pair),
@@ -158,7 +159,7 @@ impl KeyPairSet {
         })
     }
 
-    /// Each certificate as text, for `lowroad status`.
+    /// A line about each certificate, for `lowroad status`.
     pub fn texts(&self) -> impl Iterator<Item = String> {
         self.pairs().map(|(pair, source)| {
             let until = x509::display_time(pair.not_after_s());
@@ -166,7 +167,7 @@ impl KeyPairSet {
         })
     }
 
-    /// Each certificate and its source.
+    /// Each certificate with its source.
     fn pairs(&self) -> impl Iterator<Item = (&CertificatePair, String)> {
         let from_files = self
             .files
@@ -182,7 +183,7 @@ fn joined_names(pair: &CertificatePair) -> String {
     names.join(" ")
 }
 
-/// The names without their kinds, each once.
+/// The names without their types, without duplicates.
 fn plain_names(pair: &CertificatePair) -> String {
     let mut names: Vec<String> = Vec::new();
     for name in pair.names() {
@@ -202,7 +203,7 @@ impl LoadedCertificate {
         files: CertificatePaths,
         unix_s: u64,
     ) -> Result<(LoadedCertificate, Vec<CertificateProblem>), CertificateProblem> {
-        // Taken before the files are read, so that a change in between causes another read.
+        // Taken before the files are read, so that a change in between causes another load.
         let stamps = stamps(&files);
         let is_hidden = is_hidden(&files);
         let (pair, warnings) = certificates::read_with(&files, unix_s, helper::open)?;
@@ -212,13 +213,13 @@ impl LoadedCertificate {
             seen_stamps: stamps.clone(),
             loaded_stamps: stamps,
             watch: None,
-            is_lost: false,
+            is_unreadable: false,
             is_hidden,
         };
         Ok((read, warnings))
     }
 
-    /// The same certificate without a watch.
+    /// A copy without a watch.
     fn clone_in_use(&self) -> LoadedCertificate {
         LoadedCertificate {
             files: self.files.clone(),
@@ -226,7 +227,7 @@ impl LoadedCertificate {
             loaded_stamps: self.loaded_stamps.clone(),
             seen_stamps: self.seen_stamps.clone(),
             watch: None,
-            is_lost: self.is_lost,
+            is_unreadable: self.is_unreadable,
             is_hidden: self.is_hidden,
         }
     }
@@ -238,33 +239,33 @@ impl LoadedCertificate {
         logger: &ErrorLogger,
     ) -> bool {
         let is_unchanged = self.watch.as_ref().is_some_and(PathWatch::is_unchanged);
-        // Hidden files are checked only in calls without a watcher, which come once a minute.
+        // Only calls without a watcher, once a minute, check hidden files.
         if watcher.is_some() && (is_unchanged || self.is_hidden) {
             return false;
         }
-        // Made before the stamps are taken, so that a change in between is seen by the next check.
+        // Created before the stamps are taken, so that a change in between triggers the next check.
         let watch = watcher.and_then(|watcher| PathWatch::new(watcher, paths(&self.files)));
         self.watch = None;
-        // At the start they were read with root rights.
+        // Updated, since the first load may have happened with root privileges.
         self.is_hidden = is_hidden(&self.files);
         let now = stamps(&self.files);
         let is_lost = now.contains(&None);
-        // Logged once, until the files are there again.
+        // Logged once, until the files reappear.
         if is_lost {
-            if !self.is_lost {
+            if !self.is_unreadable {
                 logger.warn(format_args!(
                     "{}: changes can't be detected: the files are missing, or the server's user \
                      may not access them",
                     self.files.certificates.display()
                 ));
             }
-            self.is_lost = true;
+            self.is_unreadable = true;
             self.watch = watch;
             return false;
         }
-        self.is_lost = false;
-        // The next check of hidden files is a minute away, so they are read at once; a key that does not match yet is
-        // read again then.
+        self.is_unreadable = false;
+        // Hidden files are checked once a minute, so they are loaded immediately, without waiting for stable stamps; if
+        // the key does not match yet, the next check loads them again.
         let is_settled = now == self.seen_stamps || self.is_hidden;
         self.seen_stamps = now.clone();
         if !is_settled {
@@ -274,7 +275,7 @@ impl LoadedCertificate {
         if now == self.loaded_stamps {
             return false;
         }
-        // Recorded before the attempt: a faulty pair is not read again until it changes.
+        // Recorded before loading, so that invalid files are not loaded again until they change.
         self.loaded_stamps = now;
         match certificates::read_with(&self.files, unix_s, helper::open) {
             Ok((pair, warnings)) => {
@@ -321,7 +322,7 @@ fn is_hidden(files: &CertificatePaths) -> bool {
 }
 
 fn stamps(files: &CertificatePaths) -> FileStampSet {
-    paths(files).map(|path| helper::stamp(&path)).collect()
+    paths(files).map(|path| helper::file_stamp(&path)).collect()
 }
 
 fn is_address(host: &str) -> bool {

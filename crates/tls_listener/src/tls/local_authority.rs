@@ -1,4 +1,4 @@
-//! The local certificate authority for development: its folder, and its certificates.
+//! The local certificate authority for development: finds its folder, and signs the sites' certificates.
 
 use std::path::PathBuf;
 
@@ -15,7 +15,7 @@ pub fn sign(site: &config::SiteConfig, unix_s: u64) -> Result<CertificatePair, S
         SiteName::Default => None,
     });
     let addresses = site.tls_addresses().iter().map(|address| address.ip());
-    // Addresses are in the certificate too, for clients that connect without a name.
+    // The certificate also contains the site's addresses, for clients that connect without a name.
     let addresses = addresses.filter(|ip| !ip.is_unspecified());
     let mut names: Vec<String> = names.chain(addresses.map(|ip| ip.to_string())).collect();
     names.sort();
@@ -26,7 +26,7 @@ pub fn sign(site: &config::SiteConfig, unix_s: u64) -> Result<CertificatePair, S
         .map_err(|error| error.to_string())
 }
 
-/// Instructions to make programs of this machine trust the authority, which is created if necessary.
+/// Instructions for trusting the authority on this machine. Creates the authority if it does not exist.
 ///
 /// # Errors
 /// The authority is unavailable.
@@ -40,7 +40,7 @@ fn authority(unix_s: u64) -> Result<LocalAuthority, String> {
         .map_err(|error| format!("the local authority: {error}"))
 }
 
-/// The user's data folder, or the system's if there is no user.
+/// The authority's folder in the user's data folder, or in the system's if no user is known.
 fn folder() -> PathBuf {
     let variable = |name| {
         let value = std::env::var_os(name).map(PathBuf::from);

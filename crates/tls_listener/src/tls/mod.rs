@@ -1,7 +1,7 @@
-//! TLS of the server's listeners: one `TlsEndpoint` for each TLS address, shared by all workers.
+//! TLS for the server's listeners: one `TlsEndpoint` for each TLS address, shared by all workers.
 //!
 //! `certificates::for_address` collects the certificates of an address from all sources. `session` encrypts and
-//! decrypts; `fault_log` counts clients' errors.
+//! decrypts; `fault_log` counts TLS errors of clients.
 
 mod acme;
 mod certificates;
@@ -42,12 +42,13 @@ pub use local_authority::trust;
 /// The ALPN protocols, in order of preference.
 const PROTOCOLS: [&str; 2] = ["h2", "http/1.1"];
 
-/// Makes origins' files open with the helper's rights. Must be called before all others.
+/// Makes the gateway open files for origin servers (authorities, client keys) through the privileged helper process.
+/// Must be called before the other functions of this crate.
 pub fn install() {
     lowroad_gateway::proxy::open_files_with(helper::open);
 }
 
-/// TLS of a server.
+/// The TLS endpoints and certificates of one configuration.
 #[derive(Clone)]
 pub struct TlsListeners(Arc<TlsContext>);
 
@@ -61,23 +62,23 @@ struct TlsContext {
     kernel: KernelTls,
 }
 
-/// Whether the kernel encrypts long files (kernel TLS).
+/// Whether the kernel encrypts responses from long files (kernel TLS).
 enum KernelTls {
     /// Not configured.
     Off,
     On,
-    /// The kernel does not support it, for this reason.
-    Lacking(String),
+    /// The kernel does not support TLS; the reason.
+    Unsupported(String),
 }
 
-/// The state that outlives a configuration.
+/// The state that is kept across reloads.
 #[derive(Clone)]
 struct TlsProcess {
     clock: TlsClock,
-    /// Created with the first TLS address, since random numbers for keys cost 30 ms of processor time or more; at once
-    /// if the keys are stored.
+    /// Created with the first TLS address, since random bytes for keys cost 30 ms of processor time or more. If the
+    /// keys are stored in a file, created when the server starts.
     tickets: Arc<OnceLock<TicketService>>,
-    /// Stores the keys across restarts.
+    /// The file that stores the ticket keys across restarts; `None` if not configured.
     ticket_file: Option<Arc<TicketFile>>,
     faults: Arc<TlsFaultLog>,
     automatic: Arc<AutomaticTls>,
@@ -88,13 +89,13 @@ pub struct TlsEndpoint {
     acceptor: TlsAcceptor,
     store: CertificateStore,
     process: TlsProcess,
-    /// Kernel TLS is configured and supported.
+    /// Whether kernel TLS is configured and supported.
     can_offload: bool,
 }
 
 impl TlsListeners {
-    /// TLS of a server that starts, and becomes the user of `account` later. Reads certificates and keys, so it may
-    /// need root rights. Logs warnings about them.
+    /// Prepares TLS when the server starts, before it switches to the user of `account`: reading certificates and keys
+    /// may need root privileges. Logs warnings about them.
     ///
     /// # Errors
     /// The unusable file, and the reason.
@@ -107,7 +108,8 @@ impl TlsListeners {
         TlsListeners::open(config, logger, process, None)
     }
 
-    /// TLS of a new configuration of a running server. Files that have not changed are not read again.
+    /// Prepares TLS for a new configuration of a running server; unreadable files are replaced by their contents in
+    /// `previous`.
     ///
     /// # Errors
     /// The unusable file, and the reason.
@@ -135,7 +137,7 @@ impl TlsListeners {
         let sites = config.sites.iter().filter(|it| it.tls.is_some());
         let sites: Vec<config::SiteConfig> = sites.cloned().collect();
         let (pairs, warnings) = {
-            // The lock is held only while certificates in use are compared with the new configuration.
+            // The lock is held only while the certificates of the previous configuration are compared with the new one.
             let previous_pairs =
                 previous.map(|it| it.pairs.lock().unwrap_or_else(PoisonError::into_inner));
             KeyPairSet::read(&sites, process.clock.unix_s(), previous_pairs.as_deref())?
@@ -148,7 +150,7 @@ impl TlsListeners {
         }
         let kernel = KernelTls::new(config.server.kernel_tls, logger);
         let mut offers = HashMap::new();
-        // Several sites may share an address, and then one endpoint.
+        // Sites that share an address share its endpoint.
         for address in sites.iter().flat_map(config::SiteConfig::tls_addresses) {
             if !offers.contains_key(address) {
                 let mut offer =
@@ -167,13 +169,13 @@ impl TlsListeners {
         })))
     }
 
-    /// The endpoint of an address of the configuration, if it uses TLS.
+    /// The endpoint of an address; `None` if the address does not use TLS.
     pub fn endpoint(&self, address: SocketAddr) -> Option<Arc<TlsEndpoint>> {
         self.0.endpoints.get(&address).cloned()
     }
 
-    /// Reloads changed certificates and keys; connections keep theirs. Unchanged files in watched folders are not
-    /// checked; without a watcher all are. Stores the ticket keys if configured. Blocks on the disk.
+    /// Reloads changed certificates and keys; existing connections keep theirs. Unchanged files in watched folders are
+    /// not checked; without a watcher, all files are. Stores the ticket keys if configured. Blocks on the disk.
     pub fn follow(&self, watcher: Option<&FolderWatcher>, logger: &ErrorLogger) {
         self.0.process.keep_ticket_keys(logger);
         self.0.process.automatic.follow(watcher);
@@ -188,13 +190,16 @@ impl TlsListeners {
             .publish(automatic.as_deref().map(|it| it as &dyn CertificateSource));
     }
 
-    /// Obtains and renews the automatic certificates. Must be called when this configuration is in force and root
-    /// rights were dropped.
+    /// Starts obtaining and renewing automatic certificates. Must be called when this configuration is in use and root
+    /// privileges have been dropped.
     ///
     /// # Errors
-    /// The fault of the settings.
+    /// The settings are invalid.
     pub fn keep(&self, config: &Config, logger: &ErrorLogger) -> Result<(), String> {
-        self.0.process.automatic.keep(config, &self.0, logger)
+        self.0
+            .process
+            .automatic
+            .apply_config(config, &self.0, logger)
     }
 
     /// The response to an authority's validation request, below `/.well-known/acme-challenge/`.
@@ -223,26 +228,27 @@ impl TlsListeners {
             .collect()
     }
 
-    /// The certificates in use and those to be obtained.
+    /// The certificates in use, and those that have not been obtained yet.
     pub fn certificates(&self) -> Vec<CertificateStatus> {
         let pairs = self.0.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         let automatic = self.0.process.automatic.certificates();
         pairs.status().chain(automatic).collect()
     }
 
-    /// The counters of clients' errors.
+    /// The counters of TLS errors of clients.
     pub fn counters(&self) -> Vec<(&'static str, u64)> {
         self.0.process.faults.counters().collect()
     }
 }
 
 impl KernelTls {
-    /// Tests kernel support, if kernel TLS is configured. With root rights the kernel may load the module.
+    /// Tests whether the kernel supports TLS, if kernel TLS is configured. With root privileges, the test can load the
+    /// kernel module.
     fn new(is_enabled: bool, logger: &ErrorLogger) -> KernelTls {
         if !is_enabled {
             return KernelTls::Off;
         }
-        // Tested once here, since a missing module would fail for each connection.
+        // Tested once, since without the module each connection would fail to enable kernel TLS.
         match kernel_tls::probe() {
             Ok(()) => KernelTls::On,
             Err(error) => {
@@ -250,7 +256,7 @@ impl KernelTls {
                     "kernel_tls: the kernel can't encrypt, so the server does: {error} (is the \
                      module \"tls\" available?)"
                 ));
-                KernelTls::Lacking(error.to_string())
+                KernelTls::Unsupported(error.to_string())
             }
         }
     }
@@ -259,18 +265,18 @@ impl KernelTls {
         match self {
             KernelTls::Off => None,
             KernelTls::On => Some("in use".into()),
-            KernelTls::Lacking(reason) => Some(format!("not in use: {reason}")),
+            KernelTls::Unsupported(reason) => Some(format!("not in use: {reason}")),
         }
     }
 }
 
 impl TlsContext {
-    /// Sets the current certificates of all endpoints.
+    /// Installs the current certificates in all endpoints.
     fn publish(&self, automatic: Option<&dyn CertificateSource>) {
         let pairs = self.pairs.lock().unwrap_or_else(PoisonError::into_inner);
         for (address, offer) in &self.endpoints {
             let certificates = certificates::for_address(*address, &self.sites, &pairs, automatic);
-            // Replaced as a whole, so that a handshake sees either the old or the new set.
+            // The map is replaced as a whole, so that a handshake sees either the old or the new certificates.
             offer.store.replace(certificates);
         }
     }
@@ -292,7 +298,8 @@ impl TlsProcess {
         let Some(path) = &config.server.ticket_keys else {
             return Ok(process);
         };
-        // At the start the file is opened with root rights, and belongs to the later user.
+        // When the server starts, the file is opened with root privileges, and given to the user that the server
+        // switches to.
         let opened = match account {
             Some(account) => account.open_secret(path, TicketFile::open),
             None => TicketFile::open(path).map_err(|error| error.to_string()),
@@ -308,7 +315,7 @@ impl TlsProcess {
         })
     }
 
-    /// The ticket service of all addresses.
+    /// The ticket service, shared by all addresses.
     fn tickets(&self) -> Result<TicketService, String> {
         if let Some(tickets) = self.tickets.get() {
             return Ok(tickets.clone());
@@ -319,16 +326,16 @@ impl TlsProcess {
 
     fn make_tickets(&self, keys: TicketKeys) -> Result<TicketService, String> {
         let tickets = TicketService::new(keys, self.clock.clone()).map_err(no_keys)?;
-        // Another thread may have made the tickets meanwhile; then its keys are used.
+        // If another thread has created the service in the meantime, its keys are used.
         Ok(self.tickets.get_or_init(|| tickets).clone())
     }
 
-    /// Stores the ticket keys. Called periodically, since a new key period may begin without a handshake.
+    /// Stores the ticket keys. Called periodically, since a new key period can begin without any handshake.
     fn keep_ticket_keys(&self, logger: &ErrorLogger) {
         let (Some(file), Some(tickets)) = (&self.ticket_file, self.tickets.get()) else {
             return;
         };
-        // The period of a key depends on the time, which only handshakes set otherwise.
+        // The key period depends on the clock, which is otherwise set by handshakes only.
         self.clock.set(unix_s());
         if let Err(error) = file.store(&tickets.keys()) {
             logger.error(format_args!("ticket_keys can't be written: {error}"));
@@ -351,7 +358,7 @@ impl TlsEndpoint {
         let mut settings = TlsServerSettings::new(store.clone(), process.clock.clone());
         settings.protocols = PROTOCOLS.map(str::to_owned).to_vec();
         settings.tickets = Some(process.tickets()?);
-        // The check of the configuration ensures that all sites of an address have the same settings.
+        // The configuration check ensures that all sites of an address have the same TLS settings.
         let has_address = |site: &&config::SiteConfig| site.tls_addresses().contains(&address);
         let tls = sites
             .iter()
@@ -373,13 +380,13 @@ impl TlsEndpoint {
         })
     }
 
-    /// The TLS session of a new connection.
+    /// Creates the TLS session of a new connection.
     pub fn new_session(self: &Arc<Self>) -> Box<dyn TlsSession> {
         self.process.clock.set(unix_s());
         Box::new(session::ListenerSession::new(self))
     }
 
-    /// Requests a certificate for the name of a failed handshake.
+    /// Requests a certificate after a handshake has failed because `server_name` has none.
     fn request_on_demand(&self, server_name: &str) {
         let name = server_name.to_ascii_lowercase();
         if !self.store.current().covers(&name) {
@@ -387,7 +394,8 @@ impl TlsEndpoint {
         }
     }
 
-    /// Whether the connection was made for another name than `host`, with other certificates (421, RFC 9110 §15.5.20).
+    /// Whether a request for `host` must be answered with 421 (RFC 9110 §15.5.20): the connection's SNI is another
+    /// name, which selects other certificates.
     pub fn is_misdirected(&self, server_name: Option<&str>, host: &str) -> bool {
         !self.store.current().is_same(server_name, host)
     }
@@ -407,9 +415,9 @@ mod tests {
     use lowroad_log::{LogDestination, LogLevel, LogWriter};
     use std::path::Path;
 
-    /// Random numbers for keys would be the largest part of the cost of a start.
+    /// Without TLS, generating ticket keys would be the largest part of the time that a start takes.
     #[test]
-    fn without_tls_no_keys_for_tickets_are_made() {
+    fn ticket_keys_are_created_on_first_use_only() {
         let text = "[[site]]\nlisten = \"127.0.0.1:0\"\nroot = \"/srv\"\n";
         let config = config::parse(text, Path::new("lowroad.toml")).expect("a configuration");
         let log = LogWriter::open(&LogDestination::File("/dev/null".into())).expect("a log");

@@ -1,35 +1,35 @@
-//! The TLS session of a client connection, for the engine.
+//! Implements the engine's TLS session interface for a client connection.
 
 use std::cell::RefCell;
 use std::sync::Arc;
 
 use lowroad_engine::tls_session::{
-    AlpnProtocol, ClientIdentity, LayerFault, LayerState, TlsInfo, TlsSession,
+    AlpnProtocol, ClientIdentity, LayerFault, TlsInfo, TlsSession, TlsState,
 };
 use lowroad_tls::{MinimumVersion, TlsFault, TlsServer};
 
 use super::TlsEndpoint;
 
-/// Bytes encrypted at a time: four full records. Encrypted bytes must be sent in order, and wait in memory while the
-/// socket is full.
+/// Bytes encrypted at a time: four full records. Encrypted bytes must be sent in order, and occupy memory while the
+/// socket's buffer is full.
 const SEALED_LEN_MAX: usize = 64 * 1024;
-/// The shortest file that turns on kernel TLS for its connection. All later responses on the connection use it too, and
-/// short ones cost more with it.
+/// The shortest file that enables kernel TLS for its connection. All later responses on the connection then use kernel
+/// TLS, too, which costs more for short responses.
 const KERNEL_LEN_MIN: u64 = 128 * 1024;
-/// The most pieces encrypted at a time.
+/// The maximum number of slices encrypted at a time.
 const PIECES_MAX: usize = 32;
 
 thread_local! {
-    /// A buffer for in-place decryption, since received bytes are only borrowed.
+    /// A buffer for in-place decryption, since the received bytes are borrowed immutably.
     static SCRATCH: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
 /// The TLS session of a client.
 pub struct ListenerSession {
-    /// `None` if the session could not be created, for example without a random source.
+    /// `None` if the session could not be created, for example without random bytes.
     server: Option<TlsServer>,
     info: Option<Arc<TlsInfo>>,
-    /// Kernel TLS may be used. False after the kernel has refused it.
+    /// Whether kernel TLS may be enabled. False after the first attempt.
     can_offload: bool,
     endpoint: Arc<TlsEndpoint>,
 }
@@ -54,8 +54,8 @@ impl TlsSession for ListenerSession {
         ciphertext: &[u8],
         plain: &mut Vec<u8>,
         wire: &mut Vec<u8>,
-    ) -> Result<LayerState, LayerFault> {
-        // Decryption works in place, and the received bytes are only borrowed, so they are copied.
+    ) -> Result<TlsState, LayerFault> {
+        // Decryption works in place, but the received bytes are borrowed immutably, so they are copied.
         let server = self.server.as_mut().ok_or(LayerFault::Broken)?;
         let progress = SCRATCH.with_borrow_mut(|scratch| {
             scratch.clear();
@@ -64,7 +64,7 @@ impl TlsSession for ListenerSession {
         });
         let progress = progress.map_err(|failure| {
             self.endpoint.process.faults.record(&failure);
-            // The name is known even if the handshake failed for lack of a certificate.
+            // The name is known even if the handshake failed because there is no certificate for it.
             if let Some(name) = server.server_name() {
                 self.endpoint.request_on_demand(name);
             }
@@ -74,15 +74,15 @@ impl TlsSession for ListenerSession {
             }
         })?;
         if !server.is_established() {
-            return Ok(LayerState::Handshake);
+            return Ok(TlsState::Handshake);
         }
         match &self.info {
-            Some(_) if progress.closed => Ok(LayerState::Ended),
-            Some(secured) => Ok(LayerState::Ready(secured.clone())),
-            // Requests that arrived with the end of the handshake are processed first; the socket reports the client's
-            // close.
+            Some(_) if progress.closed => Ok(TlsState::Ended),
+            Some(secured) => Ok(TlsState::Ready(secured.clone())),
+            // Even if the client has already closed: requests that arrived with the end of the handshake are processed
+            // first, and the socket reports the close later.
             None => {
-                let secured = Arc::new(agreed(server));
+                let secured = Arc::new(negotiated_info(server));
                 self.info = Some(secured.clone());
                 if !progress.closed {
                     server.settle().map_err(|failure| {
@@ -90,7 +90,7 @@ impl TlsSession for ListenerSession {
                         LayerFault::Broken
                     })?;
                 }
-                Ok(LayerState::Ready(secured))
+                Ok(TlsState::Ready(secured))
             }
         }
     }
@@ -111,7 +111,8 @@ impl TlsSession for ListenerSession {
             return len;
         };
         if let Err(failure) = server.encrypt(&slices[..count], wire, now_ms) {
-            // The engine sends no more after this failure, so the missing bytes cannot pass as an empty response.
+            // The engine stops sending after this failure, so the client does not take the missing bytes for an empty
+            // response.
             self.endpoint.process.faults.record(&failure);
         }
         len
@@ -128,7 +129,7 @@ impl TlsSession for ListenerSession {
         if !self.can_offload || len < KERNEL_LEN_MIN {
             return false;
         }
-        // Tried once per connection.
+        // Tried only once per connection.
         self.can_offload = false;
         let Some(server) = &mut self.server else {
             return false;
@@ -137,19 +138,21 @@ impl TlsSession for ListenerSession {
             .kernel_keys()
             .is_some_and(|keys| enable(keys.as_bytes()));
         if is_enabled {
-            // From here on only the kernel may encrypt, since both would use the same sequence numbers.
+            // From here on, only the kernel may encrypt: two encryptors would use the same sequence numbers.
             server.leave_to_kernel();
         }
         is_enabled
     }
 
     fn is_key_worn(&self) -> bool {
-        self.server.as_ref().is_some_and(TlsServer::is_key_worn)
+        self.server
+            .as_ref()
+            .is_some_and(TlsServer::is_key_update_requested)
     }
 }
 
 /// The negotiated parameters.
-fn agreed(server: &TlsServer) -> TlsInfo {
+fn negotiated_info(server: &TlsServer) -> TlsInfo {
     TlsInfo {
         alpn: match server.protocol() {
             Some(b"h2") => AlpnProtocol::Http2,
@@ -175,7 +178,7 @@ fn agreed(server: &TlsServer) -> TlsInfo {
     }
 }
 
-/// A cipher suite's name in the IANA registry.
+/// The IANA name of a cipher suite.
 fn cipher(name: &'static str) -> &'static str {
     match name {
         "TLS13_AES_128_GCM_SHA256" => "TLS_AES_128_GCM_SHA256",

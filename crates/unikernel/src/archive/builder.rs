@@ -1,4 +1,4 @@
-//! Builds archives, deterministically. The caller supplies field lines and bodies.
+//! Builds archives. The same input always gives the same bytes. The caller supplies field lines and bodies.
 
 use alloc::collections::BTreeMap;
 use alloc::string::String;
@@ -18,13 +18,13 @@ use super::{SUMMED_LEN, hash};
 pub struct NewVariant {
     /// The content coding.
     pub encoding: ContentCoding,
-    /// Field lines, `name: value\r\n` each, that a 304 has too.
+    /// Field lines, `name: value\r\n` each, that are also sent with 304.
     pub shared_fields: Vec<u8>,
-    /// Field lines of responses with content only, without Content-Length.
+    /// Field lines that are sent only with content, without Content-Length.
     pub content_fields: Vec<u8>,
-    /// The value of ETag in the field lines.
+    /// The value of ETag, as in the field lines.
     pub etag: String,
-    /// The value of Content-Type in the field lines.
+    /// The value of Content-Type, as in the field lines.
     pub content_type: String,
     /// Time of the last change in seconds since 1970.
     pub last_modified_s: Option<u64>,
@@ -32,15 +32,15 @@ pub struct NewVariant {
     pub body: Vec<u8>,
 }
 
-/// The reason that no archive can be built.
+/// The reason that an archive can't be built.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum BuildError {
     /// Two resources at one path, or two sources with one name.
-    Twice(String),
+    Duplicate(String),
     /// A path without a leading slash.
-    NotAPath(String),
+    InvalidPath(String),
     /// The first variant is not identity, or a content coding occurs twice.
-    Encodings(String),
+    InvalidEncodings(String),
     /// The archive exceeds 4 GiB.
     TooLong,
 }
@@ -48,9 +48,11 @@ pub enum BuildError {
 impl fmt::Display for BuildError {
     fn fmt(&self, to: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            BuildError::Twice(path) => write!(to, "two files have the path {path}"),
-            BuildError::NotAPath(path) => write!(to, "{path} is not a valid path"),
-            BuildError::Encodings(path) => write!(to, "{path} occurs twice in one content coding"),
+            BuildError::Duplicate(path) => write!(to, "two files have the path {path}"),
+            BuildError::InvalidPath(path) => write!(to, "{path} is not a valid path"),
+            BuildError::InvalidEncodings(path) => {
+                write!(to, "{path} occurs twice in one content coding")
+            }
             BuildError::TooLong => to.write_str("the site is longer than 4 GiB"),
         }
     }
@@ -85,10 +87,10 @@ impl ArchiveBuilder {
         ArchiveBuilder::default()
     }
 
-    /// Adds a file at one or more paths, decoded as request paths are.
+    /// Adds a file at one or more paths. The paths are decoded, like those passed to `SiteArchive::find`.
     ///
     /// # Errors
-    /// A path is invalid or taken, or identity is not the first of different content codings.
+    /// If a path is invalid or taken, if identity is not the first variant, or if a content coding occurs twice.
     pub fn file(&mut self, paths: &[&[u8]], variants: Vec<NewVariant>) -> Result<(), BuildError> {
         let mut codings = CodingSet::EMPTY;
         for (at, variant) in variants.iter().enumerate() {
@@ -96,14 +98,14 @@ impl ArchiveBuilder {
             let is_identity = variant.encoding == ContentCoding::Identity;
             // Identity first, and only there: readers use the first variant as the fallback.
             if is_first != is_identity || codings.contains(variant.encoding) {
-                return Err(BuildError::Encodings(to_lossy_string(
+                return Err(BuildError::InvalidEncodings(to_lossy_string(
                     paths.first().unwrap_or(&&[][..]),
                 )));
             }
             codings.insert(variant.encoding);
         }
         if variants.is_empty() {
-            return Err(BuildError::Encodings(String::new()));
+            return Err(BuildError::InvalidEncodings(String::new()));
         }
         for path in paths {
             self.insert(path, NewEntry::File(self.files.len()))?;
@@ -112,39 +114,40 @@ impl ArchiveBuilder {
         Ok(())
     }
 
-    /// Redirects requests for `path` to `location`, which is percent-encoded.
+    /// Adds a redirect from `path` to `location`, which is percent-encoded.
     ///
     /// # Errors
-    /// The path is invalid or taken.
+    /// If the path is invalid or taken.
     pub fn redirect(&mut self, path: &[u8], location: &str) -> Result<(), BuildError> {
         self.insert(path, NewEntry::Redirect(location.into()))
     }
 
-    /// Answers requests for `path` with 403.
+    /// Adds a path with the response 403.
     ///
     /// # Errors
-    /// The path is invalid or taken.
+    /// If the path is invalid or taken.
     pub fn forbidden(&mut self, path: &[u8]) -> Result<(), BuildError> {
         self.insert(path, NewEntry::Forbidden)
     }
 
-    /// Adds a dynamic page; `name` is its file's path below the site's folder. Several paths may lead to it.
+    /// Adds a dynamic page at a path; `name` is the path of its file below the site's folder. A page may have several
+    /// paths.
     ///
     /// # Errors
-    /// The path is invalid or taken, or another page or part has this name.
+    /// If the path is invalid or taken, or if another page or part has this name with a different text.
     pub fn page(&mut self, path: &[u8], name: &str, text: &str) -> Result<(), BuildError> {
         self.part(name, text)?;
         self.insert(path, NewEntry::Page(name.into()))
     }
 
-    /// Adds a part that pages include; no path leads to it.
+    /// Adds a part that pages include; clients can't request it.
     ///
     /// # Errors
-    /// Another page or part has this name.
+    /// If another page or part has this name with a different text.
     pub fn part(&mut self, name: &str, text: &str) -> Result<(), BuildError> {
-        // A part may be included by several pages; its text must be the same.
+        // Several pages may include the same part, and each adds it; the texts must be equal.
         if self.sources.get(name).is_some_and(|other| other != text) {
-            return Err(BuildError::Twice(name.into()));
+            return Err(BuildError::Duplicate(name.into()));
         }
         self.sources.insert(name.into(), text.into());
         Ok(())
@@ -164,7 +167,7 @@ impl ArchiveBuilder {
     /// Writes the archive.
     ///
     /// # Errors
-    /// The archive is too long.
+    /// If the archive is too long.
     pub fn finish(self) -> Result<Vec<u8>, BuildError> {
         let mut writer = ArchiveWriter::default();
         writer.out.resize(HEADER_LEN, 0);
@@ -179,7 +182,7 @@ impl ArchiveBuilder {
                 ],
                 NewEntry::Redirect(location) => writer.redirect(location)?,
                 NewEntry::Forbidden => [kind::FORBIDDEN, 0, 0],
-                // A `BTreeMap` is sorted, so the number of smaller names is the index among the sources.
+                // A `BTreeMap` is sorted, so the index of a source is the number of smaller names.
                 NewEntry::Page(name) => {
                     let smaller = self.sources.range::<String, _>(..name);
                     [kind::PAGE, number(smaller.count())?, 0]
@@ -212,10 +215,10 @@ impl ArchiveBuilder {
 
     fn insert(&mut self, path: &[u8], entry: NewEntry) -> Result<(), BuildError> {
         if path.first() != Some(&b'/') {
-            return Err(BuildError::NotAPath(to_lossy_string(path)));
+            return Err(BuildError::InvalidPath(to_lossy_string(path)));
         }
         if self.entries.contains_key(path) {
-            return Err(BuildError::Twice(to_lossy_string(path)));
+            return Err(BuildError::Duplicate(to_lossy_string(path)));
         }
         self.entries.insert(path.to_vec(), entry);
         Ok(())
@@ -226,7 +229,7 @@ fn to_lossy_string(path: &[u8]) -> String {
     String::from_utf8_lossy(path).into_owned()
 }
 
-/// Builds the hash table, at most half full: short probe sequences, and an empty slot that ends each.
+/// Builds the hash table. It is at most half full, so that probe sequences are short and each ends at an empty slot.
 fn slots<'p>(paths: impl ExactSizeIterator<Item = &'p Vec<u8>>) -> Vec<u32> {
     let count = (paths.len() * 2 + 1).next_power_of_two();
     let mut slots = alloc::vec![[0; layout::SLOT]; count];
@@ -262,7 +265,7 @@ impl ArchiveWriter {
         Ok([at, number(bytes.len())?])
     }
 
-    /// Appends a file and returns the number of its first variant.
+    /// Appends a file. Returns the index of its first variant.
     fn file(&mut self, variants: &[NewVariant]) -> Result<u32, BuildError> {
         let first = number(self.variants.len() / layout::VARIANT)?;
         for variant in variants {

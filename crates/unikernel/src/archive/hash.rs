@@ -1,9 +1,10 @@
-//! The hash of a path, equal in builder and reader. It needs no secret: clients can't change the table, and the length
-//! of each probe sequence is fixed when it is built.
+//! The hash of a path; builder and reader must agree on it. The hash needs no secret: clients can't add entries to the
+//! table, so the length of each probe sequence is fixed when the archive is built.
 
 const KEY: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// The first slot of a path's probe sequence, to be reduced modulo the table's length, and the mark of its slot.
+/// The first slot of the probe sequence of a path (to be reduced modulo the number of slots), and the mark that its
+/// slot has.
 #[inline]
 pub fn probe_start(path: &[u8]) -> (usize, u32) {
     let hash = hash(path);
@@ -24,7 +25,7 @@ fn hash(bytes: &[u8]) -> u64 {
     mix(state ^ u64::from_le_bytes(last))
 }
 
-/// Multiplies and folds: each bit of the word affects the whole result.
+/// Multiplies, then combines both halves of the product, so that each bit of `word` affects the whole result.
 fn mix(word: u64) -> u64 {
     let product = u128::from(word ^ KEY) * u128::from(KEY.rotate_left(17) | 1);
     (product >> 64) as u64 ^ product as u64 // its halves
@@ -37,7 +38,7 @@ mod tests {
     use alloc::format;
 
     #[test]
-    fn paths_that_are_alike_have_other_hashes() {
+    fn similar_paths_have_different_hashes() {
         let paths = (0..10_000).map(|number| format!("/pictures/{number}.jpg"));
         let hashes: BTreeSet<u64> = paths.map(|path| hash(path.as_bytes())).collect();
         assert_eq!(hashes.len(), 10_000);

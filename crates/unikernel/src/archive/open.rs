@@ -1,4 +1,4 @@
-//! Opens an archive: checks every number once and converts the tables to slices. Damaged archives are refused here.
+//! Opens an archive: checks every number once and converts the tables to slices. Damaged archives are rejected here.
 
 use alloc::boxed::Box;
 use alloc::string::{String, ToString};
@@ -17,9 +17,9 @@ use super::{
 /// The reason that an archive can't be opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OpenError {
-    /// The magic or the version differs.
+    /// The magic or the version is different.
     NotAnArchive,
-    /// The length differs from the one in the header.
+    /// The length is not the one in the header.
     Length,
     /// A number is out of bounds.
     Damaged,
@@ -90,7 +90,7 @@ impl ArchiveReader {
         str::from_utf8(self.slice(at, len)?).map_err(|_| OpenError::Damaged)
     }
 
-    /// A table, with a length that is a multiple of `len` bytes.
+    /// A table. Its length must be a multiple of `len` bytes.
     fn table(&self, table: TableKind, len: usize) -> ArchiveResult<&'static [u8]> {
         let at = MAGIC.len() + 4 + table as usize * 8;
         let location = self.bytes.get(at..).ok_or(OpenError::Damaged)?;
@@ -100,7 +100,7 @@ impl ArchiveReader {
             .split_first_chunk()
             .ok_or(OpenError::Damaged)?;
         let table_bytes = self.slice(u32::from_le_bytes(*at), u32::from_le_bytes(*table_len))?;
-        // A partial record at the end would be ignored silently.
+        // A partial record at the end would otherwise be ignored.
         match table_bytes.len().is_multiple_of(len) {
             true => Ok(table_bytes),
             false => Err(OpenError::Damaged),
@@ -155,7 +155,7 @@ impl ArchiveReader {
         let shared_fields = fields
             .get(..shared_len as usize)
             .ok_or(OpenError::Damaged)?;
-        // Lengths of a damaged archive may overflow.
+        // In a damaged archive the sum may overflow.
         let fields_len = (shared_len as usize).checked_add(content_fields_len as usize);
         let fields = fields_len
             .and_then(|len| fields.get(..len))
@@ -239,7 +239,7 @@ impl ArchiveReader {
         let slots: Vec<HashSlot> = records
             .map(|[mark, path_index]| HashSlot { mark, path_index })
             .collect();
-        // Without an empty slot, the search for a missing path would not end.
+        // Without an empty slot, a lookup of a missing path would not end.
         let has_valid_indices = slots
             .iter()
             .all(|slot| slot.path_index as usize <= entry_count);
@@ -266,7 +266,7 @@ impl ArchiveReader {
     }
 }
 
-/// Checks that a file begins with identity and has each content coding once.
+/// Checks that the first variant is identity and that no content coding occurs twice.
 fn file(variants: &'static [FileVariant]) -> ArchiveResult<ArchivedFile> {
     let (first, encoded) = variants.split_first().ok_or(OpenError::Damaged)?;
     let mut encodings = CodingSet::EMPTY;

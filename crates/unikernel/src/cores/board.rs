@@ -1,5 +1,5 @@
-//! A double buffer with a version (seqlock): one core publishes words, and other cores read a consistent copy. Neither
-//! side waits: the writer fills the hidden half, then switches.
+//! A double buffer with a version (similar to a seqlock): one core publishes words, and the other cores read a
+//! consistent copy. Neither side waits: the writer fills the half that is not published, then switches.
 
 use alloc::boxed::Box;
 use alloc::vec::Vec;
@@ -7,14 +7,14 @@ use core::sync::atomic::{AtomicU64, Ordering, fence};
 
 use super::cache_line::CacheLine;
 
-/// A read fails if the writer switches twice meanwhile; the number of attempts is bounded.
-const TRIES: usize = 100;
+/// Maximum number of attempts to read. An attempt fails if the writer publishes meanwhile.
+const READ_ATTEMPTS_MAX: usize = 100;
 
 /// The published words.
 pub struct StatusBoard {
-    /// The number of writes. If odd, the second half is published.
+    /// The number of publications. The lowest bit is the index of the half that is published.
     version: CacheLine<AtomicU64>,
-    /// The halves; each begins with the number of valid words.
+    /// Both halves; the first word of each is the number of valid words after it.
     halves: [Box<[AtomicU64]>; 2],
 }
 
@@ -32,11 +32,11 @@ impl StatusBoard {
         &self.halves[version as usize & 1]
     }
 
-    /// Publishes these words, as many as fit, in place of the old ones. Only one core may call it.
+    /// Publishes these words, as many as fit, and replaces the old ones. Only one core may call it.
     pub fn publish(&self, words: impl Iterator<Item = u64>) {
         let version = self.version.load(Ordering::Relaxed).wrapping_add(1);
-        // Pairs with the fence in `read`: a reader that sees a word of this write also sees the version before it on
-        // its check.
+        // Pairs with the fence in `read`: if a reader of an older version sees a word of this publication, its check
+        // sees at least the previous version, and fails.
         fence(Ordering::Release);
         let Some((len, slots)) = self.half(version).split_first() else {
             return;
@@ -50,15 +50,16 @@ impl StatusBoard {
         self.version.store(version, Ordering::Release);
     }
 
-    /// The number of writes.
+    /// The number of publications.
     #[inline]
     pub fn version(&self) -> u64 {
         self.version.load(Ordering::Acquire)
     }
 
-    /// Copies the published words into `words` and returns their version; no words and 0 if they change too fast.
+    /// Copies the published words into `words` and returns their version. If the words change too fast, clears `words`
+    /// and returns 0.
     pub fn read(&self, words: &mut Vec<u64>) -> u64 {
-        for _ in 0..TRIES {
+        for _ in 0..READ_ATTEMPTS_MAX {
             let version = self.version.load(Ordering::Acquire);
             words.clear();
             if let Some((len, slots)) = self.half(version).split_first() {
@@ -67,7 +68,7 @@ impl StatusBoard {
                 words.extend(slots.map(|slot| slot.load(Ordering::Relaxed)));
             }
             fence(Ordering::Acquire);
-            // After a change, the writer may be overwriting this half.
+            // If the version has changed, the writer may be overwriting this half.
             if self.version.load(Ordering::Relaxed) == version {
                 return version;
             }
@@ -84,14 +85,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_shown_last_is_read() {
+    fn reader_gets_the_last_published_words() {
         let board = StatusBoard::new(3);
         let mut words = Vec::from([9]);
         assert_eq!((board.read(&mut words), &words[..]), (0, &[][..]));
         board.publish([1, 2].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (1, &[1, 2][..]));
         board.publish(5..);
-        // Only as many words as there is room for.
+        // Words that do not fit are dropped.
         assert_eq!((board.read(&mut words), &words[..]), (2, &[5, 6, 7][..]));
         board.publish([].into_iter());
         assert_eq!((board.read(&mut words), &words[..]), (3, &[][..]));
@@ -99,7 +100,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_never_see_halves_of_two() {
+    fn concurrent_readers_never_see_mixed_versions() {
         const TURNS: u64 = 20_000;
         let board = StatusBoard::new(40);
         std::thread::scope(|scope| {
@@ -109,7 +110,7 @@ mod tests {
                     let mut last = 0;
                     while last < TURNS {
                         let version = board.read(&mut words);
-                        // Nothing was published yet, or the writer was too fast.
+                        // Nothing was published yet, or all attempts failed.
                         if version == 0 {
                             std::thread::yield_now();
                             continue;

@@ -1,8 +1,8 @@
-//! Padding of data that one core writes and others read, against false sharing.
+//! Padding for data that one core writes and others read: avoids false sharing.
 
 use core::ops::Deref;
 
-/// Aligned to two lines of 64 bytes: processors prefetch lines in pairs.
+/// Aligned to two lines of 64 bytes, since processors prefetch lines in pairs.
 #[repr(align(128))]
 #[derive(Default)]
 pub struct CacheLine<T>(pub T);

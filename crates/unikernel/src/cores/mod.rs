@@ -1,5 +1,6 @@
-//! The state that the cores of a machine share, beside the read-only site: a ring of frames for each ordered pair of
-//! cores, the published counters and logs, the sleep flags, and the shutdown state. All operations are wait-free.
+//! The state that the cores of a machine share, apart from the read-only site: a ring of frames for each ordered pair
+//! of cores, the published counters and logs, the sleep flags, and the state of the shutdown. All operations are
+//! wait-free.
 
 mod board;
 mod cache_line;
@@ -17,23 +18,23 @@ use ring::FrameRing;
 
 pub use ring::FRAME_LEN_MAX;
 
-/// Bytes of all rings to one core, divided among the writers.
+/// Total length in bytes of all rings to one core.
 const RINGS_LEN: usize = 512 << 10;
-/// The longest ring in bytes: room for a burst of long frames.
+/// Maximum length of a ring in bytes: enough for a burst of long frames.
 const RING_LEN_MAX: usize = 128 << 10;
-/// The most counters that a core publishes.
+/// Maximum number of counters that a core publishes.
 const NUMBERS_MAX: usize = 255;
-/// The most words of the log that a core publishes.
+/// Maximum number of words of the log that a core publishes.
 pub const LOG_WORDS_MAX: usize = (6 << 10) + 4;
 
 /// Counters of frames between cores.
 #[derive(Clone, Copy)]
 pub enum CrossCoreCounter {
-    /// Frames passed to another core.
+    /// Frames that were passed to another core.
     Forwarded,
-    /// Frames dropped since another core's ring was full.
+    /// Frames that were dropped because the ring to another core was full.
     Dropped,
-    /// ARP messages not passed to all cores because of the rate limit.
+    /// ARP messages that were not forwarded to all cores because of the rate limit.
     ArpLimited,
 }
 
@@ -44,39 +45,39 @@ const TRAFFIC: [&str; 3] = [
     "cores_arp_limited",
 ];
 
-/// The state of one core: the other cores fill its rings and read the rest.
+/// The shared state of one core: the other cores write to its rings and read the rest.
 struct CoreState {
-    /// By writer, without the core itself.
+    /// Rings to this core, in the order of the writing cores; a core has none to itself.
     rings: Box<[FrameRing]>,
-    /// The core may be asleep and needs a wake-up.
+    /// Whether the core may be asleep, so that it must be woken for work.
     is_asleep: CacheLine<AtomicBool>,
     traffic: CacheLine<[AtomicU64; TRAFFIC.len()]>,
     numbers: StatusBoard,
     log: StatusBoard,
 }
 
-/// The shared state of all cores, created once before the servers.
+/// The shared state of all cores. It is created once, before the servers.
 pub struct CoreSet {
     steering: FlowSteering,
     cores: Box<[CoreState]>,
     /// The machine's address, published by core 0.
     address: StatusBoard,
     is_stopping: CacheLine<AtomicBool>,
-    /// Bit n: core n has finished its shutdown.
+    /// Cores that have finished their shutdown. Bit n is core n.
     done: CacheLine<AtomicU64>,
 }
 
 impl CoreSet {
-    /// The most cores that are used: wake-ups are bits of a `u64`.
+    /// Maximum number of cores: sets of cores are the bits of a `u64`.
     pub const COUNT_MAX: u16 = 64;
 
-    /// The state for `count` cores, 1 to `CoreSet::COUNT_MAX`. Allocates all shared memory, up to 640 KiB for each
-    /// core, which is not part of the memory in `MachineSetup`. `secret` is random and new at each start.
+    /// Creates the state for `count` cores, 1 to `CoreSet::COUNT_MAX`. Allocates all shared memory: up to 640 KiB for
+    /// each core, in addition to the memory in `MachineSetup`. `secret` is random and new at each start.
     #[must_use]
     pub fn new(count: u16, secret: &[u8; 32]) -> CoreSet {
         let count = count.clamp(1, CoreSet::COUNT_MAX);
         let other_count = usize::from(count) - 1;
-        // The largest power of two within an equal share.
+        // The largest power of two that fits into an equal share.
         let ring_len = RINGS_LEN
             .checked_div(other_count)
             .map_or(0, |len| (1 << len.ilog2()).min(RING_LEN_MAX));
@@ -102,7 +103,7 @@ impl CoreSet {
         self.steering.count()
     }
 
-    /// The steering of connections to cores.
+    /// Assigns connections to cores.
     pub fn steering(&self) -> FlowSteering {
         self.steering
     }
@@ -111,23 +112,24 @@ impl CoreSet {
         &self.cores[usize::from(core)]
     }
 
-    /// The ring that `from` fills and `to` empties; none from a core to itself.
+    /// The ring that `from` writes and `to` reads; `None` if both are the same core.
     fn ring(&self, from: u16, to: u16) -> Option<&FrameRing> {
         if from == to {
             return None;
         }
-        // Rings are numbered by writer, without the reader.
+        // The rings of a reader are indexed by writer, without the reader itself.
         let at = usize::from(from - u16::from(from > to));
         self.cores.get(usize::from(to))?.rings.get(at)
     }
 
-    /// Passes a frame to another core. False: its ring is full.
+    /// Passes a frame to another core. Returns false if the ring is full.
     pub fn push_frame(&self, from: u16, to: u16, frame: &[u8], sum_is_good: bool) -> bool {
         self.ring(from, to)
             .is_some_and(|ring| ring.push(frame, sum_is_good))
     }
 
-    /// Takes a frame from another core. Returns its length in `buffer`, and whether its checksums are good.
+    /// Copies the next frame from core `from` into `buffer`. Returns its length, and whether its checksums are known to
+    /// be correct.
     pub fn take(
         &self,
         from: u16,
@@ -153,7 +155,7 @@ impl CoreSet {
         })
     }
 
-    /// The address, as written by `core_member`.
+    /// The machine's address, as encoded by `core_member`.
     pub fn address(&self) -> &StatusBoard {
         &self.address
     }
@@ -168,7 +170,7 @@ impl CoreSet {
         &self.core(core).log
     }
 
-    /// All cores but one, as bits.
+    /// The set of all cores except one.
     pub fn other_cores(&self, core: u16) -> u64 {
         let all = u64::MAX >> (64 - u32::from(self.count()));
         all & !(1 << core)
@@ -187,7 +189,7 @@ impl CoreSet {
 
     /// Marks a core as finished.
     pub fn set_done(&self, core: u16) {
-        // The flag carries no other data, so no ordering is needed.
+        // No other data are published with the flag, so it needs no ordering.
         self.done.fetch_or(1 << core, Ordering::Relaxed);
     }
 
@@ -201,12 +203,12 @@ impl CoreSet {
         self.done.load(Ordering::Relaxed).count_ones() == u32::from(self.count())
     }
 
-    /// Announces that a core will sleep. The core must check for work once more after this call; work that arrives
-    /// later is followed by a wake-up.
+    /// Marks a core as going to sleep. The caller must check for work once more after this call; for work that arrives
+    /// later, the core is woken.
     pub fn sleep(&self, core: u16) {
         self.core(core).is_asleep.store(true, Ordering::Relaxed);
-        // Pairs with the fence in `to_wake` (Dekker): either this core sees the other's write, or the other sees this
-        // flag.
+        // Pairs with the fence in `take_sleeping` (as in Dekker's algorithm): either this core sees the work that the
+        // other core wrote, or the other core sees this flag.
         fence(Ordering::SeqCst);
     }
 
@@ -215,10 +217,10 @@ impl CoreSet {
         self.core(core).is_asleep.store(false, Ordering::Relaxed);
     }
 
-    /// The cores among `cores` that need a wake-up, after work was written for them; each is returned to one caller
-    /// only.
-    pub fn to_wake(&self, cores: u64) -> u64 {
-        // The frames were written before; see `sleep`.
+    /// The cores among `cores` that must be woken; called after work was written for them. If several callers ask for
+    /// the same core, only one of them gets it.
+    pub fn take_sleeping(&self, cores: u64) -> u64 {
+        // The work was written before this fence; see `sleep`.
         fence(Ordering::SeqCst);
         let mut remaining = cores;
         let mut wakes = 0;
@@ -226,7 +228,8 @@ impl CoreSet {
             let core = remaining.trailing_zeros();
             remaining &= remaining - 1;
             let is_asleep = &self.core(core as u16).is_asleep;
-            // The load leaves the cache line shared while the core is awake; the swap gives the wake-up to one caller.
+            // The load keeps the cache line shared while the core is awake. The swap ensures that only one caller wakes
+            // the core.
             if is_asleep.load(Ordering::Relaxed) && is_asleep.swap(false, Ordering::Relaxed) {
                 wakes |= 1 << core;
             }
@@ -240,7 +243,7 @@ impl CoreSet {
     }
 }
 
-/// Converts bytes to words: their number, then the bytes, padded with zeros.
+/// Converts bytes to words. The first word is the number of bytes; the last one is padded with zeros.
 pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
     let (full, rest) = bytes.as_chunks::<8>();
     let last = rest
@@ -249,16 +252,16 @@ pub fn words(bytes: &[u8]) -> impl Iterator<Item = u64> {
         .fold(0, |word, byte| word << 8 | u64::from(*byte));
     let last = (!rest.is_empty()).then_some(last);
     let full = full.iter().map(|word| u64::from_le_bytes(*word));
-    // The length in bytes goes first, since the last word may be padded.
+    // The length precedes the bytes, since the last word may be padded.
     core::iter::once(bytes.len() as u64).chain(full).chain(last)
 }
 
-/// Converts the words of [`words`] back to bytes; also returns the words behind them.
+/// Converts the result of [`words`] back to bytes. Also returns the words after them.
 pub fn bytes(words: &[u64]) -> (Vec<u8>, &[u64]) {
     let Some((len, words)) = words.split_first() else {
         return (Vec::new(), &[]);
     };
-    // The board may hold fewer words than the length demands.
+    // The words may be truncated, so that there are fewer than the length says.
     let len = (*len as usize).min(words.len() * 8);
     let (payload, rest) = words.split_at(len.div_ceil(8));
     let mut bytes: Vec<u8> = payload.iter().flat_map(|word| word.to_le_bytes()).collect();

@@ -1,30 +1,30 @@
-//! A single-producer, single-consumer ring of frames between two cores. The callers guarantee the roles; a second
-//! producer would garble frames but not violate memory safety.
+//! A single-producer, single-consumer ring of frames between two cores. The callers ensure that there is one of each; a
+//! second producer would corrupt frames but not violate memory safety.
 //!
-//! A record is a word with the frame's length and its checksum flag, followed by the frame in words of 8 bytes. A word
-//! is written before `put` passes it, and read before `consumed` does.
+//! A record is one word with the length of the frame and its checksum flag, then the frame in words of 8 bytes. A word
+//! is stored before `written` is advanced past it, and loaded before `consumed` is.
 
 use alloc::boxed::Box;
 use core::sync::atomic::{AtomicU64, Ordering};
 
 use super::cache_line::CacheLine;
 
-/// The longest frame: the largest MTU with its header, and some room.
+/// Maximum length of a frame: the largest MTU with an Ethernet header, rounded up.
 pub const FRAME_LEN_MAX: usize = 1536;
-/// Flag in a record's first word: the frame's checksums are good.
+/// Flag in the first word of a record: the checksums of the frame are known to be correct.
 const SUM_IS_GOOD: u64 = 1 << 32;
 
 pub struct FrameRing {
     /// A power of two in number.
     words: Box<[AtomicU64]>,
-    /// Words written since the start. 0 <= put - taken <= words.len().
+    /// Number of words written since the start; 0 <= written - consumed <= words.len().
     written: CacheLine<AtomicU64>,
-    /// Words read since the start.
+    /// Number of words read since the start.
     consumed: CacheLine<AtomicU64>,
 }
 
 impl FrameRing {
-    /// A ring of about `len` bytes, at least for a few frames.
+    /// A ring of about `len` bytes; at least two of the longest frames fit.
     pub fn new(len: usize) -> FrameRing {
         // At least two of the longest frames; a power of two, so that positions wrap by a mask.
         let count = (len / 8).max(2 * FRAME_LEN_MAX / 8).next_power_of_two();
@@ -39,11 +39,11 @@ impl FrameRing {
         &self.words[at as usize & (self.words.len() - 1)]
     }
 
-    /// Adds a frame. False: the ring is full, or the frame too long.
+    /// Adds a frame. Returns false if the ring is full or the frame is too long.
     #[must_use]
     pub fn push(&self, frame: &[u8], sum_is_good: bool) -> bool {
         let written = self.written.load(Ordering::Relaxed);
-        // Acquire: the consumer's reads of these words precede our overwriting them.
+        // Acquire: the consumer has read these words before they are overwritten here.
         let consumed = self.consumed.load(Ordering::Acquire);
         let free = self.words.len() as u64 - written.wrapping_sub(consumed);
         let needed = 1 + frame.len().div_ceil(8) as u64;
@@ -67,20 +67,20 @@ impl FrameRing {
             self.word(at)
                 .store(u64::from_le_bytes(bytes), Ordering::Relaxed);
         }
-        // Release: the consumer sees the words before it sees the new count.
+        // Release: the consumer sees the words before it sees the new value.
         self.written
             .store(written.wrapping_add(needed), Ordering::Release);
         true
     }
 
-    /// Takes the oldest frame. Returns its length in `buffer`, and whether its checksums are good.
+    /// Copies the oldest frame into `buffer`. Returns its length, and whether its checksums are known to be correct.
     pub fn take(&self, buffer: &mut [u8; FRAME_LEN_MAX]) -> Option<(usize, bool)> {
         let consumed = self.consumed.load(Ordering::Relaxed);
         if self.written.load(Ordering::Acquire) == consumed {
             return None;
         }
         let head = self.word(consumed).load(Ordering::Relaxed);
-        // A second producer, against the contract, could garble the length.
+        // The length can be invalid only if there is a second producer.
         let len = (head as u32 as usize).min(FRAME_LEN_MAX);
         let mut at = consumed.wrapping_add(1);
         for bytes in buffer
@@ -111,16 +111,16 @@ mod tests {
     use alloc::vec::Vec;
     use core::sync::atomic::AtomicBool;
 
-    /// Sets a flag when dropped, also by a panic.
-    struct Over<'o>(&'o AtomicBool);
+    /// Sets a flag when dropped, so also after a panic.
+    struct SetOnDrop<'o>(&'o AtomicBool);
 
-    impl Drop for Over<'_> {
+    impl Drop for SetOnDrop<'_> {
         fn drop(&mut self) {
             self.0.store(true, Ordering::Relaxed);
         }
     }
 
-    /// A frame with its number, without repetition.
+    /// A frame that begins with its number and has no repeated content.
     fn frame(number: u64) -> Vec<u8> {
         let len = match number % 5 {
             0 => FRAME_LEN_MAX,
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn frames_come_out_as_they_went_in_around_the_end() {
+    fn frames_are_unchanged_across_the_wrap() {
         let ring = FrameRing::new(0);
         assert!(ring.is_empty() && take(&ring).is_none());
         let mut next = 0;
@@ -148,7 +148,7 @@ mod tests {
                 next += 1;
             }
         }
-        // The ring was full at times, and a few frames are always left in it.
+        // The ring was full for most of the loop, so a few frames remain in it.
         assert!((1900..2000).contains(&next), "{next}");
         while let Some(taken) = take(&ring) {
             assert_eq!(taken, (frame(next), next % 3 == 0));
@@ -159,10 +159,10 @@ mod tests {
     }
 
     #[test]
-    fn a_full_ring_refuses_and_loses_nothing() {
+    fn full_ring_rejects_frames_and_keeps_the_others() {
         let ring = FrameRing::new(4096);
         let count = (0..).take_while(|_| ring.push(&[7; 56], false)).count();
-        // A record of 56 bytes takes 64: its length precedes it.
+        // A record for 56 bytes takes 64, since the first word is the length.
         assert_eq!(count, 4096 / 64);
         assert!(!ring.push(&[], false));
         assert!(take(&ring).is_some() && ring.push(&[8; 56], true) && !ring.push(&[], false));
@@ -175,7 +175,7 @@ mod tests {
     }
 
     #[test]
-    fn two_threads_pass_on_frames_whole_and_in_order() {
+    fn frames_between_two_threads_are_complete_and_in_order() {
         const COUNT: u64 = 5_000;
         for len in [0, 64 << 10] {
             let ring = FrameRing::new(len);
@@ -195,7 +195,7 @@ mod tests {
                     }
                     refused
                 });
-                let _over = Over(&is_over);
+                let _set_on_drop = SetOnDrop(&is_over);
                 let mut next = 0;
                 while next < COUNT {
                     match take(&ring) {

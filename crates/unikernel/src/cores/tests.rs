@@ -9,7 +9,7 @@ use std::sync::mpsc::{Receiver, Sender, channel};
 use std::time::Duration;
 
 #[test]
-fn each_pair_of_cores_has_a_ring_of_its_own() {
+fn each_ordered_pair_of_cores_has_its_own_ring() {
     const COUNT: u16 = 5;
     let cores = CoreSet::new(COUNT, &[1; 32]);
     let mut buffer = [0; FRAME_LEN_MAX];
@@ -33,7 +33,7 @@ fn each_pair_of_cores_has_a_ring_of_its_own() {
 }
 
 #[test]
-fn counts_are_bounded_and_one_core_has_nobody() {
+fn core_count_is_clamped_and_single_core_has_no_others() {
     assert_eq!(CoreSet::new(0, &[1; 32]).count(), 1);
     let one = CoreSet::new(1, &[1; 32]);
     assert_eq!((one.other_cores(0), one.has_frames(0)), (0, false));
@@ -45,20 +45,20 @@ fn counts_are_bounded_and_one_core_has_nobody() {
 }
 
 #[test]
-fn only_who_sleeps_is_woken_and_by_one() {
+fn sleeping_core_is_woken_by_exactly_one_caller() {
     let cores = CoreSet::new(3, &[1; 32]);
-    assert_eq!(cores.to_wake(0b111), 0);
+    assert_eq!(cores.take_sleeping(0b111), 0);
     cores.sleep(1);
     cores.sleep(2);
-    assert_eq!(cores.to_wake(0b011), 0b010);
-    assert_eq!(cores.to_wake(0b111), 0b100);
+    assert_eq!(cores.take_sleeping(0b011), 0b010);
+    assert_eq!(cores.take_sleeping(0b111), 0b100);
     cores.sleep(1);
     cores.wake(1);
-    assert_eq!(cores.to_wake(0b111), 0);
+    assert_eq!(cores.take_sleeping(0b111), 0);
 }
 
 #[test]
-fn the_end_is_when_all_are_done() {
+fn shutdown_ends_when_all_cores_are_done() {
     let cores = CoreSet::new(3, &[1; 32]);
     assert!(!cores.is_stopping());
     cores.stop();
@@ -82,7 +82,7 @@ fn counts_of_all_cores_are_summed() {
 }
 
 #[test]
-fn bytes_are_read_as_they_were_put_into_words() {
+fn bytes_survive_conversion_to_words() {
     for len in [0, 1, 7, 8, 9, 1000] {
         let text: Vec<u8> = (0..len).map(|at| at as u8).collect();
         let both: Vec<u64> = words(&text).chain(words(b"next")).collect();
@@ -90,20 +90,21 @@ fn bytes_are_read_as_they_were_put_into_words() {
         assert_eq!(first, text);
         assert_eq!(bytes(rest), (b"next".to_vec(), &[][..]));
     }
-    // Truncated words yield fewer bytes, without a panic.
+    // Truncated words give fewer bytes, without a panic.
     assert_eq!(bytes(&[1000, 5]).0.len(), 8);
     assert_eq!(bytes(&[u64::MAX]).0.len(), 0);
 }
 
-/// The store-buffering race: both sides write, then look for the other's write, many times; at least one must see it.
+/// The store-buffering race: both sides write, then each reads what the other has written. In each round at least one
+/// of them must see the other's write.
 ///
-/// Only optimized code is fast enough to reveal a missing fence: with `--release`, one in ten rounds does.
+/// Only optimized code is fast enough to reveal a missing fence: with `--release`, about every tenth run does.
 #[test]
-fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
+fn sleeper_or_waker_sees_the_write_of_the_other() {
     const ROUNDS: u64 = 10_000;
     let cores = CoreSet::new(2, &[1; 32]);
     let (round, done) = (AtomicU64::new(0), AtomicU64::new(0));
-    // The sleeper's thread starts a round, and ends it when both sides have looked.
+    // The thread of the sleeper starts a round, and ends it when both sides have checked.
     let wait = |of: &AtomicU64, value: u64| {
         let mut looks = 0u32;
         while of.load(Ordering::Acquire) < value {
@@ -118,14 +119,14 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
             for number in 1..=ROUNDS {
                 wait(&round, number);
                 cores.push_frame(0, 1, &[], true);
-                let wakes = cores.to_wake(0b10);
+                let wakes = cores.take_sleeping(0b10);
                 done.store(number << 1 | wakes >> 1, Ordering::Release);
             }
         });
         let mut missed = 0;
         for number in 1..=ROUNDS {
             round.store(number, Ordering::Release);
-            // Varies the moment of the check against the writer's.
+            // Varies the time of the check relative to the write.
             for _ in 0..number % 64 {
                 core::hint::spin_loop();
             }
@@ -143,16 +144,16 @@ fn who_goes_to_sleep_or_who_wakes_finds_the_other() {
     assert_eq!(missed, 0);
 }
 
-/// A sleeping core: like a processor's pending interrupt, a wake-up that arrives early is kept.
-struct Bed {
+/// The sleep of a core. A wake-up that arrives before the sleep is kept, like the pending interrupt of a processor.
+struct SleepChannel {
     wakes: Mutex<Receiver<()>>,
     wake: Sender<()>,
 }
 
-impl Bed {
-    fn new() -> Bed {
+impl SleepChannel {
+    fn new() -> SleepChannel {
         let (wake, wakes) = channel();
-        Bed {
+        SleepChannel {
             wakes: Mutex::new(wakes),
             wake,
         }
@@ -167,24 +168,25 @@ impl Bed {
     }
 }
 
-/// Frames circulate among cores that sleep while idle. One lost wake-up stops all of them.
+/// Frames circulate among cores that sleep while they are idle. One lost wake-up would stop all of them.
 #[test]
-fn nobody_sleeps_over_what_has_come() {
+fn no_core_sleeps_while_frames_are_pending() {
     const ROUNDS: u64 = 5_000;
-    for (count, balls) in [(2u16, 1u64), (2, 3), (4, 2)] {
+    for (count, frames_in_flight) in [(2u16, 1u64), (2, 3), (4, 2)] {
         let cores = CoreSet::new(count, &[1; 32]);
-        let beds: Vec<Bed> = (0..count).map(|_| Bed::new()).collect();
-        let over = AtomicU64::new(0);
+        let sleep_channels: Vec<SleepChannel> = (0..count).map(|_| SleepChannel::new()).collect();
+        let done_count = AtomicU64::new(0);
         let slept = AtomicU32::new(0);
         std::thread::scope(|scope| {
             for core in 0..count {
-                let (cores, beds, over, slept) = (&cores, &beds, &over, &slept);
+                let (cores, sleep_channels, done_count, slept) =
+                    (&cores, &sleep_channels, &done_count, &slept);
                 scope.spawn(move || {
                     let next = (core + 1) % count;
                     let from = (core + count - 1) % count;
                     let mut buffer = [0; FRAME_LEN_MAX];
                     if core == 0 {
-                        for _ in 0..balls {
+                        for _ in 0..frames_in_flight {
                             assert!(cores.push_frame(0, next, &0u64.to_le_bytes(), true));
                         }
                     }
@@ -193,8 +195,8 @@ fn nobody_sleeps_over_what_has_come() {
                         while let Some((8, true)) = cores.take(from, core, &mut buffer) {
                             let number = u64::from_le_bytes(*buffer.first_chunk().expect("8"));
                             if number == ROUNDS {
-                                over.fetch_add(1, Ordering::Relaxed);
-                                // The end concerns all cores, wherever they sleep.
+                                done_count.fetch_add(1, Ordering::Relaxed);
+                                // The end must wake all cores, wherever they sleep.
                                 wanted = cores.other_cores(core);
                                 continue;
                             }
@@ -206,21 +208,24 @@ fn nobody_sleeps_over_what_has_come() {
                             ));
                             wanted |= 1 << next;
                         }
-                        let mut wakes = cores.to_wake(core::mem::take(&mut wanted));
+                        let mut wakes = cores.take_sleeping(core::mem::take(&mut wanted));
                         while wakes != 0 {
                             let woken = wakes.trailing_zeros() as usize;
                             wakes &= wakes - 1;
-                            beds[woken].wake.send(()).expect("its reader is there");
+                            sleep_channels[woken]
+                                .wake
+                                .send(())
+                                .expect("its reader is there");
                         }
-                        if over.load(Ordering::Relaxed) == balls {
+                        if done_count.load(Ordering::Relaxed) == frames_in_flight {
                             return;
                         }
                         cores.sleep(core);
-                        // Checked again after `sleep`, like a core's real loop.
-                        let is_over = over.load(Ordering::Relaxed) == balls;
+                        // Checked again after `sleep`, as in the main loop of a core.
+                        let is_over = done_count.load(Ordering::Relaxed) == frames_in_flight;
                         if !cores.has_frames(core) && !is_over {
                             slept.fetch_add(1, Ordering::Relaxed);
-                            beds[usize::from(core)].sleep();
+                            sleep_channels[usize::from(core)].sleep();
                         }
                         cores.wake(core);
                     }

@@ -1,5 +1,5 @@
-//! Dynamic pages: each runs until it needs the database, and continues with the response. Only pages allocate memory
-//! for a request, so the number of concurrent pages is bounded.
+//! Dynamic pages: each runs until it needs the database, and continues when the response has arrived. In contrast to
+//! files, pages allocate memory for a request, so the number of concurrent pages is limited.
 
 mod task;
 mod values;
@@ -21,42 +21,43 @@ pub use task::{FinishedPage, PageFailure, PageVisit};
 use task::{PageState, PageTask};
 use values::{from_database, to_database};
 
-/// The most concurrent pages, if memory suffices. Their memory is the only one that isn't allocated at the start; this
-/// bound and the limits of a page bound it.
+/// Maximum number of concurrent pages, if memory suffices. Pages are the only part of the server that allocates memory
+/// after the start; this number and the limits of a page bound that memory.
 const TASKS_MAX: usize = 64;
-/// The most memory of a page: its text, twice while it grows, its values, and its share of the database connections.
+/// Maximum memory of a page: its text (twice while the buffer grows), its values, and its share of the database
+/// connections.
 const TASK_LEN: usize = 192 << 10;
-/// Memory for the log and other uses besides pages.
+/// Memory for the log and for other uses besides pages.
 const OTHERS_LEN: usize = 512 << 10;
-/// The most queued requests for pages; more get 503.
+/// Maximum number of queued requests for pages; further ones get 503.
 const QUEUE_MAX: usize = 1024;
-/// A page that takes longer is aborted.
+/// Time after which a waiting page is aborted.
 const TASK_TIMEOUT_US: u64 = 15_000_000;
 
-/// The site's pages, the tasks that generate them, and the database.
+/// The pages of the site, the tasks that generate them, and the database connections.
 pub struct PageEngine {
-    /// By the address of the source, as returned by a lookup.
+    /// Sorted by the address of the source in memory.
     pages: Vec<(&'static archive::PageSource, CompiledPage)>,
     tasks: Vec<PageTask>,
     free: Vec<usize>,
     /// Tasks that can continue.
     ready: VecDeque<usize>,
-    /// Connections with an unread request that wait for a free task.
+    /// Connections with an unread request for a page, which wait for a free task.
     queue: VecDeque<ConnectionId>,
-    /// Tasks that wait for a database connection, in order.
+    /// Tasks that wait for a database connection, the oldest first.
     waiting: VecDeque<usize>,
     database: Option<DatabaseClient>,
-    /// The database connections were closed for the shutdown.
+    /// Whether the database connections were closed for the shutdown.
     is_stopped: bool,
     problem: Option<String>,
     finished_count: u64,
 }
 
 impl PageEngine {
-    /// Parses the site's pages. As many run concurrently as `memory_len` bytes suffice for, and at least one.
+    /// Parses the pages of the site. The number of concurrent pages is limited by `memory_len` bytes, but at least one.
     ///
     /// # Errors
-    /// A text for the operator: a page or the database settings are invalid.
+    /// If a page or the database settings are invalid: a text for the operator.
     pub fn new(
         site: &SiteArchive,
         secret: [u8; 32],
@@ -74,7 +75,7 @@ impl PageEngine {
                 pages.push((source, page));
             }
         }
-        // Sorted once, for the binary search of `begin`.
+        // Sorted once, for the binary search in `begin`.
         pages.sort_by_key(|(source, _)| core::ptr::from_ref(*source).addr());
         Ok(PageEngine {
             pages,
@@ -90,7 +91,7 @@ impl PageEngine {
         })
     }
 
-    /// Begins a page. False: the request is queued, and its input is resumed later.
+    /// Begins to generate a page. Returns false if the request is queued: then its connection is resumed later.
     ///
     /// # Errors
     /// `SendQueueFull` if the queue is full.
@@ -105,7 +106,7 @@ impl PageEngine {
         let source_address = |entry: &(&'static archive::PageSource, CompiledPage)| {
             core::ptr::from_ref(entry.0).addr()
         };
-        // A source is identified by its address: the archive gives the same reference at each lookup.
+        // The address identifies a source, since each lookup in the archive returns the same reference.
         let page = self.pages.binary_search_by_key(&address, source_address);
         let page = page.map_err(|_| SendQueueFull)?;
         let Some(at) = self.free.pop() else {
@@ -121,25 +122,29 @@ impl PageEngine {
         task.page = page;
         task.run.begin(&self.pages[page].1);
         task.text.clear();
-        task.state = PageState::Runs;
+        task.state = PageState::Ready;
         task.is_repeated = false;
         self.ready.push_back(at);
         Ok(true)
     }
 
-    /// Continues the tasks that can run. Returns a finished page, which the caller passes to `PageEngine::end`; to be
-    /// called until `None`.
+    /// Continues the tasks that can run. Returns a finished page, which the caller must pass to
+    /// `PageEngine::release_task`. Call it until it returns `None`.
     pub fn run(&mut self, calls: &mut impl StackCalls) -> Option<FinishedPage> {
-        // Queries first, so that the database works while other pages run.
+        // Queries are sent first, so that the database processes them while other pages run.
         self.send_queries(calls);
         while let Some(at) = self.ready.pop_front() {
             if let Some(result) = self.step(at) {
                 self.finished_count += 1;
                 self.tasks[at].state = PageState::Ended;
                 let visit = self.tasks[at].visit;
-                return Some(FinishedPage { visit, at, result });
+                return Some(FinishedPage {
+                    visit,
+                    task_index: at,
+                    result,
+                });
             }
-            // The step may have asked for a query.
+            // The step may have requested a query.
             self.send_queries(calls);
         }
         None
@@ -150,7 +155,8 @@ impl PageEngine {
         &self.tasks[at]
     }
 
-    /// The next queued connection for which a task is free; `started` were returned since the last page began.
+    /// The next queued connection, if a task is free for it. `started`: the number of connections that were returned
+    /// before without beginning a page yet.
     pub fn next_queued(&mut self, started: usize) -> Option<ConnectionId> {
         match started < self.free.len() {
             true => self.queue.pop_front(),
@@ -159,16 +165,16 @@ impl PageEngine {
     }
 
     /// Releases the task of a finished page.
-    pub fn end(&mut self, at: usize) {
+    pub fn release_task(&mut self, at: usize) {
         self.tasks[at].clear();
         self.free.push(at);
     }
 
-    /// Runs a page until it ends or needs the database.
+    /// Runs a page until it is finished or needs the database.
     fn step(&mut self, at: usize) -> Option<Result<(), PageFailure>> {
         let task = &mut self.tasks[at];
-        // The failure was reported to the task while it waited.
-        if let PageState::Fails(failure) = task.state {
+        // The page failed while it waited.
+        if let PageState::Failing(failure) = task.state {
             return Some(Err(failure));
         }
         let (source, page) = &self.pages[task.page];
@@ -184,7 +190,7 @@ impl PageEngine {
                     PageFailure::Page,
                     format!("{name}: the site has no database: build it with --database"),
                 ),
-                // A page must not wait for a server that is known to be away.
+                // If the server is known to be unreachable, a page fails immediately instead of waiting.
                 Some(database) if database.is_unreachable() => {
                     database.request_retry();
                     (
@@ -193,7 +199,7 @@ impl PageEngine {
                     )
                 }
                 Some(_) => {
-                    task.state = PageState::Wants;
+                    task.state = PageState::AwaitsConnection;
                     self.waiting.push_back(at);
                     return None;
                 }
@@ -204,18 +210,18 @@ impl PageEngine {
             ),
         };
         task.reason = reason;
-        // Only faults of the page itself concern the operator; the database reports its own.
+        // Only errors of the page itself are reported here; the database client reports its own.
         if failure == PageFailure::Page {
             self.problem = Some(task.reason.clone());
         }
         Some(Err(failure))
     }
 
-    /// Fails a waiting page.
+    /// Makes a waiting page fail.
     fn fail(&mut self, at: usize, failure: PageFailure, reason: &str) {
         let task = &mut self.tasks[at];
         let name = self.pages[task.page].0.name;
-        task.state = PageState::Fails(failure);
+        task.state = PageState::Failing(failure);
         task.reason = format!("{name}: {reason}");
         if failure == PageFailure::Page {
             self.problem = Some(task.reason.clone());
@@ -228,7 +234,7 @@ impl PageEngine {
         let Some(database) = &mut self.database else {
             return;
         };
-        // Collected, since `fail` needs the whole engine.
+        // Collected first, since `fail` borrows the whole engine.
         let mut too_long = Vec::new();
         while !self.waiting.is_empty() && database.has_free() {
             let Some(at) = self.waiting.pop_front() else {
@@ -236,17 +242,17 @@ impl PageEngine {
             };
             let task = &mut self.tasks[at];
             let page = &self.pages[task.page].1;
-            // A repeated step returns the same query as before.
+            // A repeated step returns the same query.
             let step = task.run.step(page, &task.input, &mut task.text);
             let RunStep::Query { statement, values } = step else {
-                task.state = PageState::Runs;
+                task.state = PageState::Ready;
                 self.ready.push_back(at);
                 continue;
             };
             match database.send_query(calls, at, statement, values.map(to_database)) {
-                Ok(()) => task.state = PageState::Asks,
+                Ok(()) => task.state = PageState::AwaitsResponse,
                 Err(StatementRefusal::Busy) => {
-                    // The task keeps its turn.
+                    // The task remains the first one in the queue.
                     self.waiting.push_front(at);
                     break;
                 }
@@ -283,7 +289,7 @@ impl PageEngine {
                 MySqlEvent::RowEnd => task.run.row_end(),
                 MySqlEvent::Done { .. } => {
                     task.run.finish_query();
-                    task.state = PageState::Runs;
+                    task.state = PageState::Ready;
                     ready.push_back(owner);
                 }
                 MySqlEvent::Failed(failure) => {
@@ -295,7 +301,7 @@ impl PageEngine {
                     *problem = Some(task.reason.clone());
                     let fault = DataFault::from_number(failure.code);
                     task.state =
-                        PageState::Fails(fault.map_or(PageFailure::Page, PageFailure::Data));
+                        PageState::Failing(fault.map_or(PageFailure::Page, PageFailure::Data));
                     ready.push_back(owner);
                 }
                 MySqlEvent::StartTls | MySqlEvent::Ready => {}
@@ -309,7 +315,7 @@ impl PageEngine {
         }
     }
 
-    /// Sends output to the database server that did not fit before.
+    /// Sends output to the database server that did not fit into the send queue before.
     pub fn sent(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(database) = &mut self.database {
             database.sent(calls, id);
@@ -328,7 +334,7 @@ impl PageEngine {
         self.fail_if_unreachable();
     }
 
-    /// Fails the waiting pages while the database is away, instead of waiting for the next attempt.
+    /// Makes the waiting pages fail if the database is unreachable, so that they do not wait for the next attempt.
     fn fail_if_unreachable(&mut self) {
         let Some(database) = &mut self.database else {
             return;
@@ -337,53 +343,55 @@ impl PageEngine {
             return;
         }
         database.request_retry();
-        // Each page's log entry gets the same reason.
+        // The same reason is logged for each page.
         let reason = database.reason.clone();
         for at in core::mem::take(&mut self.waiting) {
             self.fail(at, PageFailure::NoDatabase, &reason);
         }
     }
 
-    /// Repeats a lost query once if that is safe; otherwise fails its page.
+    /// Repeats a lost query once if that is safe. Otherwise its page fails.
     fn handle_lost_query(&mut self, lost_query: &LostQuery) {
         let owner = lost_query.owner;
         let task = &mut self.tasks[owner];
         let (failure, reason) = match &lost_query.cause {
-            // Once: a server that closes each connection must not cause a loop.
+            // Only once: a server that closes each connection must not cause a loop.
             LossCause::Stale if !task.is_repeated => {
                 task.is_repeated = true;
-                task.state = PageState::Wants;
-                // To the front: the page has waited already.
+                task.state = PageState::AwaitsConnection;
+                // To the front of the queue, since the page has already waited.
                 return self.waiting.push_front(owner);
             }
             LossCause::Stale | LossCause::Server => {
                 let reason = self.database.as_ref().map(|database| &database.reason);
                 (PageFailure::NoDatabase, reason.cloned().unwrap_or_default())
             }
-            LossCause::Answer(error) => (PageFailure::Page, error.to_string()),
+            LossCause::ResponseLimit(error) => (PageFailure::Page, error.to_string()),
         };
         self.fail(owner, failure, &reason);
     }
 
-    /// Removes a queued connection that has ended.
+    /// Removes a connection that has ended from the queue.
     pub fn unqueue(&mut self, id: ConnectionId) {
         self.queue.retain(|queued| *queued != id);
     }
 
     /// Aborts the page of a connection that has ended.
-    pub fn forget(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+    pub fn abort_page(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         if let Some(at) = self.tasks.iter().position(|task| task.visit.id == id) {
             self.drop_task(calls, at);
         }
     }
 
     fn drop_task(&mut self, calls: &mut impl StackCalls, at: usize) {
-        if let (PageState::Asks, Some(database)) = (&self.tasks[at].state, &mut self.database) {
+        if let (PageState::AwaitsResponse, Some(database)) =
+            (&self.tasks[at].state, &mut self.database)
+        {
             database.abandon_query(calls, at);
         }
         self.ready.retain(|index| *index != at);
         self.waiting.retain(|index| *index != at);
-        self.end(at);
+        self.release_task(at);
     }
 
     /// Aborts overdue pages and maintains the database connections. Returns the time of the next call.
@@ -397,12 +405,15 @@ impl PageEngine {
             next_us = Some(now_us + 1_000_000);
             for at in 0..self.tasks.len() {
                 let task = &mut self.tasks[at];
-                let waits = matches!(task.state, PageState::Asks | PageState::Wants);
-                // Running pages end by their limit of steps.
+                let waits = matches!(
+                    task.state,
+                    PageState::AwaitsResponse | PageState::AwaitsConnection
+                );
+                // A running page is bounded by its limit of steps.
                 if !waits || now_us < task.visit.start_us + TASK_TIMEOUT_US {
                     continue;
                 }
-                if matches!(task.state, PageState::Asks) {
+                if matches!(task.state, PageState::AwaitsResponse) {
                     database.abandon_query(calls, at);
                 }
                 self.waiting.retain(|index| *index != at);
@@ -418,12 +429,12 @@ impl PageEngine {
         [next_us, database_us].into_iter().flatten().min()
     }
 
-    /// Whether no periodic call is needed: no page runs and there is no database.
+    /// Whether `tick` need not be called: no page runs or is queued, and there is no database.
     pub fn is_idle(&self) -> bool {
         self.database.is_none() && self.free.len() == self.tasks.len() && self.queue.is_empty()
     }
 
-    /// During the shutdown, closes the database connections once no page needs them.
+    /// Closes the database connections for the shutdown, once no page needs them.
     pub fn stop(&mut self, calls: &mut impl StackCalls) {
         // Pages that have begun are completed first.
         if self.free.len() < self.tasks.len() || !self.queue.is_empty() {
@@ -443,7 +454,7 @@ impl PageEngine {
             .unwrap_or_default()
     }
 
-    /// The last problem, for the operator; returned once.
+    /// The last problem, for the operator. It is returned once.
     pub fn take_problem(&mut self) -> Option<String> {
         let database_problem = || {
             self.database

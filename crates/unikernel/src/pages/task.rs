@@ -1,4 +1,4 @@
-//! A page task, and its result.
+//! A page task: the state of a page while it is generated, and its result.
 
 use alloc::format;
 use alloc::string::String;
@@ -14,26 +14,26 @@ use lowroad_page::{PageLimits, PageRun};
 use crate::page_input::PageInput;
 use crate::response::{ResponseContext, UnikernelResponse};
 
-/// The limits of a page; its text and head fit one buffer.
+/// The limits of a page. Its text and the head of the response fit into one large buffer.
 const LIMITS: PageLimits = PageLimits {
     output_len_max: LARGE - 8192,
     memory_len_max: 64 << 10,
     step_count_max: 1_000_000,
     query_count_max: 100,
 };
-/// Larger memory is freed after the page.
+/// If the text buffer is larger than this, it is freed after the page.
 const KEPT_LEN_MAX: usize = 16 << 10;
 
 /// The reason that a page failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PageFailure {
-    /// The page or one of its statements is invalid or exceeds a limit.
+    /// The page or one of its statements is invalid, or exceeds a limit.
     Page,
     /// The client's data are invalid.
     Data(DataFault),
-    /// There is no connection to the database.
+    /// No connection to the database is available.
     NoDatabase,
-    /// It took too long.
+    /// The page took too long.
     TimedOut,
 }
 
@@ -63,28 +63,28 @@ impl PageFailure {
 
 /// A finished page, successful or failed.
 pub struct FinishedPage {
-    /// The request.
+    /// The request that the page was generated for.
     pub visit: PageVisit,
-    /// The index of the task, for `PageEngine::task` and `PageEngine::end`.
-    pub at: usize,
+    /// The index of the task, for `PageEngine::task` and `PageEngine::release_task`.
+    pub task_index: usize,
     /// The result.
     pub result: Result<(), PageFailure>,
 }
 
-/// The request that a page is for.
+/// A request for a page.
 #[derive(Clone, Copy)]
 pub struct PageVisit {
     /// The client's connection.
     pub id: ConnectionId,
-    /// The connection persists after the response.
+    /// Whether the connection is kept open after the response.
     pub keep_alive: bool,
-    /// The arrival of the request, in microseconds.
+    /// The time of arrival of the request, in microseconds.
     pub start_us: u64,
 }
 
 impl PageVisit {
-    /// The placeholder of a free task.
-    pub const NOBODY: PageVisit = PageVisit {
+    /// The value in a free task.
+    pub const NONE: PageVisit = PageVisit {
         id: ConnectionId {
             index: u32::MAX,
             generation: 0,
@@ -98,23 +98,23 @@ impl PageVisit {
 pub enum PageState {
     /// Not in use.
     Free,
-    /// Finished; its text is still needed.
+    /// Finished; its text has not been sent yet.
     Ended,
     /// Can continue.
-    Runs,
-    /// Waits for a connection to the database.
-    Wants,
-    /// Waits for the database's response.
-    Asks,
-    /// Fails with this reason when it runs next.
-    Fails(PageFailure),
+    Ready,
+    /// Waits for a free database connection.
+    AwaitsConnection,
+    /// Waits for the response of the database.
+    AwaitsResponse,
+    /// Fails with this reason when it is run next.
+    Failing(PageFailure),
 }
 
-/// A task that generates a page. Its memory is reused for the next one.
+/// A task that generates pages, one after another; its memory is reused.
 pub struct PageTask {
-    /// The request that it is for.
+    /// The request for the page.
     pub visit: PageVisit,
-    /// The request's data.
+    /// The copied data of the request.
     pub input: PageInput,
     /// The index of the page.
     pub page: usize,
@@ -124,9 +124,9 @@ pub struct PageTask {
     pub text: Vec<u8>,
     /// The task's state.
     pub state: PageState,
-    /// Its query was repeated once, since the server had closed the connection.
+    /// Whether its query was repeated, because the server had closed the connection.
     pub is_repeated: bool,
-    /// The reason of its failure, for the log.
+    /// The reason that the page failed, for the log.
     pub reason: String,
 }
 
@@ -134,7 +134,7 @@ impl PageTask {
     /// A free task.
     pub fn new() -> PageTask {
         PageTask {
-            visit: PageVisit::NOBODY,
+            visit: PageVisit::NONE,
             input: PageInput::new(),
             page: 0,
             run: PageRun::new(LIMITS),
@@ -145,17 +145,17 @@ impl PageTask {
         }
     }
 
-    /// Releases the data of a page, and memory of an unusual size.
+    /// Clears the data of a page, and frees an unusually large text buffer.
     pub fn clear(&mut self) {
         self.state = PageState::Free;
         self.reason = String::new();
-        self.visit = PageVisit::NOBODY;
+        self.visit = PageVisit::NONE;
         if self.text.capacity() > KEPT_LEN_MAX {
             *self = PageTask::new();
         }
     }
 
-    /// Writes the response.
+    /// Writes the response with the generated page.
     pub fn write(&self, context: &ResponseContext, out: &mut UnikernelResponse) {
         let reply = self.run.reply();
         let status = reply
@@ -186,7 +186,7 @@ impl PageTask {
         for (name, value) in &reply.fields {
             head.field(name, value.as_bytes());
         }
-        // RFC 9110 §8.6: 204 has no Content-Length.
+        // RFC 9110 §8.6: no Content-Length with 204.
         if !status.is_bodiless() {
             head.field_u64("Content-Length", self.text.len() as u64);
         }
@@ -205,9 +205,9 @@ mod tests {
 
     use super::*;
 
-    /// The table of limits in the documentation has these numbers.
+    /// docs/image.md has a table with these limits.
     #[test]
-    fn limits_are_as_documented() {
+    fn limits_match_documentation() {
         const IMAGE: &str = include_str!("../../../../docs/image.md");
         let number = |number: usize| {
             let digits = format!("{number}");

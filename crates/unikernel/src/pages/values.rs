@@ -1,6 +1,6 @@
 //! Conversion of values between pages and the database.
 
-/// Converts a page's value for a statement.
+/// Converts a value of a page to a value for a statement.
 pub fn to_database(value: lowroad_page::PageValue<'_>) -> lowroad_mysql::SqlValue<'_> {
     match value {
         lowroad_page::PageValue::Null => lowroad_mysql::SqlValue::Null,
@@ -13,7 +13,7 @@ pub fn to_database(value: lowroad_page::PageValue<'_>) -> lowroad_mysql::SqlValu
     }
 }
 
-/// Converts a database's value for a page.
+/// Converts a value of the database to a value of a page.
 pub fn from_database(value: lowroad_mysql::SqlValue<'_>) -> lowroad_page::PageValue<'_> {
     match value {
         lowroad_mysql::SqlValue::Null => lowroad_page::PageValue::Null,

@@ -1,4 +1,4 @@
-//! From a client's bytes to a request, its response, and a record in the log.
+//! Processes the requests of a client: parses received bytes, sends the response, and logs it.
 
 use alloc::string::String;
 use alloc::vec;
@@ -26,7 +26,7 @@ use crate::response_fields;
 use crate::server::CurrentTime;
 use crate::status;
 
-/// The response to a failed page must not be cached.
+/// Responses for failed pages must not be cached.
 const NO_STORE: Option<(&str, &[u8])> = Some(("Cache-Control", b"no-store"));
 
 const TEXT: &[u8] = b"text/plain; charset=utf-8";
@@ -43,20 +43,19 @@ impl WebService {
         id: ConnectionId,
         bytes: &[u8],
     ) -> usize {
-        // Memoized responses keep the connection open, which draining must not.
+        // A memoized response keeps the connection open, but draining must close it.
         if !self.is_draining
             && let Some(hit) = self.memo.find(bytes)
         {
             self.answer_from_memo(calls, id, &hit);
             return bytes.len();
         }
-        // An incomplete head is not parsed again before its end has arrived.
+        // While the head is incomplete, it is not parsed again for each received part.
         let slot = self.connections.get(id);
         if slot.is_partial() {
             let searched_len = core::mem::replace(&mut slot.searched_len, bytes.len());
             let is_due = match slot.needed_len {
-                // Only the new bytes are searched for the end of the head: a slow client's head is not parsed with
-                // each byte.
+                // Only the new bytes are searched for the end of the head.
                 0 => h1::head_complete(bytes, searched_len) || bytes.len() >= WAITING_MAX,
                 needed_len => bytes.len() >= needed_len,
             };
@@ -67,20 +66,20 @@ impl WebService {
         }
         match h1::parse(bytes, &self.limits) {
             Ok(Some(head)) => {
-                // A body that stays unread leaves the next request's start unknown.
+                // If the body is not read, the start of the next request is unknown.
                 let mut used_len = Some(head.len);
                 if head.framing.has_body() {
                     match body::find(&head, bytes, &self.limits) {
-                        Ok(BodyHandling::Here { end }) => used_len = Some(end),
+                        Ok(BodyHandling::Complete { end }) => used_len = Some(end),
                         Ok(BodyHandling::Unread) => used_len = None,
-                        Ok(BodyHandling::Coming { end }) => {
+                        Ok(BodyHandling::Incomplete { end }) => {
                             self.connections.get(id).needed_len = end;
                             return self.wait_for_more(calls, id, bytes.len());
                         }
                         Err(refusal) => return self.refuse_request(calls, id, refusal, bytes),
                     }
                 }
-                // The request is complete, so the head's timeout no longer applies.
+                // The request is complete, so the timeout for the head ends.
                 self.connections.set_request_start(id, 0);
                 match self.answer(calls, id, &head, bytes, used_len.is_some()) {
                     true => used_len.unwrap_or(head.len),
@@ -92,7 +91,7 @@ impl WebService {
         }
     }
 
-    /// Refuses an invalid request and drops all bytes behind it.
+    /// Sends the response to an invalid request, and drops all bytes that were received.
     fn refuse_request(
         &mut self,
         calls: &mut impl StackCalls,
@@ -102,18 +101,18 @@ impl WebService {
     ) -> usize {
         self.counters.add(UnikernelCounter::RequestsRefused);
         let line = h1::first_line(bytes);
-        // A response to HEAD has no content, though the request was not read to its end.
+        // The response to HEAD has no body, also if the request could not be parsed.
         let method = match line.starts_with(b"HEAD ") {
             true => Method::Head,
             false => Method::Get,
         };
         self.refuse(calls, id, refusal.status(), Some(refusal.as_str()), method);
-        // Invalid requests have no reliable fields; only the first line is logged.
+        // The fields of an invalid request can't be trusted, so only the first line is logged.
         self.log(id, 0, [line, b"", b""]);
         bytes.len()
     }
 
-    /// Waits for the rest of a request; closes the connection if the client will send no more.
+    /// Waits for the rest of a request. Closes the connection if the client has sent its FIN.
     fn wait_for_more(
         &mut self,
         calls: &mut impl StackCalls,
@@ -128,13 +127,13 @@ impl WebService {
         }
         slot.searched_len = len;
         if !slot.is_partial() {
-            // 0 stands for no incomplete request.
+            // 0 would mean that there is no incomplete request.
             self.connections.set_request_start(id, now_us.max(1));
         }
         0
     }
 
-    /// Responds to a request that is in the memo.
+    /// Responds to a request that was found in the memo.
     #[inline]
     fn answer_from_memo(
         &mut self,
@@ -151,8 +150,8 @@ impl WebService {
         self.send(calls, id, true);
     }
 
-    /// Responds to a request, or begins its page. False: the request stays unread. `can_persist`: the start of the next
-    /// request is known.
+    /// Responds to a request, or begins its page. Returns false if the request was queued and must stay unread.
+    /// `can_persist`: whether the start of the next request is known.
     fn answer(
         &mut self,
         calls: &mut impl StackCalls,
@@ -166,11 +165,11 @@ impl WebService {
         let peer = self.connections.get(id).peer;
         let keep_alive = head.keep_alive && can_persist;
         let (context, mut out) = self.begin(keep_alive, head.version);
-        // Without trusted networks, the usual case, the address is not looked at.
+        // In the usual case without trusted networks, the address need not be compared.
         let is_trusted = !self.trusted.is_empty() && self.trusted.contains(*peer.ip());
         match decision::decide(&self.site, request, is_trusted, &context, &mut out) {
             SiteDecision::Answered => {}
-            SiteDecision::Own(resource) => {
+            SiteDecision::Builtin(resource) => {
                 let has_body = request.method != Method::Head;
                 let net_counters = calls.counters();
                 self.write_builtin(resource, net_counters, has_body, &context, &mut out);
@@ -183,13 +182,13 @@ impl WebService {
                 };
                 match self.pages.begin(visit, page, head, peer) {
                     Ok(is_started) => {
-                        // The object returns to its place, to keep its allocation.
+                        // The response object is put back, to keep its allocation.
                         self.out = out;
                         self.record_page_start(calls, id, is_started);
                         return is_started;
                     }
                     Err(SendQueueFull) => {
-                        // The queue is full: 503 at once is better than a timeout later.
+                        // The page queue is full: an immediate 503 is better than a late timeout.
                         self.counters.add(UnikernelCounter::PagesRefused);
                         let status = StatusCode::SERVICE_UNAVAILABLE;
                         self.write_refusal(
@@ -204,7 +203,7 @@ impl WebService {
                 }
             }
         }
-        // Only whole files are memoized: their response depends on nothing else in the head.
+        // Only whole files are memoized: their response depends on nothing else in the request.
         if let Some(file) = out.whole_file {
             self.memo.insert(bytes, head, file);
         }
@@ -234,22 +233,25 @@ impl WebService {
         }
         self.counters.add(UnikernelCounter::Requests);
         self.connections.get(id).usage = SlotUse::Waiting;
-        self.make_pages(calls);
+        self.run_pages(calls);
     }
 
-    /// Sends a finished page, successful or failed.
+    /// Sends the response with a finished page, successful or failed.
     pub(super) fn send_page(&mut self, calls: &mut impl StackCalls, finished: FinishedPage) {
         let id = finished.visit.id;
         let slot = self.connections.get(id);
         if slot.generation != id.generation || slot.usage != SlotUse::Waiting {
-            // The client's connection has ended.
-            return self.pages.end(finished.at);
+            // The connection of the client has ended.
+            return self.pages.release_task(finished.task_index);
         }
-        let input = &self.pages.task(finished.at).input;
+        let input = &self.pages.task(finished.task_index).input;
         let (method, version) = (input.method, input.version);
         let (context, mut out) = self.begin(finished.visit.keep_alive, version);
         match finished.result {
-            Ok(()) => self.pages.task(finished.at).write(&context, &mut out),
+            Ok(()) => self
+                .pages
+                .task(finished.task_index)
+                .write(&context, &mut out),
             Err(failure) => {
                 self.counters.add(UnikernelCounter::PagesFailed);
                 let text = Some(failure.explanation());
@@ -257,22 +259,26 @@ impl WebService {
             }
         }
         self.out = out;
-        // The duration includes the waiting for the database.
+        // The duration includes the time in which the page waited for the database.
         let elapsed_us = self.now.mono_us - finished.visit.start_us;
         let duration_us = u32::try_from(elapsed_us).unwrap_or(u32::MAX);
-        let texts = [&self.pages.task(finished.at).input.line[..], b"", b""];
+        let texts = [
+            &self.pages.task(finished.task_index).input.line[..],
+            b"",
+            b"",
+        ];
         let peer = self.connections.get(id).peer;
-        // The reason precedes the request's own record.
+        // The record with the reason precedes the record of the request.
         if finished.result.is_err() {
-            let reason = &self.pages.task(finished.at).reason;
+            let reason = &self.pages.task(finished.task_index).reason;
             self.journal
                 .append(&JournalRecord::failure(self.now.unix_s, peer, reason));
         }
         self.journal
             .append(&record(&self.out, self.now, peer, duration_us, texts));
-        self.pages.end(finished.at);
+        self.pages.release_task(finished.task_index);
         self.send(calls, id, context.keep_alive);
-        // Requests that arrived meanwhile were left unread.
+        // Requests that have arrived meanwhile are still unread.
         calls.resume(id);
     }
 
@@ -292,7 +298,7 @@ impl WebService {
         self.send(calls, id, false);
     }
 
-    /// The inputs of a response, and the object for it.
+    /// Prepares a response: returns its inputs and the cleared object to write it to.
     fn begin(
         &mut self,
         keep_alive: bool,
@@ -305,13 +311,13 @@ impl WebService {
             version,
             serial: self.serial,
         };
-        // Taken out, so that the site can be read while the response is written.
+        // Moved out of `self`, so that the site can be borrowed while the response is written.
         let mut out = core::mem::take(&mut self.out);
         out.clear();
         (context, out)
     }
 
-    /// Writes the page for a status.
+    /// Writes the page for an error status.
     fn write_refusal(
         &self,
         status: StatusCode,
@@ -361,7 +367,7 @@ impl WebService {
     }
 
     /// The counters of this core, by name. Names and order are constant, except for those of the database at the end,
-    /// which disappear during the shutdown.
+    /// which are missing during the shutdown.
     pub(crate) fn counted(
         &self,
         net_counters: impl Iterator<Item = (&'static str, u64)>,
@@ -376,7 +382,7 @@ impl WebService {
             .chain(self.pages.counters())
     }
 
-    /// Logs the response in `response`.
+    /// Logs the response in `out`.
     #[inline]
     fn log(&mut self, id: ConnectionId, duration_us: u32, texts: LogTexts<'_>) {
         let peer = self.connections.get(id).peer;
@@ -384,8 +390,8 @@ impl WebService {
             .append(&record(&self.out, self.now, peer, duration_us, texts));
     }
 
-    /// Sends the response in `response`. The queue is empty before each response, so there is room; without a free buffer
-    /// the connection is reset.
+    /// Sends the response in `out`. The send queue is empty before each response, so there is room in it; if no buffer
+    /// is free, the connection is reset.
     #[inline]
     fn send(&mut self, calls: &mut impl StackCalls, id: ConnectionId, keep_alive: bool) {
         let out = &self.out;
@@ -400,16 +406,16 @@ impl WebService {
         match (sent, keep_alive) {
             (Ok(()), true) => self.connections.get(id).usage = SlotUse::Answering,
             (Ok(()), false) => self.close(calls, id),
-            (Err(SendQueueFull), _) => self.give_up(calls, id),
+            (Err(SendQueueFull), _) => self.reset_connection(calls, id),
         }
     }
 
-    /// Resets the connection, since there is no buffer for the response.
+    /// Resets the connection, because no buffer is free for the response.
     #[cold]
-    fn give_up(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+    fn reset_connection(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         self.counters.add(UnikernelCounter::AnswersWithoutMemory);
         self.connections.get(id).usage = SlotUse::Closing;
-        // Without a buffer even an error response can't be queued.
+        // Without a buffer, an error response can't be sent either.
         calls.abort(id);
     }
 }

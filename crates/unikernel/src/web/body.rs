@@ -1,4 +1,4 @@
-//! Request bodies, which are never used: finds the end of one, so that the next request is found behind it.
+//! Request bodies: no resource uses them, but their end must be found, since the next request begins there.
 
 use lowroad_http::h1::H1RequestHead;
 use lowroad_http::limits::RequestLimits;
@@ -7,29 +7,29 @@ use lowroad_http::refusal::RequestRefusal;
 use lowroad_http::{BodyFraming, BodyReader};
 use lowroad_net::WAITING_MAX;
 
-/// How a request's body is handled.
+/// How the body of a request is handled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum BodyHandling {
-    /// It is complete in the input.
-    Here {
-        /// The end of head and body.
+    /// The body is complete in the input.
+    Complete {
+        /// The end of the body in the input.
         end: usize,
     },
-    /// It is incomplete, and the input has room for all of it.
-    Coming {
-        /// The end of head and body.
+    /// The body is incomplete, but fits into the input buffer.
+    Incomplete {
+        /// The end of the body in the input.
         end: usize,
     },
-    /// It is not read; the connection closes with the response.
+    /// The body is not read, so the connection is closed after the response.
     Unread,
 }
 
-/// Finds the body of a request in the input that begins with its head. A body of GET or HEAD is dropped, as in
-/// `lowroad serve`, if it fits the input; incomplete chunked bodies are not awaited, since each part would be parsed
-/// again.
+/// Finds the body of a request; `input` begins with the head. The body of GET or HEAD is skipped, as in `lowroad
+/// serve`, if it fits into the input buffer. An incomplete chunked body is not waited for, since it would be parsed
+/// again after each part.
 ///
 /// # Errors
-/// The body is longer than allowed, or its chunks are malformed.
+/// If the body is longer than allowed, or its chunks are malformed.
 #[cold]
 pub fn find(
     head: &H1RequestHead<'_>,
@@ -37,19 +37,19 @@ pub fn find(
     limits: &RequestLimits,
 ) -> Result<BodyHandling, RequestRefusal> {
     let mut reader = BodyReader::new(head.framing, limits)?;
-    // Other methods are refused, or handled by pages that read no body; the connection closes.
+    // Other methods get an error, or a page that reads no body; the connection is closed.
     if !matches!(head.request.method, Method::Get | Method::Head) {
         return Ok(BodyHandling::Unread);
     }
-    // Of known length: its end can be waited for, if it fits into the buffer.
+    // If the length is known and the body fits into the buffer, the server can wait for the rest.
     if let BodyFraming::Length(len) = head.framing {
         let end = head
             .len
             .saturating_add(usize::try_from(len).unwrap_or(usize::MAX));
         return Ok(match end {
-            _ if end <= input.len() => BodyHandling::Here { end },
-            // A client that expects 100 (Continue) may not send the body before.
-            _ if end <= WAITING_MAX && !head.expect_continue => BodyHandling::Coming { end },
+            _ if end <= input.len() => BodyHandling::Complete { end },
+            // A client that sends Expect: 100-continue may not send the body before it gets 100 (Continue).
+            _ if end <= WAITING_MAX && !head.expect_continue => BodyHandling::Incomplete { end },
             _ => BodyHandling::Unread,
         });
     }
@@ -58,10 +58,10 @@ pub fn find(
         let chunk = reader.feed(input.get(end..).unwrap_or_default())?;
         end += chunk.consumed;
         if chunk.done {
-            return Ok(BodyHandling::Here { end });
+            return Ok(BodyHandling::Complete { end });
         }
-        // The chunked body is incomplete in this input.
-        // Waiting would mean to read the whole body again each time.
+        // The chunked body is incomplete.
+        // After waiting, the whole body would be parsed again.
         if chunk.consumed == 0 {
             return Ok(BodyHandling::Unread);
         }

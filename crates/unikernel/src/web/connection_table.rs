@@ -1,4 +1,4 @@
-//! The connection table: the use and state of each connection, by its index.
+//! The connection table: use and state of each connection, by the index of the connection.
 
 use alloc::vec;
 use alloc::vec::Vec;
@@ -11,15 +11,15 @@ use lowroad_net::ConnectionId;
 pub enum SlotUse {
     /// No connection.
     Free,
-    /// A client; the next request can be read.
+    /// A client; its next request can be read.
     Reading,
-    /// A client; its response is not acknowledged completely.
+    /// A client; its response is not completely acknowledged.
     Answering,
     /// A client; its request waits for a free page task.
     Queued,
     /// A client; its page is being generated.
     Waiting,
-    /// Closing: input is dropped.
+    /// Being closed; received bytes are dropped.
     Closing,
     /// A connection to the database.
     Database,
@@ -30,15 +30,16 @@ pub enum SlotUse {
 pub struct ConnectionSlot {
     /// The use of the slot.
     pub usage: SlotUse,
-    /// The generation of its connection.
+    /// The generation of the connection in this slot.
     pub generation: u32,
     /// The peer's address.
     pub peer: SocketAddrV4,
-    /// The start of the incomplete request in microseconds, or 0. Set by `ConnectionTable::set_request_start`.
+    /// The time in microseconds at which the incomplete request began; 0 if there is none. Set by
+    /// `ConnectionTable::set_request_start`.
     request_start_us: u64,
-    /// Bytes of it that were searched for the end of the head.
+    /// Number of bytes of the incomplete request that were searched for the end of the head.
     pub searched_len: usize,
-    /// Its length with the body; 0 while the head is incomplete.
+    /// Length of the incomplete request including the body; 0 while the head is incomplete.
     pub needed_len: usize,
     /// The client has sent its FIN.
     pub is_finished: bool,
@@ -84,7 +85,7 @@ impl ConnectionTable {
     }
 
     /// Occupies a slot for a connection.
-    pub fn take(&mut self, id: ConnectionId, usage: SlotUse, peer: Option<SocketAddrV4>) {
+    pub fn occupy(&mut self, id: ConnectionId, usage: SlotUse, peer: Option<SocketAddrV4>) {
         *self.get(id) = ConnectionSlot {
             usage,
             generation: id.generation,
@@ -93,8 +94,8 @@ impl ConnectionTable {
         };
     }
 
-    /// Sets the start of the incomplete request in microseconds; 0: none. Incomplete requests are counted, which
-    /// spares the scan when there are none.
+    /// Sets the time at which the incomplete request began, in microseconds; 0 if there is none. Incomplete requests
+    /// are counted, so that the table is scanned only if there are any.
     pub fn set_request_start(&mut self, id: ConnectionId, start_us: u64) {
         let slot = self.get(id);
         let (was_partial, is_partial) = (slot.is_partial(), start_us != 0);
@@ -109,12 +110,12 @@ impl ConnectionTable {
         self.partial_count
     }
 
-    /// The number of slots, used or free.
+    /// The number of slots, used and free.
     pub fn len(&self) -> usize {
         self.slots.len()
     }
 
-    /// The connection at an index, its use, and the start of its incomplete request.
+    /// The connection at an index, the use of its slot, and the time at which its incomplete request began.
     pub fn at(&self, index: usize) -> (ConnectionId, SlotUse, Option<u64>) {
         let slot = &self.slots[index];
         let id = ConnectionId {

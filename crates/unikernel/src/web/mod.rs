@@ -1,8 +1,8 @@
-//! The service behind the stack: distinguishes connections of clients from those to the database, and dispatches their
-//! bytes.
+//! The service on top of the TCP stack: passes the bytes of client connections to `answer`, and those of database
+//! connections to `pages`.
 //!
-//! A request passes `WebService::input`, then `answer`, which calls `decision`; dynamic pages continue in
-//! [`crate::pages`].
+//! A request is received by `WebService::input` and processed in `answer`, which calls `decision`. Dynamic pages
+//! continue in [`crate::pages`].
 
 mod answer;
 mod body;
@@ -29,7 +29,7 @@ use crate::server::{CurrentTime, earlier};
 use crate::trusted_networks::TrustedNetworks;
 use connection_table::{ConnectionTable, SlotUse};
 
-/// The time in which a client must complete the head of a request.
+/// Timeout for the head of a request.
 const HEAD_TIMEOUT_US: u64 = 10_000_000;
 
 /// The site, its clients and their requests.
@@ -41,16 +41,16 @@ pub struct WebService {
     out: UnikernelResponse,
     date: [u8; 29],
     now: CurrentTime,
-    /// The number of the last response; never repeated.
+    /// The serial number of the last response; never repeated.
     serial: u64,
     trusted: TrustedNetworks,
     pages: PageEngine,
     machine_view: MachineView,
-    /// The earliest deadline of the incomplete requests.
+    /// The earliest deadline of an incomplete request.
     heads_due_us: u64,
     pub(crate) journal: RequestJournal,
     pub(crate) counters: UnikernelCounters,
-    /// Connections are closed after their next response.
+    /// Whether connections are closed after their next response.
     is_draining: bool,
 }
 
@@ -94,20 +94,20 @@ impl WebService {
     /// Sets the time for the following calls.
     #[inline]
     pub fn set_now(&mut self, now: CurrentTime) {
-        // Formatted once a second instead of for each response.
+        // The date is formatted once a second instead of for each response.
         if now.unix_s != self.now.unix_s {
             self.date = date::format(now.unix_s);
         }
         self.now = now;
     }
 
-    /// Ends slow requests and maintains the database connections. Returns the time of the next call.
+    /// Ends overdue requests and maintains the database connections. Returns the time of the next call.
     pub fn tick(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let mut next_us = None;
         if self.connections.partial_count() > 0 {
-            // Not at each call, since it scans all connections.
+            // Not in each call, since it scans all connections.
             if self.heads_due_us <= self.now.mono_us {
-                self.heads_due_us = self.end_slow_heads(calls).unwrap_or(0);
+                self.heads_due_us = self.time_out_slow_heads(calls).unwrap_or(0);
             }
             next_us = Some(self.heads_due_us).filter(|due_us| *due_us > 0);
         }
@@ -115,26 +115,27 @@ impl WebService {
             return next_us;
         }
         let pages_us = self.pages.tick(calls, self.now.mono_us);
-        self.make_pages(calls);
-        self.claim_databases();
+        self.run_pages(calls);
+        self.register_database_connections();
         earlier(next_us, pages_us)
     }
 
-    /// Records the connections that were opened to the database.
-    fn claim_databases(&mut self) {
+    /// Registers the connections that were opened to the database.
+    fn register_database_connections(&mut self) {
         for id in self.pages.take_opened() {
-            self.connections.take(id, SlotUse::Database, None);
+            self.connections.occupy(id, SlotUse::Database, None);
         }
     }
 
-    fn end_slow_heads(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
+    fn time_out_slow_heads(&mut self, calls: &mut impl StackCalls) -> Option<u64> {
         let now_us = self.now.mono_us;
         let mut first_us = None;
         for index in 0..self.connections.len() {
             let (id, _, Some(start_us)) = self.connections.at(index) else {
                 continue;
             };
-            // RFC 9110 §15.5.9: slow heads (Slowloris) would occupy connections for ever.
+            // RFC 9110 §15.5.9: clients that send their heads slowly (Slowloris) would otherwise keep connections
+            // occupied.
             let due_us = start_us + HEAD_TIMEOUT_US;
             if due_us > now_us {
                 first_us = earlier(first_us, Some(due_us));
@@ -143,20 +144,20 @@ impl WebService {
             self.counters.add(UnikernelCounter::HeadTimeouts);
             self.refuse(calls, id, StatusCode::REQUEST_TIMEOUT, None, Method::Get);
         }
-        // Deadlines are grouped: a timeout is late by a second at most.
+        // Timeouts are handled at most once a second, so a timeout is at most one second late.
         first_us.map(|first| first.max(now_us + 1_000_000))
     }
 
-    /// The last problem, for the operator; returned once.
+    /// The last problem, for the operator. It is returned once.
     pub fn take_problem(&mut self) -> Option<String> {
         self.pages.take_problem()
     }
 
-    /// Closes idle connections of clients, and those to the database when no page needs them.
-    pub fn end_idle(&mut self, calls: &mut impl StackCalls) {
+    /// Closes idle connections of clients, and those to the database if no page needs them.
+    pub fn begin_draining(&mut self, calls: &mut impl StackCalls) {
         self.is_draining = true;
-        // Database connections are closed once their pages are done.
-        // A connection without a request in progress ends now; others after their response.
+        // Database connections are closed after the last page.
+        // Connections without a request are closed now, the others after their response.
         self.pages.stop(calls);
         for index in 0..self.connections.len() {
             if let (id, SlotUse::Reading, None) = self.connections.at(index) {
@@ -171,22 +172,22 @@ impl WebService {
     }
 
     /// Sends the finished pages, and begins queued ones.
-    fn make_pages(&mut self, calls: &mut impl StackCalls) {
+    fn run_pages(&mut self, calls: &mut impl StackCalls) {
         while let Some(finished) = self.pages.run(calls) {
             self.send_page(calls, finished);
         }
         let mut started = 0;
-        // As many as there are free tasks.
+        // As many as tasks are free.
         while let Some(id) = self.pages.next_queued(started) {
             started += 1;
             let slot = self.connections.get(id);
-            // The connection may have ended, and its slot may be in use again.
+            // The connection may have ended; then another connection may use the slot.
             if slot.generation == id.generation && slot.usage == SlotUse::Queued {
                 slot.usage = SlotUse::Reading;
                 calls.resume(id);
             }
         }
-        self.claim_databases();
+        self.register_database_connections();
     }
 }
 
@@ -203,19 +204,19 @@ impl TcpService for WebService {
         }
         self.counters.add(UnikernelCounter::Connections);
         self.connections
-            .take(id, SlotUse::Reading, Some(opened.peer));
+            .occupy(id, SlotUse::Reading, Some(opened.peer));
     }
 
     #[inline]
     fn input(&mut self, calls: &mut impl StackCalls, id: ConnectionId, bytes: &[u8]) -> usize {
         match self.connections.get(id).usage {
             SlotUse::Reading => {}
-            // The current request isn't finished: pipelined requests stay unread.
+            // The current request is not finished, so pipelined requests stay unread.
             SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => return 0,
             SlotUse::Closing | SlotUse::Free => return bytes.len(),
             SlotUse::Database => {
                 self.pages.input(calls, self.now.mono_us, id, bytes);
-                self.make_pages(calls);
+                self.run_pages(calls);
                 return bytes.len();
             }
         }
@@ -226,9 +227,9 @@ impl TcpService for WebService {
         match self.connections.get(id).usage {
             SlotUse::Database => {
                 self.pages.on_connection_lost(self.now.mono_us, id);
-                // Pages that waited for the lost connection fail or retry now.
+                // Pages that waited for the lost connection now fail or are repeated.
                 calls.close(id);
-                self.make_pages(calls);
+                self.run_pages(calls);
             }
             // A half-closed client still gets its responses.
             SlotUse::Answering | SlotUse::Queued | SlotUse::Waiting => {
@@ -246,7 +247,8 @@ impl TcpService for WebService {
         match slot.usage {
             SlotUse::Answering => {
                 let is_waiting = calls.waiting_len(id) > 0;
-                // A half-closed client gets the responses to all of its pipelined requests first.
+                // A half-closed client gets the responses to all of its pipelined requests before the connection is
+                // closed.
                 if slot.is_finished && !is_waiting {
                     return self.close(calls, id);
                 }
@@ -266,10 +268,10 @@ impl TcpService for WebService {
         match usage {
             SlotUse::Database => {
                 self.pages.on_connection_lost(self.now.mono_us, id);
-                self.make_pages(calls);
+                self.run_pages(calls);
             }
-            SlotUse::Waiting => self.pages.forget(calls, id),
-            // Its place in the queue would be given to a later connection in the same slot.
+            SlotUse::Waiting => self.pages.abort_page(calls, id),
+            // Otherwise a later connection in the same slot would be taken for the queued one.
             SlotUse::Queued => self.pages.unqueue(id),
             _ => {}
         }

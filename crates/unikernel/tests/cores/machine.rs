@@ -1,4 +1,4 @@
-//! The machine under test: each core runs only when it is awake and has a reason to.
+//! The machine under test. Each core runs only if it is awake or has a reason to wake up.
 
 use std::collections::VecDeque;
 use std::net::Ipv4Addr;
@@ -17,14 +17,14 @@ pub const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const STRANGER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
 const SECRET: [u8; 32] = [77; 32];
 
-/// The source of the address.
+/// The source of the machine's address.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
     Static,
     Dhcp,
 }
 
-/// Sent frames, as they are on the wire.
+/// Sent frames, in the form in which they are on the wire.
 #[derive(Default)]
 pub struct Wire {
     pub frames: Vec<Vec<u8>>,
@@ -46,23 +46,23 @@ impl LinkDevice for Wire {
 struct Core {
     server: UnikernelServer,
     wire: Wire,
-    /// Frames in the core's queue of the device.
+    /// Frames in the queue that the device has for this core.
     queue: VecDeque<Vec<u8>>,
-    /// The core is not asleep, or was woken.
+    /// Whether the core is running, or was woken.
     is_awake: bool,
-    /// The core is idle and about to sleep; other cores may act before it does.
-    is_tired: bool,
-    /// The core was informed that all have stopped.
+    /// Whether the core is idle and will sleep in its next step; other cores may act before.
+    is_about_to_sleep: bool,
+    /// Whether the core has left its loop, after all cores have stopped.
     has_left: bool,
     next_us: u64,
-    /// Handshakes of clients with the core, and of the core with the database.
+    /// Numbers of handshakes: of clients with this core, and of this core with the database.
     handshakes: [u32; 2],
 }
 
 pub struct Machine {
     cores: Vec<Core>,
     steering: FlowSteering,
-    said: Vec<String>,
+    messages: Vec<String>,
 }
 
 fn file(body: &[u8]) -> Vec<NewVariant> {
@@ -85,7 +85,7 @@ pub fn long() -> &'static [u8] {
 const PAGE: &str = "{% set all = query(\"SELECT a, b FROM t WHERE b < ?\", request.params.n or 100) %}\
     {% for one in all %}<li>{{ one.a }} {{ one.b }}{% endfor %}";
 
-/// A response with more rows than the image accepts, and one with a longer row.
+/// Pages with a database response that has more rows than the image accepts, or a longer row.
 const MANY: &str =
     "{% for one in query(\"SELECT a, b FROM many WHERE b < ?\", 1) %}{{ one.a }}{% endfor %}";
 const WIDE: &str =
@@ -136,7 +136,7 @@ impl Machine {
                 wire: Wire::default(),
                 queue: VecDeque::new(),
                 is_awake: true,
-                is_tired: false,
+                is_about_to_sleep: false,
                 has_left: false,
                 next_us: 0,
                 handshakes: [0; 2],
@@ -145,7 +145,7 @@ impl Machine {
         Machine {
             cores: (0..count).map(core).collect(),
             steering: FlowSteering::new(&SECRET, count),
-            said: Vec::new(),
+            messages: Vec::new(),
         }
     }
 
@@ -153,7 +153,7 @@ impl Machine {
         self.cores.len()
     }
 
-    /// The core that owns a frame; core 0 if any core may process it.
+    /// The core that owns a frame; 0 if any core may process it.
     pub fn owner(&self, frame: &[u8]) -> usize {
         match self.steering.owner(SERVER_MAC, Some(SERVER), frame) {
             lowroad_net::FrameOwner::Core(core) => core.into(),
@@ -173,7 +173,7 @@ impl Machine {
         has_reason && !core.has_left
     }
 
-    /// Runs one core with work; the search begins at `first`. False: all cores sleep.
+    /// Runs one core that has work; the search begins at core `first`. Returns false if all cores sleep.
     pub fn step(&mut self, now: CurrentTime, first: usize) -> bool {
         let count = self.cores.len();
         let all = (first..first + count).map(|at| at % count);
@@ -188,8 +188,8 @@ impl Machine {
     /// Runs one step of a core's loop.
     fn run(&mut self, at: usize, now: CurrentTime) {
         let core = &mut self.cores[at];
-        if std::mem::take(&mut core.is_tired) {
-            // The flag is set in a step of its own: other cores run between the last work and the sleep.
+        if std::mem::take(&mut core.is_about_to_sleep) {
+            // Sleeping is a step of its own, so that other cores can run between the end of the work and the sleep.
             core.is_awake = !core.server.prepare_sleep();
             return;
         }
@@ -205,22 +205,22 @@ impl Machine {
             core.server.received(now, &mut core.wire, received);
         }
         let next_us = core.server.tick(now, &mut core.wire);
-        // Time must advance, or the loop would not end.
+        // Time must advance, otherwise the loop would not end.
         core.next_us = next_us.unwrap_or(u64::MAX).max(now.mono_us + 1);
         let wakes = core.server.take_wakes();
-        // A self-wake would keep the core from ever sleeping.
+        // A core that wakes itself would never sleep.
         assert_eq!(wakes & 1 << at, 0, "it wakes itself");
-        self.said.extend(core.server.take_message());
+        self.messages.extend(core.server.take_message());
         core.has_left = core.server.is_stopped(now);
         core.is_awake = true;
-        core.is_tired = true;
+        core.is_about_to_sleep = true;
         for other in 0..self.cores.len() {
             self.cores[other].is_awake |= wakes >> other & 1 != 0;
         }
     }
 
-    /// One core receives frames and passes them on while the others stand still.
-    pub fn take_only(&mut self, at: usize, frames: &[Vec<u8>]) {
+    /// One core receives frames and forwards them while the others do not run.
+    pub fn receive_alone(&mut self, at: usize, frames: &[Vec<u8>]) {
         let now = CurrentTime {
             mono_us: 50_000_000,
             unix_s: 784_111_800,
@@ -247,7 +247,7 @@ impl Machine {
         for core in &mut self.cores {
             for frame in core.wire.frames.drain(..) {
                 let flags = if frame[23] == 6 { frame[47] } else { 0 };
-                // SYN-ACK: a client's connection; SYN: an outgoing one.
+                // SYN-ACK: a connection of a client; SYN: one to the database.
                 core.handshakes[0] += u32::from(flags == 0x12);
                 core.handshakes[1] += u32::from(flags == 2);
                 all.push(frame);
@@ -256,7 +256,7 @@ impl Machine {
         all
     }
 
-    /// Handshakes of clients with each core, and of the core with the database.
+    /// Numbers of handshakes: of clients with each core, and of the core with the database.
     pub fn handshakes(&self) -> Vec<[u32; 2]> {
         self.cores.iter().map(|core| core.handshakes).collect()
     }
@@ -275,8 +275,8 @@ impl Machine {
         all.map(|core| core.server.open_count()).collect()
     }
 
-    pub fn said(&self) -> &[String] {
-        &self.said
+    pub fn messages(&self) -> &[String] {
+        &self.messages
     }
 
     /// Segments of connections that belong to a core.

@@ -1,5 +1,5 @@
-//! A machine with several cores behind a switch that delivers frames to any core, drops and reorders them: all clients
-//! get correct responses.
+//! A machine with several cores behind a switch that delivers frames to any core, and drops and reorders them: all
+//! clients must get correct responses.
 
 #[path = "../storm/frames.rs"]
 #[expect(dead_code, reason = "a storm mutates frames, too")]
@@ -12,21 +12,21 @@ mod network;
 mod visitor;
 
 use machine::{Kind, SERVER, SERVER_MAC};
-use network::{Network, Weather};
+use network::{Network, SwitchFaults};
 
 const S: u64 = 1_000_000;
 
 #[test]
-fn everybody_is_answered_whichever_core_gets_the_question() {
+fn clients_are_served_whichever_core_receives_the_frames() {
     for seed in 1..=12 {
         let weather = match seed % 3 {
-            0 => Weather::default(),
-            1 => Weather {
-                wrong: 1000,
-                ..Weather::default()
+            0 => SwitchFaults::default(),
+            1 => SwitchFaults {
+                misdirected: 1000,
+                ..SwitchFaults::default()
             },
-            _ => Weather {
-                wrong: 500,
+            _ => SwitchFaults {
+                misdirected: 500,
                 lost: 20,
                 delayed: 100,
             },
@@ -38,7 +38,7 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
         assert!(answers > 300, "seed {seed}: {answers}");
         assert!(pages[0] > 50 && pages[1] == 0, "seed {seed}: {pages:?}");
         network.finish();
-        // All cores served clients, and have their own database connections.
+        // All cores have served clients, with database connections of their own.
         let handshakes = network.machine.handshakes();
         let has_both = |of: &[u32; 2]| of[0] > 0 && of[1] > 0;
         assert!(
@@ -57,7 +57,7 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
         is_right("http_requests", answers_of(&network));
         is_right("cores_frames_dropped", 0);
         let forwarded = network::number(&status, "cores_frames_forwarded");
-        match weather.wrong {
+        match weather.misdirected {
             0 => assert!(
                 forwarded < 500,
                 "only ARP and what comes first: {forwarded}"
@@ -68,16 +68,16 @@ fn everybody_is_answered_whichever_core_gets_the_question() {
     }
 }
 
-/// A client with a page that exceeds the limits of database responses gets 500; the other clients get as many pages as
-/// without it.
+/// If a client requests pages that exceed the limits of database responses, it gets 500. The other clients get as many
+/// pages as without it.
 #[test]
-fn a_page_that_asks_for_too_much_fails_alone() {
+fn page_with_too_large_result_does_not_affect_other_clients() {
     const GREEDY: usize = 4;
     for seed in 1..=3 {
         let made = |greedy: usize| {
             let count = [1, 2][seed as usize % 2];
-            let mut network = Network::new(seed, count, Kind::Static, Weather::default());
-            network.ask_too_much(greedy);
+            let mut network = Network::new(seed, count, Kind::Static, SwitchFaults::default());
+            network.request_too_large_results(greedy);
             network.run(5 * S);
             network.pages_behind(GREEDY)
         };
@@ -91,27 +91,27 @@ fn a_page_that_asks_for_too_much_fails_alone() {
     }
 }
 
-/// Without the status request itself.
+/// The number of responses, without the one to the status request.
 fn answers_of(network: &Network) -> u64 {
     network.answers().0
 }
 
 #[test]
-fn all_cores_have_the_address_of_the_first_and_lose_it_with_it() {
+fn dhcp_lease_of_core_0_applies_to_all_cores() {
     for seed in 1..=2 {
-        let weather = Weather {
-            wrong: 700,
-            ..Weather::default()
+        let weather = SwitchFaults {
+            misdirected: 700,
+            ..SwitchFaults::default()
         };
         let mut network = Network::new(seed, 4, Kind::Dhcp, weather);
         network.run(10 * S);
         let answers = network.answers().0;
         assert!(answers > 100, "seed {seed}: {answers}");
         assert_eq!(
-            network.machine.said(),
+            network.machine.messages(),
             ["address 10.0.0.1/24; look at http://10.0.0.1/"]
         );
-        // The lease ends, and with it all connections on all cores.
+        // The lease ends, and all connections of all cores with it.
         network.has_dhcp = false;
         network.run(62 * S);
         assert_eq!(network.machine.open_counts(), [0; 4], "seed {seed}");
@@ -125,11 +125,11 @@ fn all_cores_have_the_address_of_the_first_and_lose_it_with_it() {
 }
 
 #[test]
-fn whichever_core_is_told_to_stop_all_do() {
+fn stop_on_any_core_stops_all_cores() {
     for seed in 1..=8 {
-        let weather = Weather {
-            wrong: 700,
-            ..Weather::default()
+        let weather = SwitchFaults {
+            misdirected: 700,
+            ..SwitchFaults::default()
         };
         let mut network = Network::new(seed, 4, Kind::Static, weather);
         network.run(3 * S);
@@ -154,15 +154,15 @@ fn whichever_core_is_told_to_stop_all_do() {
 }
 
 #[test]
-fn a_flood_through_one_core_takes_what_is_free_and_harms_no_other() {
-    let mut network = Network::new(5, 4, Kind::Static, Weather::default());
+fn forwarding_flood_is_dropped_and_clients_are_still_served() {
+    let mut network = Network::new(5, 4, Kind::Static, SwitchFaults::default());
     network.run(2 * S);
     let before = network.answers().0;
-    // Frames that arrive at core 2 and belong to core 1: an attacker needs the machine's secret to construct them.
+    // Frames that arrive at core 2 and belong to core 1. An attacker would need the machine's secret to construct them.
     let flood = network.machine.frames_of(1, 3000);
     for part in flood.chunks(500) {
         // Core 1 does not run meanwhile.
-        network.machine.take_only(2, part);
+        network.machine.receive_alone(2, part);
         network.run(100_000);
     }
     network.run(10 * S);
@@ -176,8 +176,8 @@ fn a_flood_through_one_core_takes_what_is_free_and_harms_no_other() {
 }
 
 #[test]
-fn an_arp_storm_is_not_multiplied() {
-    let mut network = Network::new(6, 4, Kind::Static, Weather::default());
+fn arp_flood_is_forwarded_at_limited_rate() {
+    let mut network = Network::new(6, 4, Kind::Static, SwitchFaults::default());
     network.run(2 * S);
     network.finish();
     let before = network::number(&network.status(), "cores_frames_forwarded");
@@ -185,23 +185,23 @@ fn an_arp_storm_is_not_multiplied() {
     for host in 0..5000u32 {
         storm.push(machine::arp(0x0a00_0040 + host % 150, SERVER));
     }
-    network.machine.take_only(3, &storm);
+    network.machine.receive_alone(3, &storm);
     network.may_connect = true;
     network.run(5 * S);
     network.finish();
     let status = network.status();
     let forwarded = network::number(&status, "cores_frames_forwarded") - before;
-    // A hundred to three cores, 900 to the first, and those of the following seconds.
+    // 100 messages to three cores, 900 to core 0, and those of the following seconds.
     assert!((1200..1400).contains(&forwarded), "{forwarded}");
     assert!(network::number(&status, "cores_arp_limited") >= 4900);
     assert!(network::number(&status, "arp_answered") <= 1100);
 }
 
 #[test]
-fn a_machine_of_one_core_shares_with_nobody() {
-    let weather = Weather {
-        wrong: 1000,
-        ..Weather::default()
+fn single_core_machine_forwards_no_frames() {
+    let weather = SwitchFaults {
+        misdirected: 1000,
+        ..SwitchFaults::default()
     };
     let mut network = Network::new(9, 1, Kind::Static, weather);
     network.run(5 * S);

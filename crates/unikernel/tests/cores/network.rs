@@ -1,4 +1,4 @@
-//! The network around the machine: clients, a database, a DHCP server, and a faulty switch.
+//! The network around the machine: clients, a database server, a DHCP server, and a faulty switch.
 
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -7,9 +7,9 @@ use lowroad_net::{AddressSource, ReceivedFrame, StackCalls, StackSettings, TcpSe
 use lowroad_unikernel::CurrentTime;
 
 use crate::frames::{Random, packet};
-use crate::liar::Liar;
+use crate::liar::FaultyDatabase;
 use crate::machine::{Kind, Machine, SERVER, SERVER_MAC, Wire, long};
-use crate::visitor::{FAILS, Visitor};
+use crate::visitor::{CheckingClient, FAILS};
 
 const DATABASE: u32 = 0x0a00_0003;
 const DHCP: u32 = 0x0a00_00fe;
@@ -17,19 +17,19 @@ const DHCP_MAC: [u8; 6] = [2, 0, 0, 0, 0, 0xfe];
 const VISITORS: u8 = 12;
 const DELAY_US: u64 = 300;
 const PAUSE_US: u64 = 200_000;
-/// For tests with leases, which take long.
+/// For tests with DHCP leases, which take longer.
 const PAUSE_DHCP_US: u64 = 2_000_000;
-/// A client gives up after this, if the machine may be gone.
+/// Maximum time that a client waits for a response.
 const PATIENCE_US: u64 = 8_000_000;
 
-/// The switch's faults, per mille of frames to the machine.
+/// The faults of the switch, per mille of the frames to the machine.
 #[derive(Clone, Copy, Default)]
-pub struct Weather {
-    /// Delivered to a random core.
-    pub wrong: usize,
-    /// Dropped; also frames from the machine.
+pub struct SwitchFaults {
+    /// Frames that are delivered to a random core.
+    pub misdirected: usize,
+    /// Frames that are dropped; also of those from the machine.
     pub lost: usize,
-    /// Delayed; also frames from the machine.
+    /// Frames that are delayed; also of those from the machine.
     pub delayed: usize,
 }
 
@@ -91,22 +91,22 @@ impl<S: TcpService> Peer<S> {
 
 pub struct Network {
     pub machine: Machine,
-    visitors: Vec<Peer<Visitor>>,
-    database: Peer<Liar>,
+    visitors: Vec<Peer<CheckingClient>>,
+    database: Peer<FaultyDatabase>,
     random: Random,
-    weather: Weather,
+    weather: SwitchFaults,
     now_us: u64,
     order: u64,
-    /// (time, order) to a frame for a core, or for another host.
-    under_way: BTreeMap<(u64, u64), (Option<usize>, Vec<u8>)>,
+    /// Frames on the wire: (time of delivery, order) to the frame and its core, or `None` for another host.
+    frames_in_flight: BTreeMap<(u64, u64), (Option<usize>, Vec<u8>)>,
     pub has_dhcp: bool,
-    /// Clients connect again.
+    /// Whether clients open new connections.
     pub may_connect: bool,
     is_dhcp: bool,
 }
 
 impl Network {
-    pub fn new(seed: u64, count: u16, kind: Kind, weather: Weather) -> Network {
+    pub fn new(seed: u64, count: u16, kind: Kind, weather: SwitchFaults) -> Network {
         let mut random = Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1);
         let long = long();
         let visitor = |at: u8| {
@@ -116,13 +116,13 @@ impl Network {
                 ("/page.lrp?n=5", b""),
                 ("/", b"<p>Hello"),
             ];
-            let mut user = Visitor::new(sites);
+            let mut user = CheckingClient::new(sites);
             user.is_lenient = kind == Kind::Dhcp;
             Peer::new(0x0a00_0010 + u32::from(at), vec![], user)
         };
-        let liar = Liar {
+        let liar = FaultyDatabase {
             random: Random(random.next() | 1),
-            lies: 0,
+            faults_per_mille: 0,
             statements: 0,
         };
         Network {
@@ -133,21 +133,21 @@ impl Network {
             weather,
             now_us: 1_000_000,
             order: 0,
-            under_way: BTreeMap::new(),
+            frames_in_flight: BTreeMap::new(),
             has_dhcp: true,
             may_connect: true,
             is_dhcp: kind == Kind::Dhcp,
         }
     }
 
-    /// The first `count` clients request only pages with a database response that is too large.
-    pub fn ask_too_much(&mut self, count: usize) {
+    /// Makes the first `count` clients request only pages whose database response is too large.
+    pub fn request_too_large_results(&mut self, count: usize) {
         for Peer { user, .. } in self.visitors.iter_mut().take(count) {
-            user.sites = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];
+            user.resources = vec![("/many.lrp", FAILS), ("/wide.lrp", FAILS)];
         }
     }
 
-    /// Pages of the visitors after the first `skipped`: generated, and refused.
+    /// The pages of all clients except the first `skipped`: numbers of generated and failed ones.
     pub fn pages_behind(&self, skipped: usize) -> [u64; 2] {
         let users = self.visitors.iter().skip(skipped).map(|peer| &peer.user);
         users.fold([0; 2], |[made, refused], user| {
@@ -170,7 +170,7 @@ impl Network {
         self.run_until(life_us, |_| false);
     }
 
-    /// Runs until the condition holds or the time is over. Returns whether it holds.
+    /// Runs until a condition is true or the time has passed. Returns whether the condition is true.
     pub fn run_until(&mut self, life_us: u64, is_so: impl Fn(&Network) -> bool) -> bool {
         let end_us = self.now_us + life_us;
         loop {
@@ -187,7 +187,7 @@ impl Network {
             next_us = next_us.min(self.database.tick(now_us));
             next_us = next_us.min(self.visit());
             self.collect();
-            if let Some((at, _)) = self.under_way.first_key_value() {
+            if let Some((at, _)) = self.frames_in_flight.first_key_value() {
                 next_us = next_us.min(at.0);
             }
             self.now_us = next_us.max(self.now_us + 1);
@@ -198,7 +198,7 @@ impl Network {
     /// Runs the cores until all sleep.
     fn work(&mut self) {
         for _ in 0..100_000 {
-            // A random core first, so that interleavings differ.
+            // Begins at a random core, so that the order of the cores varies.
             let first = self.random.below(self.machine.count());
             let is_busy = self.machine.step(self.now(), first);
             self.collect();
@@ -221,8 +221,8 @@ impl Network {
         for frame in frames {
             // Frames between other hosts are not simulated.
             if frame[..6] == SERVER_MAC || frame[..6] == [0xff; 6] {
-                // A device's hash need not agree with the server's: any core must handle any frame.
-                let core = match self.random.is(self.weather.wrong) {
+                // The hash of a device may differ from the server's, so any core must handle any frame.
+                let core = match self.random.has_chance(self.weather.misdirected) {
                     true => self.random.below(self.machine.count()),
                     false => self.machine.owner(&frame),
                 };
@@ -232,21 +232,21 @@ impl Network {
     }
 
     fn send(&mut self, core: Option<usize>, frame: Vec<u8>) {
-        if self.random.is(self.weather.lost) {
+        if self.random.has_chance(self.weather.lost) {
             return;
         }
-        let more_us = match self.random.is(self.weather.delayed) {
+        let more_us = match self.random.has_chance(self.weather.delayed) {
             true => self.random.below(5000) as u64,
             false => 0,
         };
         self.order += 1;
         let at = (self.now_us + DELAY_US + more_us, self.order);
-        self.under_way.insert(at, (core, frame));
+        self.frames_in_flight.insert(at, (core, frame));
     }
 
     fn deliver(&mut self) {
         let now_us = self.now_us;
-        while let Some(entry) = self.under_way.first_entry()
+        while let Some(entry) = self.frames_in_flight.first_entry()
             && entry.key().0 <= now_us
         {
             let (core, frame) = entry.remove();
@@ -266,7 +266,7 @@ impl Network {
         }
     }
 
-    /// Connects clients, and disconnects those that waited too long. Returns the time of the next action.
+    /// Connects clients, and disconnects those that have waited too long. Returns the time of the next action.
     fn visit(&mut self) -> u64 {
         let now_us = self.now_us;
         let mut next_us = u64::MAX;
@@ -281,7 +281,7 @@ impl Network {
         {
             let waited_us = now_us - user.since_us.min(now_us);
             if let Some(id) = user.id {
-                // Only without an address may requests stay unanswered.
+                // Requests may stay without a response only if the machine can lose its address.
                 assert!(waited_us < PATIENCE_US || self.is_dhcp, "no answer");
                 if waited_us >= PATIENCE_US {
                     user.forget(now_us);
@@ -304,7 +304,7 @@ impl Network {
         next_us
     }
 
-    /// The DHCP server, with a single address.
+    /// A DHCP server with a single address.
     fn lease(&mut self, frame: &[u8]) {
         let is_dhcp = frame[12..14] == [8, 0] && frame.get(34..38) == Some(&[0, 68, 0, 67][..]);
         if !is_dhcp || !self.has_dhcp {
@@ -331,15 +331,15 @@ impl Network {
         self.send(Some(core), whole);
     }
 
-    /// Responses to all clients, and pages: generated, and refused.
+    /// The number of responses to all clients, and the numbers of generated and failed pages.
     pub fn answers(&self) -> (u64, [u64; 2]) {
         let all = self.visitors.iter().map(|peer| &peer.user);
-        let sum = |of: fn(&Visitor) -> u64| all.clone().map(of).sum();
+        let sum = |of: fn(&CheckingClient) -> u64| all.clone().map(of).sum();
         let pages = [sum(|user| user.pages[0]), sum(|user| user.pages[1])];
         (sum(|user| user.answers), pages)
     }
 
-    /// Stops new connections, and waits until all clients are served and counters are published.
+    /// Prevents new connections, and waits until all clients are served and the counters are published.
     pub fn finish(&mut self) {
         self.may_connect = false;
         let is_quiet =
@@ -349,20 +349,20 @@ impl Network {
         self.run(300_000);
     }
 
-    /// The status, requested by a client; to be called after `finish`.
+    /// The status text, requested by a client. Call it after `finish`.
     pub fn status(&mut self) -> String {
         self.ask("/.lowroad/status")
     }
 
     fn ask(&mut self, path: &'static str) -> String {
         let now_us = self.now_us;
-        let mut asker = Visitor::new(vec![(path, b"")]);
+        let mut asker = CheckingClient::new(vec![(path, b"")]);
         let Peer {
             stack, wire, user, ..
         } = &mut self.visitors[0];
         asker.is_lenient = true;
         asker.since_us = now_us;
-        // The client's state is put aside for one request.
+        // The state of the client is replaced for one request.
         let kept = std::mem::replace(user, asker);
         let to = SocketAddrV4::new(Ipv4Addr::from_bits(SERVER), 80);
         user.id = stack.calls(now_us, wire, user, |_, calls| calls.connect(to).ok());
@@ -378,7 +378,7 @@ impl Network {
         asker.status
     }
 
-    /// Checks that the log has lines of all clients, in order of time.
+    /// Checks that the log has lines of all clients, ordered by time.
     pub fn assert_log(&mut self) {
         let log = self.ask("/.lowroad/log");
         // At least 300 responses.

@@ -1,4 +1,4 @@
-//! An attacker's frames: headers and checksums, and mutations of them.
+//! The frames of an attacker: builds headers and checksums, and mutates frames.
 
 pub struct Random(pub u64);
 
@@ -14,11 +14,11 @@ impl Random {
         ((self.next() >> 11) % end.max(1) as u64) as usize
     }
 
-    pub fn is(&mut self, per_mille: usize) -> bool {
+    pub fn has_chance(&mut self, per_mille: usize) -> bool {
         self.below(1000) < per_mille
     }
 
-    pub fn of<T: Copy>(&mut self, all: &[T]) -> T {
+    pub fn choose<T: Copy>(&mut self, all: &[T]) -> T {
         all[self.below(all.len())]
     }
 }
@@ -37,7 +37,7 @@ fn fold(mut sum: u64) -> u16 {
     sum as u16
 }
 
-/// An IPv4 packet in a frame; `options` are a multiple of four bytes.
+/// An IPv4 packet in an Ethernet frame. The length of `options` is a multiple of four bytes.
 pub fn packet(
     macs: ([u8; 6], [u8; 6]),
     from: u32,
@@ -60,7 +60,7 @@ pub fn packet(
     frame
 }
 
-/// A TCP segment without its checksum.
+/// A TCP segment; its checksum is zero.
 pub fn segment(
     ports: (u16, u16),
     numbers: (u32, u32),
@@ -80,7 +80,7 @@ pub fn segment(
     bytes
 }
 
-/// Rewrites the checksums according to the frame's headers; the length too if `with_len`.
+/// Computes the checksums for the headers of a frame; also the length if `with_len`.
 pub fn repair(frame: &mut [u8], with_len: bool) {
     if frame.len() < 34 || frame[12..14] != [8, 0] {
         return;
@@ -97,7 +97,7 @@ pub fn repair(frame: &mut [u8], with_len: bool) {
     let ip = !fold(sum(&frame[14..14 + header_len]));
     frame[24..26].copy_from_slice(&ip.to_be_bytes());
     let total = usize::from(u16::from_be_bytes([frame[16], frame[17]]));
-    // A mutated total length may exceed the frame.
+    // The total length may exceed the frame after a mutation.
     let end = (14 + total).clamp(14 + header_len, frame.len());
     let pseudo = sum(&frame[26..34]) + u64::from(frame[23]);
     let protocol = frame[23];
@@ -115,7 +115,7 @@ pub fn repair(frame: &mut [u8], with_len: bool) {
     }
 }
 
-/// Changes a few bytes, truncates or extends; mostly with correct checksums afterwards.
+/// Changes some bytes, truncates or extends the frame; in most cases computes the checksums again.
 pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
     for _ in 0..=random.below(3) {
         if frame.is_empty() {
@@ -128,19 +128,19 @@ pub fn mutate(random: &mut Random, frame: &mut Vec<u8>) {
             2 => frame[at] = random.next() as u8,
             3 => frame.extend_from_within(at..),
             4 => {
-                let edge = random.of(&[0, 1, 0x7f, 0x80, 0xff]);
+                let edge = random.choose(&[0, 1, 0x7f, 0x80, 0xff]);
                 frame[at] = edge;
             }
             _ => {
-                // Headers of IP, TCP and options.
+                // In the headers of IP and TCP, and their options.
                 let at = (14 + random.below(60)).min(frame.len() - 1);
                 frame[at] ^= random.next() as u8 & random.next() as u8;
             }
         }
     }
     frame.truncate(1514);
-    if random.is(900) {
-        let with_len = random.is(700);
+    if random.has_chance(900) {
+        let with_len = random.has_chance(700);
         repair(frame, with_len);
     }
 }

@@ -1,14 +1,14 @@
-//! A database server that sends invalid responses at times.
+//! A database server that sometimes sends invalid responses.
 
 use super::frames::Random;
 use lowroad_net::{
     ConnectionEnd, ConnectionId, ConnectionInitiator, SendPiece, StackCalls, TcpService,
 };
 
-pub struct Liar {
+pub struct FaultyDatabase {
     pub random: Random,
     /// Invalid responses, per mille.
-    pub lies: usize,
+    pub faults_per_mille: usize,
     pub statements: u64,
 }
 
@@ -20,7 +20,7 @@ fn packet(seq: u8, payload: &[u8]) -> Vec<u8> {
 const OK: [u8; 7] = [0, 0, 0, 2, 0, 0, 0];
 
 fn greeting() -> Vec<u8> {
-    // All capabilities that clients ask for, and column lists with their own EOF packet.
+    // All capabilities that clients request, and column lists that end with an EOF packet.
     let capabilities: u32 = 0x00ff_ffff & !(1 << 11);
     let mut bytes = b"\x0a5.5.5-10.6.0-MariaDB\0\x01\0\0\0saltsalt\0".to_vec();
     bytes.extend(&capabilities.to_le_bytes()[..2]);
@@ -49,7 +49,7 @@ const MANY_ROWS: usize = 10_001;
 /// One byte more than the image accepts in a row.
 const WIDE_LEN: usize = 60_001;
 
-/// Statements, recognised by a part of their text, and their numbers.
+/// The numbers of the statements, which are recognised by a part of their text.
 const SOME: u8 = 1;
 const MANY: u8 = 2;
 const WIDE: u8 = 3;
@@ -84,8 +84,8 @@ fn some_rows(random: &mut Random, count_end: usize) -> Vec<u8> {
     rows((0..count).map(|_| random.below(250)))
 }
 
-impl Liar {
-    /// `text` follows the command byte.
+impl FaultyDatabase {
+    /// Responds to a command; `text` is the packet after the command byte.
     fn answer(&mut self, command: u8, seq: u8, text: &[u8]) -> Vec<u8> {
         let random = &mut self.random;
         let has = |word: &[u8]| text.windows(word.len()).any(|part| part == word);
@@ -117,7 +117,7 @@ impl Liar {
         }
     }
 
-    fn lie(&mut self, mut answer: Vec<u8>) -> Vec<u8> {
+    fn corrupt(&mut self, mut answer: Vec<u8>) -> Vec<u8> {
         let random = &mut self.random;
         match random.below(10) {
             0 => packet(
@@ -129,8 +129,8 @@ impl Liar {
             1 => packet(2, b"\xfemysql_clear_password\0x"),
             2 => packet(2, b"\xfecaching_sha2_password\0saltsaltsaltsaltsalt\0"),
             3 => packet(
-                random.of(&[1, 2, 3, 4]),
-                random.of(&[
+                random.choose(&[1, 2, 3, 4]),
+                random.choose(&[
                     &[1, 3][..],
                     &[1, 4],
                     b"\x01-----BEGIN PUBLIC KEY-----\nAAAA",
@@ -157,11 +157,11 @@ impl Liar {
     }
 }
 
-impl TcpService for Liar {
+impl TcpService for FaultyDatabase {
     fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _: ConnectionInitiator) {
         let mut bytes = greeting();
-        if self.random.is(self.lies) {
-            bytes = self.lie(bytes);
+        if self.random.has_chance(self.faults_per_mille) {
+            bytes = self.corrupt(bytes);
         }
         let _ = calls.send(id, SendPiece::Copied(&bytes));
     }
@@ -174,16 +174,16 @@ impl TcpService for Liar {
             let command = if *seq == 0 { *command } else { 0 };
             let text = bytes.get(at + 5..at + 4 + len).unwrap_or_default();
             let mut answer = self.answer(command, *seq, text);
-            if self.random.is(self.lies) {
-                answer = self.lie(answer);
+            if self.random.has_chance(self.faults_per_mille) {
+                answer = self.corrupt(answer);
             }
             for part in answer.chunks(60_000) {
                 let _ = calls.send(id, SendPiece::Copied(part));
             }
-            if self.random.is(self.lies / 4) {
+            if self.random.has_chance(self.faults_per_mille / 4) {
                 calls.close(id);
             }
-            if self.random.is(self.lies / 4) {
+            if self.random.has_chance(self.faults_per_mille / 4) {
                 calls.abort(id);
                 return bytes.len();
             }

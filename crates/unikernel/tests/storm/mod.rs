@@ -1,5 +1,5 @@
-//! A network around a server: a well-behaved client, a faulty database, and an attacker with nearly valid frames.
-//! Invariants are asserted on the way and at the end.
+//! A network around a server: a well-behaved client, a faulty database server, and an attacker whose frames are nearly
+//! valid. Invariants are checked during the run and at the end.
 
 pub mod frames;
 pub mod liar;
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddrV4};
 
 use frames::{Random, be16, be32, mutate, packet, segment};
-use liar::Liar;
+use liar::FaultyDatabase;
 use lowroad_http::content_coding::ContentCoding;
 use lowroad_net::{
     AddressSource, DeviceOffload, LinkDevice, OutgoingFrame, ReceivedFrame, StackSettings,
@@ -17,7 +17,7 @@ use lowroad_net::{
 };
 use lowroad_unikernel::archive::{ArchiveBuilder, NewVariant, SiteArchive};
 use lowroad_unikernel::{CurrentTime, MachineSetup, UnikernelServer};
-use visitor::Visitor;
+use visitor::CheckingClient;
 
 const SERVER: u32 = 0x0a00_0001;
 const VISITOR: u32 = 0x0a00_0002;
@@ -27,11 +27,11 @@ const SERVER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 const VISITOR_MAC: [u8; 6] = [2, 0, 0, 0, 0, 2];
 const DATABASE_MAC: [u8; 6] = [2, 0, 0, 0, 0, 3];
 const ATTACKER_MAC: [u8; 6] = [2, 0, 0, 0, 0, 66];
-/// Connections of the attacker: few enough to leave room, or more than fit.
+/// Number of connections of the attacker: few enough to leave some for the client, or more than fit.
 const FLOWS: (usize, usize) = (60, 2000);
-/// Networks with addresses that never complete a handshake.
+/// A network whose addresses never complete a handshake.
 const FORGED: u32 = 0x0b00_0000;
-/// The longest time that the client waits for a response.
+/// Maximum time that the client waits for a response.
 const PATIENCE_US: u64 = 3_000_000;
 
 /// The pause before the client connects again.
@@ -43,7 +43,7 @@ const RST: u8 = 4;
 const PSH: u8 = 8;
 const ACK: u8 = 16;
 
-/// Sent frames, as they are on the wire.
+/// Sent frames, in the form in which they are on the wire.
 #[derive(Default)]
 struct Wire {
     frames: Vec<Vec<u8>>,
@@ -109,13 +109,13 @@ impl<S: TcpService> Peer<S> {
     }
 }
 
-/// A connection from the attacker's view.
+/// The attacker's view of a connection.
 #[derive(Clone, Copy)]
 struct Flow {
     address: u32,
     port: u16,
     seq: u32,
-    /// The end of the server's data.
+    /// The sequence number after the data of the server.
     ack: u32,
     is_open: bool,
 }
@@ -124,16 +124,16 @@ pub struct Storm {
     random: Random,
     server: UnikernelServer,
     wire: Wire,
-    visitor: Peer<Visitor>,
-    database: Peer<Liar>,
+    visitor: Peer<CheckingClient>,
+    database: Peer<FaultyDatabase>,
     flows: Vec<Flow>,
-    /// The newest frames of the attacker and of the server.
+    /// Recent frames of the attacker and of the server, for replays.
     recent: Vec<Vec<u8>>,
     seen: Vec<u8>,
     now_us: u64,
     next_us: u64,
     free: (usize, usize),
-    /// Bytes from and to addresses that never complete a handshake.
+    /// Numbers of bytes from and to addresses that never complete a handshake.
     forged: (u64, u64),
     xid: [u8; 4],
     pub frames: u64,
@@ -143,11 +143,11 @@ pub struct Storm {
 /// The kind of a storm.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Kind {
-    /// There is room for the client.
+    /// The attacker leaves connections for the client.
     Plain,
-    /// The attacker may occupy all connections and buffers while it continues.
+    /// The attacker may occupy all connections and buffers during the storm.
     Crowd,
-    /// The address comes by DHCP, and may be lost.
+    /// The server has its address from DHCP, and may lose it.
     Dhcp,
 }
 
@@ -208,7 +208,7 @@ impl Storm {
                     gateway: Some(Ipv4Addr::from_bits(GATEWAY)),
                 },
             },
-            // The least memory that a server accepts, so that limits are reached.
+            // The minimum memory of a server, so that limits are reached.
             memory_len: 4 << 20,
             secret: std::array::from_fn(|_| random.next() as u8),
             cores: None,
@@ -220,9 +220,9 @@ impl Storm {
             ("/page.lrp?n=5", b""),
             ("/.lowroad/status", b""),
         ];
-        let liar = Liar {
+        let liar = FaultyDatabase {
             random: Random(random.next() | 1),
-            lies: random.of(&[0, 20, 200]),
+            faults_per_mille: random.choose(&[0, 20, 200]),
             statements: 0,
         };
         let count = if kind == Kind::Crowd {
@@ -244,7 +244,7 @@ impl Storm {
         });
         let flows = flows.collect();
         let free = server.free_buffers();
-        let mut user = Visitor::new(sites);
+        let mut user = CheckingClient::new(sites);
         user.is_lenient = kind != Kind::Plain;
         Storm {
             server,
@@ -265,15 +265,15 @@ impl Storm {
         }
     }
 
-    /// Sends `count` frames of the attacker while the other hosts continue, then checks that all buffers are free
+    /// Sends `count` frames of the attacker, while the other hosts continue. Then checks that all buffers are free
     /// again.
     pub fn run(&mut self, count: u64) {
         self.bind();
         for _ in 0..count {
-            if self.random.is(300) {
+            if self.random.has_chance(300) {
                 self.now_us += self.random.below(1000) as u64;
             }
-            // Rarely, since it ends all connections.
+            // Rarely, since all connections expire.
             if self.random.below(100_000) == 0 {
                 self.jump();
             }
@@ -281,7 +281,7 @@ impl Storm {
             self.frames += 1;
             self.give(&frame);
             self.keep(frame);
-            // The server's timers run at their time, and now and then between.
+            // The timers of the server run when they are due, and sometimes before.
             self.settle();
             if self.frames.is_multiple_of(16) || self.next_us <= self.now_us {
                 self.tick();
@@ -293,7 +293,7 @@ impl Storm {
         self.end();
     }
 
-    /// Checks that the client is served soon after the storm, regardless of the attacker's connections.
+    /// Checks that the client is served soon after the storm, although connections of the attacker are still open.
     fn calm(&mut self) {
         self.leave();
         let before = self.visitor.user.answers;
@@ -338,7 +338,7 @@ impl Storm {
         assert!(!is_forged(from) || self.wire.frames.len() <= before + 2);
     }
 
-    /// Delivers frames until all hosts are silent.
+    /// Delivers frames until no host sends any more.
     fn settle(&mut self) {
         for _ in 0..1000 {
             if self.wire.frames.is_empty()
@@ -371,7 +371,7 @@ impl Storm {
                 self.give(&frame);
                 self.database.wire.spare.push(frame);
             }
-            // A round trip takes time, or RTT samples would be 0.
+            // A round trip takes some time; otherwise RTT samples would be 0.
             self.now_us += 10;
         }
         panic!("they never end to talk");
@@ -383,7 +383,7 @@ impl Storm {
             .server
             .tick(now, &mut self.wire)
             .unwrap_or(u64::MAX)
-            // A timer that is always due must not stop the storm.
+            // The time must advance even if a timer is always due.
             .max(self.now_us + 50);
         let now_us = self.now_us;
         let peer = &mut self.visitor;
@@ -394,7 +394,7 @@ impl Storm {
         self.settle();
     }
 
-    /// Connects the client again, or ends its overdue wait.
+    /// Connects the client again, or ends its connection if it has waited too long.
     fn visit(&mut self) {
         let now_us = self.now_us;
         let user = &self.visitor.user;
@@ -403,13 +403,13 @@ impl Storm {
         }
         let Peer { stack, wire, user } = &mut self.visitor;
         if user.id.is_some() {
-            let is_page = user.asks_page();
+            let is_page = user.is_awaiting_page();
             let waited_us = now_us - user.since_us;
-            // Files need no database, so their response may not be delayed.
+            // A file needs no database, so its response must be fast.
             if !is_page {
                 assert!(waited_us < PATIENCE_US, "no answer for {waited_us} us");
             }
-            // A page's own timeout is 15 seconds; it may be queued before.
+            // The timeout of a page is 15 seconds; its request may be queued before.
             assert!(waited_us < 40_000_000, "no page for {waited_us} us");
             return;
         }
@@ -436,19 +436,19 @@ impl Storm {
         }
     }
 
-    /// Time jumps, so that connections expire.
+    /// Advances the time so far that connections expire.
     fn jump(&mut self) {
         self.leave();
         self.settle();
         self.now_us += self
             .random
-            .of(&[1_000_000, 61_000_000, 3_600_000_000, 1 << 42]);
+            .choose(&[1_000_000, 61_000_000, 3_600_000_000, 1 << 42]);
         self.visitor.user.since_us = self.now_us;
         self.tick();
         self.bind();
     }
 
-    /// Checks that without attacks all buffers are given back.
+    /// Checks that all buffers are free again after the attack.
     fn end(&mut self) {
         self.leave();
         self.settle();
@@ -460,9 +460,9 @@ impl Storm {
             self.settle_silently();
         }
         let forged = self.forged;
-        // No amplification in bytes either.
+        // The number of bytes is not amplified either.
         assert!(forged.1 <= forged.0 * 2, "{forged:?}");
-        // Connections to the database, which no longer responds.
+        // Only connections to the database may remain, which no longer responds.
         assert!(
             self.server.open_count() <= 8,
             "{}",
@@ -500,15 +500,15 @@ impl Storm {
                     let end = be32(frame, 38)
                         .wrapping_add(len as u32)
                         .wrapping_add(u32::from(flags & (SYN | FIN) != 0));
-                    // The attacker follows the connection, so that most of its segments are plausible.
+                    // The attacker tracks the connection, so that most of its segments are plausible.
                     flow.ack = end;
                     flow.is_open = flags & RST == 0;
-                    // Sometimes it misses an ACK and sends old data.
-                    if flags & ACK != 0 && self.random.is(900) {
+                    // Sometimes it misses an ACK and sends old data again.
+                    if flags & ACK != 0 && self.random.has_chance(900) {
                         flow.seq = be32(frame, 42);
                     }
                 }
-                // Quoted in forged ICMP errors.
+                // For the quoted headers in forged ICMP errors.
                 self.seen.clear();
                 self.seen.extend_from_slice(&frame[14..54]);
             }
@@ -527,7 +527,7 @@ impl Storm {
 
     fn attack(&mut self) -> Vec<u8> {
         let mut frame = match self.random.below(100) {
-            // Replays an old frame.
+            // Replays an earlier frame.
             0..4 if !self.recent.is_empty() => {
                 let at = self.random.below(self.recent.len());
                 self.recent[at].clone()
@@ -538,7 +538,7 @@ impl Storm {
             10..16 => self.forged(),
             _ => self.talk(),
         };
-        if self.random.is(120) {
+        if self.random.has_chance(120) {
             mutate(&mut self.random, &mut frame);
         }
         frame
@@ -553,9 +553,9 @@ impl Storm {
         options: &[u8],
         data: &[u8],
     ) -> Vec<u8> {
-        let port = if self.random.is(3) { 81 } else { 80 };
+        let port = if self.random.has_chance(3) { 81 } else { 80 };
         let bytes = segment((flow.port, port), numbers, flags, window, options, data);
-        let ip_options: &[u8] = if self.random.is(5) {
+        let ip_options: &[u8] = if self.random.has_chance(5) {
             &[1, 1, 1, 0]
         } else {
             &[]
@@ -568,7 +568,7 @@ impl Storm {
             ip_options,
             &bytes,
         );
-        if self.random.is(5) {
+        if self.random.has_chance(5) {
             frame[20] = self.random.next() as u8 & 0x3f;
             frame[21] = self.random.next() as u8;
         }
@@ -586,7 +586,7 @@ impl Storm {
         };
         let flags = self
             .random
-            .of(&[SYN, SYN, SYN, ACK, RST, SYN | ACK, FIN | ACK]);
+            .choose(&[SYN, SYN, SYN, ACK, RST, SYN | ACK, FIN | ACK]);
         self.tcp(
             &flow,
             (flow.seq, flow.ack),
@@ -625,12 +625,14 @@ impl Storm {
             0..6 => number,
             6 => number.wrapping_add(self.random.below(5000) as u32),
             7 => number.wrapping_sub(self.random.below(5000) as u32),
-            8 => {
-                number.wrapping_add(
-                    self.random
-                        .of(&[1, 65_534, 65_535, 65_536, 1 << 31, u32::MAX]),
-                )
-            }
+            8 => number.wrapping_add(self.random.choose(&[
+                1,
+                65_534,
+                65_535,
+                65_536,
+                1 << 31,
+                u32::MAX,
+            ])),
             9 => number.wrapping_sub(1),
             10 => number.wrapping_sub(self.random.below(70_000) as u32),
             _ => self.random.next() as u32,
@@ -642,23 +644,25 @@ impl Storm {
         let flow = self.flows[at];
         let window = self
             .random
-            .of(&[0, 0, 1, 100, 1460, 65_535, 65_535, 65_535]);
+            .choose(&[0, 0, 1, 100, 1460, 65_535, 65_535, 65_535]);
         if !flow.is_open {
             // Sequence numbers that wrap soon.
             let near_wrap = self.random_near_wrap();
-            let seq = self.random.of(&[flow.seq, near_wrap]);
+            let seq = self.random.choose(&[flow.seq, near_wrap]);
             let mss = self
                 .random
-                .of(&[0_u16, 1, 64, 536, 1460, 65_535])
+                .choose(&[0_u16, 1, 64, 536, 1460, 65_535])
                 .to_be_bytes();
             let mut options = vec![2, 4, mss[0], mss[1]];
-            if self.random.is(500) {
+            if self.random.has_chance(500) {
                 options.extend([1, 1, 4, 2]);
             }
-            if self.random.is(500) {
+            if self.random.has_chance(500) {
                 options.extend([1, 3, 3, self.random.below(18) as u8]);
             }
-            let flags = self.random.of(&[SYN, SYN, SYN, SYN, SYN | FIN, SYN | PSH]);
+            let flags = self
+                .random
+                .choose(&[SYN, SYN, SYN, SYN, SYN | FIN, SYN | PSH]);
             return self.tcp(&flow, (seq, 0), flags, window, &options, &[]);
         }
         let (seq, ack) = (self.near(flow.seq), self.near(flow.ack));
@@ -671,11 +675,11 @@ impl Storm {
                     0 => from + self.random.below(data.len() - from + 1),
                     _ => data.len(),
                 };
-                // Otherwise the data are lost or resent later, from the attacker's view.
-                if seq == flow.seq && self.random.is(900) {
+                // Otherwise the data are lost or sent again later.
+                if seq == flow.seq && self.random.has_chance(900) {
                     self.flows[at].seq = seq.wrapping_add((to - from) as u32);
                 }
-                let flags = self.random.of(&[
+                let flags = self.random.choose(&[
                     ACK,
                     ACK | PSH,
                     ACK | PSH,
@@ -731,13 +735,13 @@ impl Storm {
         ];
         let mut data = Vec::new();
         for _ in 0..=self.random.below(3) {
-            data.extend(self.random.of(&HEADS).as_bytes());
+            data.extend(self.random.choose(&HEADS).as_bytes());
         }
-        if self.random.is(100) {
+        if self.random.has_chance(100) {
             let at = self.random.below(data.len());
             data[at] = self.random.next() as u8;
         }
-        if self.random.is(50) {
+        if self.random.has_chance(50) {
             data.extend(vec![b'x'; self.random.below(1400)]);
         }
         data.truncate(1460);
@@ -746,16 +750,16 @@ impl Storm {
 
     fn arp(&mut self) -> Vec<u8> {
         let mut frame = [&SERVER_MAC[..], &ATTACKER_MAC, &[8, 6, 0, 1, 8, 0, 6, 4, 0]].concat();
-        frame.push(self.random.of(&[1, 2, 3]));
+        frame.push(self.random.choose(&[1, 2, 3]));
         frame.extend(ATTACKER_MAC);
         let near = 0x0a00_0040 + self.random.below(150) as u32;
         frame.extend(
             self.random
-                .of(&[near, GATEWAY, SERVER, 0, u32::MAX])
+                .choose(&[near, GATEWAY, SERVER, 0, u32::MAX])
                 .to_be_bytes(),
         );
         frame.extend(SERVER_MAC);
-        frame.extend(self.random.of(&[SERVER, SERVER, near]).to_be_bytes());
+        frame.extend(self.random.choose(&[SERVER, SERVER, near]).to_be_bytes());
         frame
     }
 
@@ -766,7 +770,7 @@ impl Storm {
             1 => {
                 let mtu = self
                     .random
-                    .of(&[0_u16, 1, 39, 40, 68, 300, 576, 1400, 65_535])
+                    .choose(&[0_u16, 1, 39, 40, 68, 300, 576, 1400, 65_535])
                     .to_be_bytes();
                 bytes = vec![3, 4, 0, 0, 0, 0, mtu[0], mtu[1]];
                 bytes.extend(&self.seen);
@@ -788,10 +792,10 @@ impl Storm {
         )
     }
 
-    /// A message of a DHCP server: 2 is an offer, 5 an ACK, 6 a NAK.
+    /// A message of the DHCP server: 2 is DHCPOFFER, 5 is DHCPACK, 6 is DHCPNAK.
     fn dhcp(&mut self, kind: u8) -> Vec<u8> {
-        let kind = if self.random.is(300) {
-            self.random.of(&[2, 5, 6, 9])
+        let kind = if self.random.has_chance(300) {
+            self.random.choose(&[2, 5, 6, 9])
         } else {
             kind
         };
@@ -803,7 +807,7 @@ impl Storm {
         dhcp(kind, self.xid, address, &mut self.random)
     }
 
-    /// Lets the server get its address.
+    /// Lets the server get its address by DHCP.
     fn bind(&mut self) {
         if self.kind != Kind::Dhcp {
             return;
@@ -831,8 +835,8 @@ fn dhcp(kind: u8, xid: [u8; 4], address: u32, random: &mut Random) -> Vec<u8> {
     text.extend([
         53, 1, kind, 54, 4, 10, 0, 0, 254, 1, 4, 255, 255, 255, 0, 3, 4, 10, 0, 0, 254, 51, 4,
     ]);
-    text.extend(random.of(&[3600_u32, 0, 1, 60, u32::MAX]).to_be_bytes());
-    if random.is(500) {
+    text.extend(random.choose(&[3600_u32, 0, 1, 60, u32::MAX]).to_be_bytes());
+    if random.has_chance(500) {
         text.extend([
             58,
             4,
@@ -866,7 +870,7 @@ fn is_forged(address: u32) -> bool {
     address >> 24 == FORGED >> 24
 }
 
-/// Runs storms with `count` frames each, one for each seed.
+/// Runs one storm of `count` frames for each seed. Returns the sums of their counters.
 pub fn storms(first: u64, seeds: u64, count: u64) -> BTreeMap<&'static str, u64> {
     let mut totals = BTreeMap::new();
     for seed in first..first + seeds {

@@ -1,42 +1,42 @@
-//! A well-behaved client that checks the responses.
+//! A well-behaved client, which checks the responses.
 
 use lowroad_net::{
     ConnectionEnd, ConnectionId, ConnectionInitiator, SendPiece, StackCalls, TcpService,
 };
 
-/// Expected from a page that can't be generated.
+/// The expected content of a page that can't be generated: any response with status 500.
 pub const FAILS: &[u8] = b"500";
 
-pub struct Visitor {
-    /// Its connection.
+pub struct CheckingClient {
+    /// The connection of the client.
     pub id: Option<ConnectionId>,
     is_open: bool,
     got: Vec<u8>,
-    /// Index in `sites` of the current request.
-    asks: usize,
-    /// Requests on this connection.
+    /// Index of the current request in `resources`.
+    resource_index: usize,
+    /// Number of requests on this connection.
     count: usize,
     pub answers: u64,
-    /// Pages that were generated, and those that were refused.
+    /// Numbers of generated and failed pages.
     pub pages: [u64; 2],
-    /// The time of the current request.
+    /// The time at which the current request was sent.
     pub since_us: u64,
-    /// The longest time for a file.
+    /// The longest time until the response with a file.
     pub longest_us: u64,
-    /// The last status text of the server.
+    /// The last status text that the server sent.
     pub status: String,
-    /// The server may lose its address, and with it the client's connection.
+    /// Whether the server may lose its address, which ends the connection.
     pub is_lenient: bool,
-    pub sites: Vec<(&'static str, &'static [u8])>,
+    pub resources: Vec<(&'static str, &'static [u8])>,
 }
 
-impl Visitor {
-    pub fn new(sites: Vec<(&'static str, &'static [u8])>) -> Visitor {
-        Visitor {
+impl CheckingClient {
+    pub fn new(sites: Vec<(&'static str, &'static [u8])>) -> CheckingClient {
+        CheckingClient {
             id: None,
             is_open: false,
             got: Vec::new(),
-            asks: 0,
+            resource_index: 0,
             count: 0,
             answers: 0,
             pages: [0; 2],
@@ -44,38 +44,38 @@ impl Visitor {
             longest_us: 0,
             is_lenient: false,
             status: String::new(),
-            sites,
+            resources: sites,
         }
     }
 
-    /// Drops the state of the old connection.
+    /// Clears the state of the connection.
     pub fn forget(&mut self, now_us: u64) -> Option<ConnectionId> {
         self.is_open = false;
         self.since_us = now_us;
         self.id.take()
     }
 
-    /// Whether it waits for a page, which may take longer.
-    pub fn asks_page(&self) -> bool {
-        let wanted = self.sites[self.asks].1;
+    /// Whether the client waits for a page, which may take longer than a file.
+    pub fn is_awaiting_page(&self) -> bool {
+        let wanted = self.resources[self.resource_index].1;
         self.is_open && (wanted.is_empty() || wanted == FAILS)
     }
 
-    fn ask(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
+    fn send_request(&mut self, calls: &mut impl StackCalls, id: ConnectionId) {
         self.got.clear();
-        self.asks = (self.asks + 1) % self.sites.len();
+        self.resource_index = (self.resource_index + 1) % self.resources.len();
         self.since_us = calls.now_us();
         let request = format!(
             "GET {} HTTP/1.1\r\nHost: a\r\n\r\n",
-            self.sites[self.asks].0
+            self.resources[self.resource_index].0
         );
         calls
             .send(id, SendPiece::Copied(request.as_bytes()))
             .expect("room");
     }
 
-    /// Whether the response is complete; checks it then.
-    fn is_whole(&mut self) -> bool {
+    /// Returns whether the response is complete, and checks it if so.
+    fn check_response(&mut self) -> bool {
         let Some(head_len) = self.got.windows(4).position(|four| four == b"\r\n\r\n") else {
             return false;
         };
@@ -92,7 +92,7 @@ impl Visitor {
         if body.len() < len {
             return false;
         }
-        let (path, wanted) = self.sites[self.asks];
+        let (path, wanted) = self.resources[self.resource_index];
         match wanted {
             [] if path.starts_with("/.lowroad") => {
                 assert!(head.starts_with("HTTP/1.1 200 "), "{path}: {head}");
@@ -109,12 +109,12 @@ impl Visitor {
     }
 }
 
-impl TcpService for Visitor {
+impl TcpService for CheckingClient {
     fn opened(&mut self, calls: &mut impl StackCalls, id: ConnectionId, _: ConnectionInitiator) {
         if self.id == Some(id) {
             self.is_open = true;
             self.count = 0;
-            self.ask(calls, id);
+            self.send_request(calls, id);
         }
     }
 
@@ -123,8 +123,8 @@ impl TcpService for Visitor {
             return bytes.len();
         }
         self.got.extend(bytes);
-        if self.is_whole() {
-            if !self.asks_page() {
+        if self.check_response() {
+            if !self.is_awaiting_page() {
                 let took_us = calls.now_us() - self.since_us;
                 // Pages depend on the database; files must be fast.
                 self.longest_us = self.longest_us.max(took_us);
@@ -132,7 +132,7 @@ impl TcpService for Visitor {
             self.answers += 1;
             self.count += 1;
             match self.count < 5 {
-                true => self.ask(calls, id),
+                true => self.send_request(calls, id),
                 false => {
                     calls.close(id);
                     self.forget(calls.now_us());
@@ -155,7 +155,7 @@ impl TcpService for Visitor {
 
     fn ended(&mut self, calls: &mut impl StackCalls, id: ConnectionId, end: ConnectionEnd) {
         if self.id == Some(id) {
-            // The server may end a well-behaved client's connection only without an address.
+            // The server may end the connection of a well-behaved client only if it can lose its address.
             assert!(self.is_lenient, "ended: {end:?}");
             self.forget(calls.now_us());
         }

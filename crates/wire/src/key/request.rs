@@ -1,6 +1,6 @@
-//! Maps the bytes of a request to the key of its response. `lowroad-http` parses the request; this module decides
-//! whether a stored response may answer it, and which parts distinguish it from others, like `bpf/request.h`. Fields
-//! outside the key either do not influence a response that a shared cache may store, or are a reason to punt the
+//! Maps the bytes of a request to the key of its response. `lowroad-http` parses the request. This module decides, like
+//! `bpf/request.h`, whether a published response may answer the request, and which parts of the request belong to the
+//! key. Any other field either has no influence on a response that a shared cache may store, or is a reason to punt the
 //! request to the slow path.
 
 use core::net::SocketAddr;
@@ -16,7 +16,7 @@ use super::{
 use crate::segment_context::IgnoredFields;
 use crate::segment_reason::SegmentReason;
 
-/// A request that a stored response may answer.
+/// A request that a published response may answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerableRequest {
     /// The key.
@@ -42,7 +42,7 @@ pub fn read(
     match h1::parse(bytes, &RequestLimits::default()) {
         Err(_) => Err(SegmentReason::UpSyntax),
         Ok(None) => Err(SegmentReason::UpCut),
-        // Pipelined bytes are reported only if the request has no other reason, as in the eBPF programs.
+        // As in the eBPF programs, pipelined bytes are the reason only if there is no other.
         Ok(Some(head)) => match derive(&head, local, ignore) {
             Ok(_) if head.len < bytes.len() => Err(SegmentReason::UpMore),
             other => other,
@@ -71,7 +71,7 @@ pub fn derive(
     }
     let is_http_10 = head.version == HttpVersion::Http10;
     let mut key = KeyBuilder::new(ConnectionClass::new(!head.keep_alive, is_http_10), local);
-    // The raw target: the key needs it in one piece, while `request.target` is split.
+    // The raw target, as the key contains it unchanged, while `request.target` is split.
     let target = request.raw_target();
     if target.first() != Some(&b'/') {
         return Err(SegmentReason::UpTarget);
@@ -84,7 +84,8 @@ pub fn derive(
             FieldMeaning::Connection => 0,
             FieldMeaning::Piece(id) => id,
         };
-        // Repeated lines could be combined to one list, but clients do not send them, and the key would not be literal.
+        // Repeated field lines could be combined to a list, but clients do not send them, and the key would not be
+        // literal.
         if seen_ids & 1 << id != 0 {
             return Err(SegmentReason::UpSyntax);
         }
@@ -119,8 +120,8 @@ const PIECES: [(&str, u8); 4] = [
     ("If-Modified-Since", IF_MODIFIED_SINCE),
 ];
 
-/// Fields that change the response, or that only the server of the connection can handle.
-const NOT_HERE: [&str; 14] = [
+/// Fields that may change the response, or that only the slow path can handle.
+const PUNTED_FIELDS: [&str; 14] = [
     "Authorization",
     "Content-Length",
     "Expect",
@@ -147,7 +148,7 @@ fn classify_field(
         return Ok(FieldMeaning::Piece(*id));
     }
     if is_named("Connection") {
-        // Any other connection option may name a field or ask for another protocol.
+        // Other connection options may name a field, or request an upgrade.
         let plain =
             value.eq_ignore_ascii_case(b"close") || value.eq_ignore_ascii_case(b"keep-alive");
         return if plain {
@@ -162,7 +163,7 @@ fn classify_field(
     let controls = (is_named("Cache-Control") || is_named("Pragma")) && !ignore.cache_control;
     if controls
         || forwarding::describes_other_request(name)
-        || NOT_HERE.iter().any(|candidate| is_named(candidate))
+        || PUNTED_FIELDS.iter().any(|candidate| is_named(candidate))
     {
         return Err(SegmentReason::UpField);
     }
@@ -181,8 +182,8 @@ mod tests {
     }
 
     #[test]
-    fn keys_are_literal_and_in_order() {
-        // Case and spacing of values are kept; names are compared in any case.
+    fn keys_contain_literal_values_in_the_order_of_the_request() {
+        // The case and spacing of values are kept; names are case-insensitive.
         let cases: [(&str, &[u8]); 5] = [
             (
                 "GET /a?b HTTP/1.1\r\nHost: h:1\r\n\r\n",
@@ -218,8 +219,8 @@ mod tests {
     }
 
     #[test]
-    fn the_others_go_up() {
-        // Each of them may change the response, or is not parsed by the eBPF programs.
+    fn other_requests_are_punted() {
+        // Each of these requests may have another response, or is not parsed by the eBPF programs.
         let cases = [
             (
                 "POST / HTTP/1.1\r\nHost: h\r\n\r\n",

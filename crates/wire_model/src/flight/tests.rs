@@ -1,5 +1,5 @@
-//! The decisions of `flight`, by numbers: a client that acknowledges immediately, and a link with specified losses.
-//! Time and real segments are in `tests/flights.rs`.
+//! Tests of the decisions of `flight`, with a client that acknowledges immediately and a link with given losses. Tests
+//! with time and real segments are in `tests/flights.rs`.
 
 use alloc::collections::{BTreeSet, VecDeque};
 use alloc::vec;
@@ -7,10 +7,10 @@ use alloc::vec::Vec;
 
 use super::*;
 
-const CUT: u32 = 1460;
-const TEN: FlightPlan = FlightPlan {
-    len: 10 * CUT - 7,
-    segment_len: CUT,
+const SEGMENT_LEN: u32 = 1460;
+const TEN_PARTS: FlightPlan = FlightPlan {
+    len: 10 * SEGMENT_LEN - 7,
+    segment_len: SEGMENT_LEN,
 };
 
 fn bare(part: u32) -> AckInfo {
@@ -24,7 +24,7 @@ fn bare(part: u32) -> AckInfo {
     }
 }
 
-/// A retransmission by the client's timer: the last byte of its request.
+/// A retransmission by the client's timer, with the last byte of its request.
 fn repeat(part: u32) -> AckInfo {
     let (before, len) = (1, 1);
     AckInfo {
@@ -34,51 +34,54 @@ fn repeat(part: u32) -> AckInfo {
     }
 }
 
-fn again(first: u32, count: u32) -> FlightAction {
-    FlightAction::Again { first, count }
+fn retransmit(first: u32, count: u32) -> FlightAction {
+    FlightAction::Retransmit { first, count }
 }
 
-const NOTHING: FlightAction = FlightAction::Drop(SegmentReason::TcpAck);
+const NO_ACTION: FlightAction = FlightAction::Drop(SegmentReason::TcpAck);
 
-/// The cost until the client had everything.
+/// The cost until the client has the whole answer.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Took {
-    again: usize,
+struct RecoveryCost {
+    retransmits: usize,
     timers: usize,
 }
 
-/// Delivers parts in this order to a client that acknowledges each; its timer fires when no part arrives.
-fn deliver(flight: FlightPlan, first: &[u32], has_options: bool) -> Took {
-    let mut known = RecoveryState::default();
-    let (mut has, mut took) = (BTreeSet::new(), Took::default());
-    let mut comes: VecDeque<u32> = first.iter().copied().collect();
+/// Delivers parts in this order to a client that acknowledges each part, and whose timer fires when no part arrives.
+fn deliver(flight: FlightPlan, first: &[u32], has_options: bool) -> RecoveryCost {
+    let mut recovery_state = RecoveryState::default();
+    let (mut has, mut recovery_cost) = (BTreeSet::new(), RecoveryCost::default());
+    let mut in_transit: VecDeque<u32> = first.iter().copied().collect();
     loop {
-        let said = match comes.pop_front() {
+        let ack_info = match in_transit.pop_front() {
             Some(part) => {
                 has.insert(part);
                 bare(acked(flight, &has))
             }
             None => {
-                took.timers += 1;
+                recovery_cost.timers += 1;
                 repeat(acked(flight, &has))
             }
         };
-        if said.part >= flight.len {
-            return took;
+        if ack_info.part >= flight.len {
+            return recovery_cost;
         }
-        let said = AckInfo {
+        let ack_info = AckInfo {
             has_options,
-            ..said
+            ..ack_info
         };
-        match on_segment(flight, &mut known, &said) {
-            FlightAction::Again { first, count } => {
-                took.again += usize::try_from(count).expect("few");
-                comes.extend(first..first + count);
+        match on_segment(flight, &mut recovery_state, &ack_info) {
+            FlightAction::Retransmit { first, count } => {
+                recovery_cost.retransmits += usize::try_from(count).expect("few");
+                in_transit.extend(first..first + count);
             }
             FlightAction::Drop(_) => {}
             other => panic!("{other:?} with {has:?}"),
         }
-        assert!(took.again + took.timers < 100, "it never ends");
+        assert!(
+            recovery_cost.retransmits + recovery_cost.timers < 100,
+            "it never ends"
+        );
     }
 }
 
@@ -94,126 +97,163 @@ fn all_but(flight: FlightPlan, lost: &[u32]) -> Vec<u32> {
 }
 
 #[test]
-fn what_is_not_lost_is_not_sent_again() {
+fn no_retransmission_without_loss() {
     // Normal acknowledgements must not look like duplicates.
     for parts in 2..=10 {
         let flight = FlightPlan {
-            len: parts * CUT,
-            segment_len: CUT,
+            len: parts * SEGMENT_LEN,
+            segment_len: SEGMENT_LEN,
         };
         assert_eq!(
             deliver(flight, &all_but(flight, &[]), true),
-            Took::default()
+            RecoveryCost::default()
         );
     }
 }
 
 #[test]
-fn one_that_is_lost_is_sent_again_alone() {
+fn single_lost_part_is_retransmitted_alone() {
     for parts in 2..=10 {
         let flight = FlightPlan {
-            len: parts * CUT - 1,
-            segment_len: CUT,
+            len: parts * SEGMENT_LEN - 1,
+            segment_len: SEGMENT_LEN,
         };
         for lost in 0..parts {
-            // After the last part there is no duplicate acknowledgement.
+            // The loss of the last part causes no duplicate acknowledgements.
             let timers = usize::from(lost == parts - 1);
-            let took = deliver(flight, &all_but(flight, &[lost]), true);
-            assert_eq!(took, Took { again: 1, timers }, "{lost} of {parts}");
+            let recovery_cost = deliver(flight, &all_but(flight, &[lost]), true);
+            assert_eq!(
+                recovery_cost,
+                RecoveryCost {
+                    retransmits: 1,
+                    timers
+                },
+                "{lost} of {parts}"
+            );
         }
     }
 }
 
 #[test]
-fn two_that_are_lost_cost_one_timer_at_most() {
+fn two_lost_parts_need_at_most_one_client_timeout() {
     for one in 0..10 {
         for other in one + 1..10 {
-            let took = deliver(TEN, &all_but(TEN, &[one, other]), true);
-            assert!(took.timers <= 1, "{one} {other}: {took:?}");
-            // In recovery by the timer the next part is sent, too.
-            assert!(took.again <= 4, "{one} {other}: {took:?}");
+            let recovery_cost = deliver(TEN_PARTS, &all_but(TEN_PARTS, &[one, other]), true);
+            assert!(
+                recovery_cost.timers <= 1,
+                "{one} {other}: {recovery_cost:?}"
+            );
+            // In recovery by the timer, the part after the lost one is sent, too.
+            assert!(
+                recovery_cost.retransmits <= 4,
+                "{one} {other}: {recovery_cost:?}"
+            );
         }
     }
 }
 
 #[test]
-fn all_but_the_first_and_everything_come_two_at_a_time() {
-    let took = deliver(TEN, &[0], true);
-    assert_eq!(took.timers, 1);
-    let took = deliver(TEN, &[], true);
-    assert_eq!(took.timers, 1);
-    // An acknowledgement of a single part triggers two parts.
-    assert!(took.again <= 20, "{took:?}");
+fn loss_of_nearly_all_parts_is_recovered_two_parts_at_a_time() {
+    let recovery_cost = deliver(TEN_PARTS, &[0], true);
+    assert_eq!(recovery_cost.timers, 1);
+    let recovery_cost = deliver(TEN_PARTS, &[], true);
+    assert_eq!(recovery_cost.timers, 1);
+    // An acknowledgement of one part triggers two parts.
+    assert!(recovery_cost.retransmits <= 20, "{recovery_cost:?}");
 }
 
 #[test]
-fn two_that_change_places_are_not_lost() {
+fn swapped_parts_are_not_retransmitted() {
     for at in 0..8 {
-        let mut order = all_but(TEN, &[]);
+        let mut order = all_but(TEN_PARTS, &[]);
         order.swap(at, at + 1);
-        // Nearer to the end fewer acknowledgements count as a loss (RFC 5827).
-        let again = usize::from(at == 8);
-        assert_eq!(deliver(TEN, &order, true), Took { again, timers: 0 });
+        // Near the end, fewer duplicates count as a loss (RFC 5827).
+        let retransmits = usize::from(at == 8);
+        assert_eq!(
+            deliver(TEN_PARTS, &order, true),
+            RecoveryCost {
+                retransmits,
+                timers: 0
+            }
+        );
     }
 }
 
 #[test]
-fn what_comes_twice_is_not_lost() {
-    // Nearer to the end one acknowledgement counts as a loss (RFC 5827).
+fn duplicated_part_is_not_retransmitted() {
+    // Near the end, one duplicate counts as a loss (RFC 5827).
     for part in 0..7 {
-        let mut order = all_but(TEN, &[]);
+        let mut order = all_but(TEN_PARTS, &[]);
         order.insert(part, u32::try_from(part).expect("few"));
-        assert_eq!(deliver(TEN, &order, true), Took::default(), "{part}");
+        assert_eq!(
+            deliver(TEN_PARTS, &order, true),
+            RecoveryCost::default(),
+            "{part}"
+        );
     }
 }
 
 #[test]
-fn a_client_without_sack_gets_everything_too() {
+fn client_without_sack_recovers_from_two_losses() {
     // Without SACK there is less information, so recovery takes longer.
     for one in 0..10 {
         for other in one..10 {
-            let took = deliver(TEN, &all_but(TEN, &[one, other]), false);
-            assert!(took.timers <= 2, "{one} {other}: {took:?}");
+            let recovery_cost = deliver(TEN_PARTS, &all_but(TEN_PARTS, &[one, other]), false);
+            assert!(
+                recovery_cost.timers <= 2,
+                "{one} {other}: {recovery_cost:?}"
+            );
         }
     }
 }
 
 #[test]
-fn a_window_that_opens_says_nothing_of_losses() {
+fn window_update_is_not_a_duplicate_ack() {
     // RFC 5681 §2: a duplicate acknowledgement has the same window.
-    let mut known = RecoveryState::default();
-    assert_eq!(on_segment(TEN, &mut known, &bare(CUT)), NOTHING);
+    let mut recovery_state = RecoveryState::default();
+    assert_eq!(
+        on_segment(TEN_PARTS, &mut recovery_state, &bare(SEGMENT_LEN)),
+        NO_ACTION
+    );
     for window in 0..100 {
-        let said = AckInfo {
+        let ack_info = AckInfo {
             window,
             has_options: false,
-            ..bare(CUT)
+            ..bare(SEGMENT_LEN)
         };
-        assert_eq!(on_segment(TEN, &mut known, &said), NOTHING);
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &ack_info),
+            NO_ACTION
+        );
     }
-    // Three equal acknowledgements are one loss; further ones are none.
-    let said = AckInfo {
+    // Three duplicates are one loss, and further ones no other.
+    let ack_info = AckInfo {
         window: 99,
         has_options: false,
-        ..bare(CUT)
+        ..bare(SEGMENT_LEN)
     };
-    let due: Vec<FlightAction> = (0..5).map(|_| on_segment(TEN, &mut known, &said)).collect();
-    assert_eq!(due, [NOTHING, NOTHING, again(1, 1), NOTHING, NOTHING]);
+    let due: Vec<FlightAction> = (0..5)
+        .map(|_| on_segment(TEN_PARTS, &mut recovery_state, &ack_info))
+        .collect();
+    assert_eq!(
+        due,
+        [NO_ACTION, NO_ACTION, retransmit(1, 1), NO_ACTION, NO_ACTION]
+    );
 }
 
 #[test]
-fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
+fn ack_division_does_not_multiply_retransmissions() {
     // ACK division: a client that acknowledges each byte must not multiply the traffic.
     for first in [repeat(0), bare(0)] {
-        let mut known = RecoveryState::default();
+        let mut recovery_state = RecoveryState::default();
         for _ in 0..3 {
-            on_segment(TEN, &mut known, &first);
+            on_segment(TEN_PARTS, &mut recovery_state, &first);
         }
         let mut count = 0;
-        for part in 1..TEN.len {
-            match on_segment(TEN, &mut known, &bare(part)) {
-                FlightAction::Again { count: more, .. } => count += more,
-                due => assert_eq!(due, NOTHING),
+        for part in 1..TEN_PARTS.len {
+            match on_segment(TEN_PARTS, &mut recovery_state, &bare(part)) {
+                FlightAction::Retransmit { count: more, .. } => count += more,
+                due => assert_eq!(due, NO_ACTION),
             }
         }
         assert!(count <= 2 * 9, "{count}");
@@ -221,113 +261,139 @@ fn many_small_acknowledgements_bring_no_more_than_a_few_large_ones() {
 }
 
 #[test]
-fn an_old_acknowledgement_brings_nothing() {
-    // Reordered acknowledgements are no sign of a loss.
-    let mut known = RecoveryState::default();
-    on_segment(TEN, &mut known, &bare(5 * CUT));
-    for part in [0, CUT, 5 * CUT - 1].repeat(10) {
-        assert_eq!(on_segment(TEN, &mut known, &bare(part)), NOTHING);
+fn old_ack_triggers_no_retransmission() {
+    // Reordered acknowledgements do not indicate a loss.
+    let mut recovery_state = RecoveryState::default();
+    on_segment(TEN_PARTS, &mut recovery_state, &bare(5 * SEGMENT_LEN));
+    for part in [0, SEGMENT_LEN, 5 * SEGMENT_LEN - 1].repeat(10) {
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &bare(part)),
+            NO_ACTION
+        );
     }
 }
 
 #[test]
-fn a_timer_is_believed_seven_times() {
-    // A forged retransmission costs one segment and triggers two, so the number is bounded.
-    let mut known = RecoveryState::default();
+fn connection_is_reset_after_seven_timeouts_without_progress() {
+    // A forged retransmission costs one segment and triggers two, so their number is limited.
+    let mut recovery_state = RecoveryState::default();
     for _ in 0..7 {
-        assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &repeat(0)),
+            retransmit(0, 2)
+        );
     }
     assert_eq!(
-        on_segment(TEN, &mut known, &repeat(0)),
-        FlightAction::Enough
+        on_segment(TEN_PARTS, &mut recovery_state, &repeat(0)),
+        FlightAction::Reset
     );
-    // A part of a part is not progress.
+    // Progress within a part does not count.
     assert_eq!(
-        on_segment(TEN, &mut known, &repeat(CUT - 1)),
-        FlightAction::Enough
+        on_segment(TEN_PARTS, &mut recovery_state, &repeat(SEGMENT_LEN - 1)),
+        FlightAction::Reset
     );
-    assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
+    assert_eq!(
+        on_segment(TEN_PARTS, &mut recovery_state, &repeat(SEGMENT_LEN)),
+        retransmit(1, 2)
+    );
     for _ in 0..6 {
-        assert_eq!(on_segment(TEN, &mut known, &repeat(CUT)), again(1, 2));
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &repeat(SEGMENT_LEN)),
+            retransmit(1, 2)
+        );
     }
     assert_eq!(
-        on_segment(TEN, &mut known, &repeat(CUT)),
-        FlightAction::Enough
+        on_segment(TEN_PARTS, &mut recovery_state, &repeat(SEGMENT_LEN)),
+        FlightAction::Reset
     );
 }
 
 #[test]
-fn who_goes_back_and_forth_gets_no_more() {
-    // Alternating acknowledgements must not count as progress.
-    let mut known = RecoveryState::default();
-    let mut came = Vec::new();
+fn alternating_acks_are_not_progress() {
+    // Alternating acknowledgements must not count as progress again and again.
+    let mut recovery_state = RecoveryState::default();
+    let mut actions = Vec::new();
     for _ in 0..20 {
-        for said in [repeat(0), bare(CUT)] {
-            came.push(on_segment(TEN, &mut known, &said));
+        for ack_info in [repeat(0), bare(SEGMENT_LEN)] {
+            actions.push(on_segment(TEN_PARTS, &mut recovery_state, &ack_info));
         }
     }
     // The first part counts as progress once.
-    let timers = came.iter().filter(|due| **due == again(0, 2)).count();
-    let others = came.iter().filter(|due| **due == again(1, 2)).count();
+    let timers = actions
+        .iter()
+        .filter(|due| **due == retransmit(0, 2))
+        .count();
+    let others = actions
+        .iter()
+        .filter(|due| **due == retransmit(1, 2))
+        .count();
     assert_eq!((timers, others), (8, 1));
-    assert!(came.contains(&FlightAction::Enough));
+    assert!(actions.contains(&FlightAction::Reset));
 }
 
 #[test]
-fn acknowledgements_count_with_the_timer() {
-    let mut known = RecoveryState::default();
-    let said = bare(0);
-    let due = [(); 3].map(|()| on_segment(TEN, &mut known, &said));
-    assert_eq!(due[2], again(0, 1));
+fn fast_retransmit_counts_toward_the_retransmission_limit() {
+    let mut recovery_state = RecoveryState::default();
+    let ack_info = bare(0);
+    let due = [(); 3].map(|()| on_segment(TEN_PARTS, &mut recovery_state, &ack_info));
+    assert_eq!(due[2], retransmit(0, 1));
     for _ in 0..6 {
-        assert_eq!(on_segment(TEN, &mut known, &repeat(0)), again(0, 2));
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &repeat(0)),
+            retransmit(0, 2)
+        );
     }
     assert_eq!(
-        on_segment(TEN, &mut known, &repeat(0)),
-        FlightAction::Enough
+        on_segment(TEN_PARTS, &mut recovery_state, &repeat(0)),
+        FlightAction::Reset
     );
 }
 
 #[test]
-fn fewer_acknowledgements_count_as_a_loss_where_few_parts_are_under_way() {
-    // RFC 5827: with few parts outstanding, there are never three duplicates.
+fn early_retransmit_needs_fewer_duplicates_near_the_end() {
+    // RFC 5827: with few parts outstanding, there can't be three duplicates.
     for (has, wanted) in [(0, 3), (5, 3), (6, 3), (7, 2), (8, 1), (9, 1)] {
-        let mut known = RecoveryState::default();
-        on_segment(TEN, &mut known, &bare(has * CUT));
-        // Without any acknowledged part, the first acknowledgement is already a duplicate.
-        let counted =
-            (1..).find(|_| on_segment(TEN, &mut known, &bare(has * CUT)) == again(has, 1));
+        let mut recovery_state = RecoveryState::default();
+        on_segment(TEN_PARTS, &mut recovery_state, &bare(has * SEGMENT_LEN));
+        // If no part is acknowledged, the first acknowledgement is already a duplicate.
+        let counted = (1..).find(|_| {
+            on_segment(TEN_PARTS, &mut recovery_state, &bare(has * SEGMENT_LEN))
+                == retransmit(has, 1)
+        });
         let counted = counted.expect("endless") + u32::from(has == 0);
         assert_eq!(counted, wanted, "{has}");
     }
 }
 
 #[test]
-fn who_lacks_only_the_fin_gets_the_last_part() {
-    // FIN is sent with the last part only.
+fn client_that_lacks_only_fin_gets_the_last_part() {
+    // FIN is sent only with the last part.
     let flight = FlightPlan {
-        len: 2 * CUT,
-        segment_len: CUT,
+        len: 2 * SEGMENT_LEN,
+        segment_len: SEGMENT_LEN,
     };
-    let mut known = RecoveryState::default();
+    let mut recovery_state = RecoveryState::default();
     assert_eq!(
-        on_segment(flight, &mut known, &repeat(2 * CUT)),
-        again(1, 1)
+        on_segment(flight, &mut recovery_state, &repeat(2 * SEGMENT_LEN)),
+        retransmit(1, 1)
     );
-    let mut known = RecoveryState::default();
-    on_segment(flight, &mut known, &bare(2 * CUT));
-    assert_eq!(on_segment(flight, &mut known, &bare(2 * CUT)), again(1, 1));
+    let mut recovery_state = RecoveryState::default();
+    on_segment(flight, &mut recovery_state, &bare(2 * SEGMENT_LEN));
+    assert_eq!(
+        on_segment(flight, &mut recovery_state, &bare(2 * SEGMENT_LEN)),
+        retransmit(1, 1)
+    );
 }
 
 #[test]
-fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
+fn data_beyond_the_request_is_buffered_and_is_no_retransmission() {
     let next = AckInfo {
         distance: 0,
         len: 30,
-        ..bare(CUT)
+        ..bare(SEGMENT_LEN)
     };
-    // Start, data, FIN; the offset of buffered data, and the action.
-    let timer = again(1, 2);
+    // Distance, length and FIN of a segment; the offset of its data to buffer, and the action.
+    let timer = retransmit(1, 2);
     let cases = vec![
         // The next request.
         (
@@ -379,24 +445,28 @@ fn what_is_beyond_the_request_is_held_and_is_no_repetition() {
             FlightAction::Drop(SegmentReason::TcpFin),
         ),
         (1, 0, true, None, FlightAction::Drop(SegmentReason::TcpFin)),
-        (0, 0, false, None, NOTHING),
-        (-60, 0, false, None, NOTHING),
+        (0, 0, false, None, NO_ACTION),
+        (-60, 0, false, None, NO_ACTION),
     ];
     for (before, len, has_fin, skip, due) in cases {
-        let said = AckInfo {
+        let ack_info = AckInfo {
             distance: before,
             len,
             has_fin,
             ..next
         };
-        assert_eq!(said.excess_offset(), skip, "{said:?}");
-        let mut known = RecoveryState::default();
-        assert_eq!(on_segment(TEN, &mut known, &said), due, "{said:?}");
+        assert_eq!(ack_info.excess_offset(), skip, "{ack_info:?}");
+        let mut recovery_state = RecoveryState::default();
+        assert_eq!(
+            on_segment(TEN_PARTS, &mut recovery_state, &ack_info),
+            due,
+            "{ack_info:?}"
+        );
     }
 }
 
 #[test]
-fn only_what_is_near_is_of_the_flight() {
+fn only_segments_near_the_request_belong_to_the_flight() {
     for (before, is_near) in [
         // The limits of `BEHIND_MAX` and of the window.
         (1500, true),
@@ -407,10 +477,10 @@ fn only_what_is_near_is_of_the_flight() {
         (i32::MIN, false),
         (i32::MAX, false),
     ] {
-        let said = AckInfo {
+        let ack_info = AckInfo {
             distance: before,
             ..bare(0)
         };
-        assert_eq!(said.is_near(64_240), is_near, "{before}");
+        assert_eq!(ack_info.is_near(64_240), is_near, "{before}");
     }
 }

@@ -1,8 +1,9 @@
-//! Segments of known connections, by their numbers and flags (RFC 9293 §3.10.7.4). `requests` handles requests.
+//! Processes segments of known connections by their sequence numbers and flags (RFC 9293 §3.10.7.4). Requests are
+//! handled in `requests`.
 
 use super::ModelResponder;
 use super::requests::{flight_ack_info, part_of};
-use crate::buffered::{self, AheadKind, BufferedInput, REPEAT_LEN_MIN};
+use crate::buffered::{self, BufferedInput, EarlySegment, RETRANSMIT_LEN_MIN};
 use crate::connection::{ConnectionState, ModelConnection, ModelTable, WINDOW};
 use crate::flight::BEHIND_MAX;
 use crate::verdict::{
@@ -33,7 +34,7 @@ impl<T: ModelTable> ModelResponder<T> {
         if let Some(ack_info) = flight_ack_info(segment, connection) {
             return self.on_flight(context, segment, &ack_info);
         }
-        // The segment is processed as if the answer had been acknowledged before.
+        // Then the segment is processed as if the answer had been acknowledged before.
         if has_whole_flight(segment, connection) {
             connection.in_flight = None;
         }
@@ -49,11 +50,11 @@ impl<T: ModelTable> ModelResponder<T> {
             *connection = updated;
         }
         match outcome {
-            AheadKind::NotOurs => self.on_out_of_sequence(context, segment),
-            AheadKind::Held => {
+            EarlySegment::Unrelated => self.on_out_of_sequence(context, segment),
+            EarlySegment::Buffered => {
                 count_verdict(context, SegmentVerdict::Drop(SegmentReason::DropPipelined))
             }
-            AheadKind::Taken(BufferedInput {
+            EarlySegment::Ready(BufferedInput {
                 frame,
                 is_segmented,
             }) => {
@@ -65,7 +66,7 @@ impl<T: ModelTable> ModelResponder<T> {
                     false => self.on_expected(context, &buffered_segment),
                 };
                 match verdict {
-                    SegmentVerdict::Up(reason) => SegmentVerdict::UpInstead(reason, frame),
+                    SegmentVerdict::Migrate(reason) => SegmentVerdict::MigrateWith(reason, frame),
                     other => other,
                 }
             }
@@ -81,7 +82,7 @@ impl<T: ModelTable> ModelResponder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let is_acknowledged = segment.ack == connection.snd_nxt;
         if !segment.payload.is_empty() {
-            // This side has sent FIN, so the request cannot be answered any more.
+            // This side has sent FIN, so no further request can be answered.
             if connection.state != ConnectionState::Open {
                 return self.reset(context, segment, SegmentReason::TcpClosed);
             }
@@ -100,11 +101,11 @@ impl<T: ModelTable> ModelResponder<T> {
             return on_fin(context, segment, connection);
         }
         if is_acknowledged {
-            // The last byte of the request is still unacknowledged then.
+            // After a flight, the last byte of the request is still to be acknowledged.
             let is_withheld = connection.is_flight();
             connection.in_flight = None;
             if connection.state == ConnectionState::Done {
-                connection.state = ConnectionState::Over;
+                connection.state = ConnectionState::Ended;
             }
             if is_withheld {
                 return acknowledge(context, segment, connection, SegmentReason::TcpAck);
@@ -113,7 +114,7 @@ impl<T: ModelTable> ModelResponder<T> {
         count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpAck))
     }
 
-    /// Drops a segment that arrived before the answer is acknowledged, after buffering it.
+    /// Buffers the data of a segment that arrived before the answer is acknowledged, and drops the segment.
     pub(super) fn buffer_and_drop(
         &mut self,
         context: &mut impl SegmentContext,
@@ -137,8 +138,8 @@ impl<T: ModelTable> ModelResponder<T> {
         let distance = connection.rcv_nxt.wrapping_sub(segment.seq);
         if let Some(in_flight) = connection.in_flight
             && usize::try_from(distance) == Ok(in_flight.request_len)
-            // No client retransmits in smaller pieces.
-            && segment.payload.len() >= in_flight.request_len.min(REPEAT_LEN_MIN)
+            // Clients do not retransmit smaller segments.
+            && segment.payload.len() >= in_flight.request_len.min(RETRANSMIT_LEN_MIN)
             && connection.acknowledged_part(segment.ack) == 0
         {
             return self.on_same_request(context, segment, in_flight);
@@ -146,14 +147,14 @@ impl<T: ModelTable> ModelResponder<T> {
         let has_fin = segment.flags & FIN != 0;
         let is_empty = segment.payload.is_empty();
         match connection.state {
-            // The FIN of this side, or the acknowledgement of the client's, was lost.
+            // This side's FIN, or its acknowledgement of the client's FIN, was lost.
             ConnectionState::Done if distance == 1 && has_fin => {
                 match segment.ack == connection.snd_nxt {
                     true => acknowledge(context, segment, connection, SegmentReason::TcpFin),
                     false => finish(context, segment, connection),
                 }
             }
-            // RFC 9293 §3.8.4: a keep-alive probe is one byte before the next number.
+            // RFC 9293 §3.8.4: a keep-alive probe begins one byte before `rcv_nxt`.
             ConnectionState::Open if distance == 1 && segment.payload.len() <= 1 && !has_fin => {
                 acknowledge(context, segment, connection, SegmentReason::TcpProbe)
             }
@@ -167,8 +168,8 @@ impl<T: ModelTable> ModelResponder<T> {
         }
     }
 
-    /// Processes a reset. RFC 5961 §3.2: it is accepted at the client's next sequence number. That is `rcv_nxt`, and,
-    /// while an answer is in flight and its request unacknowledged, the number acknowledged last.
+    /// Processes a reset, which is accepted only with the client's next sequence number (RFC 5961 §3.2). For the client
+    /// that is `rcv_nxt` or, while a request is unacknowledged, the last acknowledged number.
     pub(super) fn on_reset(
         &mut self,
         context: &mut impl SegmentContext,
@@ -177,8 +178,8 @@ impl<T: ModelTable> ModelResponder<T> {
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (_, edge, _) = connection.acknowledged();
         match segment.seq.wrapping_sub(edge) {
-            _ if segment.seq == connection.rcv_nxt => connection.state = ConnectionState::Over,
-            0 => connection.state = ConnectionState::Over,
+            _ if segment.seq == connection.rcv_nxt => connection.state = ConnectionState::Ended,
+            0 => connection.state = ConnectionState::Ended,
             offset if offset < u32::from(WINDOW) => {
                 return acknowledge(context, segment, connection, SegmentReason::TcpChallenge);
             }
@@ -187,7 +188,7 @@ impl<T: ModelTable> ModelResponder<T> {
         count_verdict(context, SegmentVerdict::Drop(SegmentReason::TcpReset))
     }
 
-    /// Resets a connection that cannot continue, so that the client learns of it at once.
+    /// Resets a connection that can't continue, so that the client need not wait for a timeout.
     pub(super) fn reset(
         &mut self,
         context: &mut impl SegmentContext,
@@ -195,7 +196,7 @@ impl<T: ModelTable> ModelResponder<T> {
         reason: SegmentReason,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        connection.state = ConnectionState::Over;
+        connection.state = ConnectionState::Ended;
         send_empty(
             context,
             segment,
@@ -210,15 +211,15 @@ impl<T: ModelTable> ModelResponder<T> {
     }
 }
 
-/// Whether the client has all of a flight and retransmits the withheld part of its request: its acknowledgement was
-/// lost, and the retransmission repeats it. Then the whole retransmission is acknowledged.
+/// Whether the client has received all of a flight but retransmits the end of its request, as its acknowledgement of
+/// the flight was lost. The retransmission contains that acknowledgement.
 fn has_whole_flight(segment: &SegmentView<'_>, connection: &ModelConnection) -> bool {
     let distance = connection.rcv_nxt.wrapping_sub(segment.seq).cast_signed();
     let is_near = (1..=BEHIND_MAX).contains(&distance);
     is_near && connection.is_flight() && segment.ack == connection.snd_nxt
 }
 
-/// Processes a FIN at `rcv_nxt`, without data, with all sent data acknowledged.
+/// Processes a FIN at `rcv_nxt` without data, which acknowledges all sent data.
 fn on_fin(
     context: &mut impl SegmentContext,
     segment: &SegmentView<'_>,

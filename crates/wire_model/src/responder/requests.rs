@@ -1,15 +1,16 @@
-//! Requests, and retransmissions of requests with an answer in flight. `connection_segment` recognizes requests;
-//! `flight` decides for answers of several segments.
+//! Processes requests, and retransmissions of requests whose answer is in flight. `connection_segment` recognizes them;
+//! `flight` decides about answers of several segments.
 
 use alloc::vec::Vec;
 
 use super::{ModelResponder, wait_for_listener};
 use crate::answer::{
-    FlightAnswer, check_answerable, choose, flight_of, repeat_answer, repeat_flight, write_part,
+    FlightAnswer, check_answerable, choose, flight_of, retransmit_answer, retransmit_flight,
+    write_part,
 };
 use crate::buffered;
 use crate::connection::{ConnectionState, InFlightAnswer, ModelConnection, ModelTable, WINDOW};
-use crate::flight::{self, AGAIN_MAX, AckInfo, FlightAction, RecoveryState, WITHHELD};
+use crate::flight::{self, AckInfo, FlightAction, RETRANSMITS_MAX, RecoveryState, WITHHELD};
 use crate::verdict::{
     SegmentNumbers, SegmentVerdict, acknowledge, count_verdict, reply_verdict, send_frames,
 };
@@ -20,7 +21,7 @@ use lowroad_wire::segment_reason::SegmentReason;
 use lowroad_wire::width::{index, sequence};
 
 impl<T: ModelTable> ModelResponder<T> {
-    /// Migrates the connection to the kernel, which receives this segment as its first.
+    /// Migrates the connection to the kernel, to which this segment is passed as the first.
     pub(super) fn migrate(
         &mut self,
         context: &mut impl SegmentContext,
@@ -28,17 +29,17 @@ impl<T: ModelTable> ModelResponder<T> {
         reason: SegmentReason,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        connection.state = ConnectionState::Handed;
+        connection.state = ConnectionState::Migrating;
         if context.socket(&segment.tuple) == SocketState::None {
             // Two reasons are counted: that of the migration, and the missing listener.
             context.count(reason);
             let verdict = wait_for_listener(connection, context.now_ns());
             return count_verdict(context, verdict);
         }
-        count_verdict(context, SegmentVerdict::Up(reason))
+        count_verdict(context, SegmentVerdict::Migrate(reason))
     }
 
-    /// Processes a request at `rcv_nxt`, with all sent data acknowledged.
+    /// Processes a request at `rcv_nxt`, which acknowledges all sent data.
     pub(super) fn on_request(
         &mut self,
         context: &mut impl SegmentContext,
@@ -54,14 +55,14 @@ impl<T: ModelTable> ModelResponder<T> {
         let parts = answer.parts();
         let request_len = match parts {
             1 => segment.payload.len(),
-            // With a flight, only the last byte keeps the client's timer running.
+            // With a flight, the last byte of the request stays unacknowledged, so that the client's timer runs.
             _ => WITHHELD,
         };
         let seq = connection.snd_nxt;
         connection.rcv_nxt = segment.end();
         connection.snd_nxt = seq.wrapping_add(answer.len());
         connection.part_repeats = 0;
-        // Loss recovery starts anew with each answer.
+        // Each answer starts with a new state of loss recovery.
         connection.recovery = RecoveryState::default();
         connection.in_flight = Some(InFlightAnswer {
             id: answer.id,
@@ -91,8 +92,8 @@ impl<T: ModelTable> ModelResponder<T> {
         let flight = flight_of(context, segment, &connection, &in_flight);
         let connection = self.table.get(&segment.tuple).expect("just found");
         let (first, count) = match flight::on_segment(flight, &mut connection.recovery, ack_info) {
-            FlightAction::Again { first, count } => (first, count),
-            FlightAction::Enough => return self.reset(context, segment, SegmentReason::TcpGone),
+            FlightAction::Retransmit { first, count } => (first, count),
+            FlightAction::Reset => return self.reset(context, segment, SegmentReason::TcpGone),
             FlightAction::Acknowledge(reason) => {
                 return acknowledge(context, segment, connection, reason);
             }
@@ -100,7 +101,7 @@ impl<T: ModelTable> ModelResponder<T> {
                 return count_verdict(context, SegmentVerdict::Drop(reason));
             }
         };
-        let Some(answer) = repeat_flight(context, connection, &in_flight, flight) else {
+        let Some(answer) = retransmit_flight(context, connection, &in_flight, flight) else {
             return self.reset(context, segment, SegmentReason::TcpGone);
         };
         let [first, count] = [first, count].map(index);
@@ -116,8 +117,9 @@ impl<T: ModelTable> ModelResponder<T> {
         send_frames(context, SegmentReason::AnswerAgain, frames)
     }
 
-    /// Processes a retransmission of the last request, from a client without any of the answer. It may have less of
-    /// the request, or more data after it, since clients may split and join segments when they retransmit.
+    /// Processes a retransmission of the last request, from a client that has acknowledged nothing of the answer. The
+    /// segment may contain only part of the request, or more data after it, as clients may split and merge segments
+    /// when they retransmit.
     pub(super) fn on_same_request(
         &mut self,
         context: &mut impl SegmentContext,
@@ -136,9 +138,10 @@ impl<T: ModelTable> ModelResponder<T> {
         )
     }
 
-    /// Processes an acknowledgement of a part of the answer, which a middlebox has split. The client's retransmission
-    /// timer does not run any more, so the answer is sent again at once; but only [`AGAIN_MAX`] times, because an
-    /// acknowledgement costs less than a request. Then the connection is reset.
+    /// Processes an acknowledgement of part of a one-segment answer, which a middlebox has split. As the part that
+    /// arrived acknowledges the request, the client's retransmission timer no longer runs, so the answer is
+    /// retransmitted immediately; but only [`RETRANSMITS_MAX`] times, as an acknowledgement costs the client less than
+    /// a request. Then the connection is reset.
     pub(super) fn on_part(
         &mut self,
         context: &mut impl SegmentContext,
@@ -146,8 +149,8 @@ impl<T: ModelTable> ModelResponder<T> {
         in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        // Bounds the work for a client that acknowledges parts again and again.
-        if connection.part_repeats == AGAIN_MAX {
+        // Limits the work for a client that acknowledges parts again and again.
+        if connection.part_repeats == RETRANSMITS_MAX {
             return self.reset(context, segment, SegmentReason::TcpGone);
         }
         connection.part_repeats += 1;
@@ -156,8 +159,8 @@ impl<T: ModelTable> ModelResponder<T> {
         self.resend_answer(context, &empty, in_flight)
     }
 
-    /// Sends the answer in flight again. The client may already have any part of it, so no other response may take its
-    /// place: the same one is sent, fresh or not, as long as it exists; else the connection is reset.
+    /// Retransmits the answer in flight. As the client may have any part of it, the bytes must be the same: the
+    /// publication is used, fresh or not, as long as it exists; otherwise the connection is reset.
     pub(super) fn resend_answer(
         &mut self,
         context: &mut impl SegmentContext,
@@ -165,7 +168,7 @@ impl<T: ModelTable> ModelResponder<T> {
         in_flight: InFlightAnswer,
     ) -> SegmentVerdict {
         let connection = self.table.get(&segment.tuple).expect("just found");
-        match repeat_answer(context, segment, connection, &in_flight) {
+        match retransmit_answer(context, segment, connection, &in_flight) {
             Ok(answer) => {
                 let seq = connection.snd_nxt.wrapping_sub(answer.len());
                 let numbers = SegmentNumbers {
@@ -193,7 +196,7 @@ fn write_parts(
     seq: u32,
 ) -> Vec<Vec<u8>> {
     let withheld = if connection.is_flight() { WITHHELD } else { 0 };
-    // The last byte of the request stays unacknowledged, so that the client repeats it if the flight is lost.
+    // The last byte of the request stays unacknowledged, so that the client retransmits it if the flight is lost.
     let ack = connection.rcv_nxt.wrapping_sub(sequence(withheld));
     let numbers = SegmentNumbers { seq, ack };
     parts
@@ -201,8 +204,8 @@ fn write_parts(
         .collect()
 }
 
-/// The acknowledgement information of a segment about the flight; `None` if there is no flight, or the client has all
-/// of it.
+/// The acknowledgement information of a segment during a flight; `None` if there is no flight, or the client has
+/// acknowledged all of it.
 pub(super) fn flight_ack_info(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,
@@ -221,7 +224,7 @@ pub(super) fn flight_ack_info(
     (is_partial && ack_info.is_near(WINDOW)).then_some(ack_info)
 }
 
-/// The answer of which the segment acknowledges a part.
+/// The answer in flight, if the segment acknowledges part of it.
 pub(super) fn part_of(
     segment: &SegmentView<'_>,
     connection: &ModelConnection,

@@ -1,4 +1,4 @@
-//! Segments of unknown connections, or of connections that are over: decides whether they open a new one.
+//! Processes segments of unknown or ended connections: decides whether a segment opens a connection.
 
 use super::ModelResponder;
 use crate::connection::{ModelConnection, ModelTable};
@@ -9,7 +9,7 @@ use lowroad_wire::segment_context::{SegmentContext, SocketState};
 use lowroad_wire::segment_reason::SegmentReason;
 
 impl<T: ModelTable> ModelResponder<T> {
-    /// Ensures that the segment's connection is in the table, or returns the verdict if it cannot be.
+    /// Ensures that the segment's connection is in the table; otherwise returns the verdict for the segment.
     pub(super) fn find_or_open(
         &mut self,
         context: &mut impl SegmentContext,
@@ -24,16 +24,17 @@ impl<T: ModelTable> ModelResponder<T> {
         match entry {
             None => self.open_unknown(context, segment),
             Some(entry) if is_reused_tuple(entry) => {
-                self.open_anew(context, segment, entry);
+                self.open_reused_tuple(context, segment, entry);
                 Ok(())
             }
             Some(_) => Ok(()),
         }
     }
 
-    /// The client may have opened another connection from the same port. No SYN is answered for a live connection. The
-    /// cookie alone counts only if the segment cannot be a late one of the known connection.
-    pub(super) fn open_anew(
+    /// Opens a new connection with the tuple of an old one, if the client has begun one from the same port. (No SYN is
+    /// answered while the old connection is live.) A cookie is accepted only if the segment can't be a late one of the
+    /// old connection.
+    pub(super) fn open_reused_tuple(
         &mut self,
         context: &mut impl SegmentContext,
         segment: &SegmentView<'_>,
@@ -60,8 +61,8 @@ impl<T: ModelTable> ModelResponder<T> {
         Ok(())
     }
 
-    /// A segment of an unknown connection: it may complete a handshake, or belong to the kernel. The cookie is checked
-    /// only if the kernel has no connection for it.
+    /// Processes a segment of an unknown connection, which may complete a handshake or belong to the kernel. The cookie
+    /// is checked only if the kernel has no connection for the segment.
     pub(super) fn open_unknown(
         &mut self,
         context: &mut impl SegmentContext,
@@ -79,14 +80,15 @@ impl<T: ModelTable> ModelResponder<T> {
         if !segment.is_plain_ack() {
             return Err(unknown);
         }
-        // A listener would reset it. The client retransmits it, or the data that it acknowledges is not lost.
+        // The kernel's listener would answer with a reset. Dropping the segment loses nothing: the client retransmits
+        // data.
         if relation == HandshakeRelation::Overtakes {
             return Err(SegmentVerdict::Drop(SegmentReason::DropEarly));
         }
         match context.socket(&segment.tuple) {
             SocketState::None => Err(unknown),
-            // One side handles a whole handshake: otherwise a guess would succeed for two numbers, this cookie and the
-            // kernel's.
+            // Not passed to the kernel, which would check its own cookie: an attacker could then guess either of two
+            // numbers.
             SocketState::Listener if relation == HandshakeRelation::Misses => {
                 Err(SegmentVerdict::Drop(SegmentReason::DropCookie))
             }
@@ -98,7 +100,7 @@ impl<T: ModelTable> ModelResponder<T> {
                 })
             }
             SocketState::Connection | SocketState::Handshake | SocketState::TimeWait(_) => {
-                // Without room for the marker, the socket is looked up again at the next segment.
+                // If the table has no room for the marker, the socket is looked up again for the next segment.
                 let _ = self
                     .table
                     .insert(&segment.tuple, ModelConnection::kernel_owned());

@@ -1,4 +1,5 @@
-//! A plain TCP client: delayed acknowledgements, a timer with backoff, optionally SACK. The time is an argument.
+//! A simulated TCP client with delayed acknowledgements, a retransmission timer with backoff and, optionally, SACK. The
+//! time is an argument.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +7,7 @@ use lowroad_wire::SegmentView;
 use lowroad_wire::frame::{ACK, FIN, PSH, RST, SYN};
 use lowroad_wire::width::index;
 
-/// The client's initial sequence number, which wraps soon.
+/// The client's initial sequence number, shortly before 2^32, so that the numbers wrap.
 const ISN: u32 = 0xffff_fff0;
 const TIMER_MS: u64 = 200;
 const DELAY_MS: u64 = 40;
@@ -30,13 +31,13 @@ pub struct Sent {
 /// The behavior of the client.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Habits {
-    /// It sends SACK for missing data.
+    /// The client sends SACK.
     pub has_sack: bool,
-    /// It retransmits its whole request, not only the unacknowledged part.
+    /// The client retransmits its whole request, not only the unacknowledged part.
     pub repeats_all: bool,
-    /// The bytes of data in a segment; 0 for all.
+    /// Maximum length of data in a segment; 0: no limit.
     pub at_a_time: usize,
-    /// It sends FIN right after its data, before it has the answers.
+    /// The client sends FIN directly after its data, before it has the answers.
     pub ends_early: bool,
 }
 
@@ -45,12 +46,12 @@ pub struct Client {
     habits: Habits,
     is_open: bool,
     data: Vec<u8>,
-    /// The acknowledged and the sent part of the data, with FIN.
+    /// Offsets in the data and FIN: first unacknowledged, next to send, and end of the data sent so far.
     una: u32,
     nxt: u32,
     max: u32,
     isn: u32,
-    /// The received data: in order, and early.
+    /// The data received in order.
     pub got: Vec<u8>,
     early: BTreeMap<u32, Vec<u8>>,
     fin_at: Option<u32>,
@@ -59,7 +60,7 @@ pub struct Client {
     ack_at_ms: Option<u64>,
     timer_at_ms: u64,
     timer_ms: u64,
-    /// How often its timer has fired since the last progress.
+    /// How often the retransmission timer has fired since the last progress.
     pub tried: u32,
     /// Whether the server has reset the connection.
     pub is_reset: bool,
@@ -68,7 +69,7 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client that sends `data` and expects `wanted` bytes; with `closes` also a FIN.
+    /// A client that sends `data` and expects `wanted` bytes and, if `closes`, a FIN.
     pub fn new(data: Vec<u8>, wanted: usize, closes: bool, habits: Habits) -> Client {
         Client {
             habits,
@@ -107,14 +108,14 @@ impl Client {
         u32::try_from(self.data.len()).expect("short") + u32::from(self.habits.ends_early)
     }
 
-    /// The time of its next timer.
+    /// The time at which a timer of the client is due next.
     pub fn next_ms(&self) -> Option<u64> {
         let has_timer = !self.is_open || self.una < self.max;
         let timer = has_timer.then_some(self.timer_at_ms);
         [timer, self.ack_at_ms].into_iter().flatten().min()
     }
 
-    /// Handles its timer.
+    /// Handles the timers that are due.
     pub fn on_time(&mut self, now_ms: u64, out: &mut Vec<Sent>) {
         if self.ack_at_ms.is_some_and(|at| at <= now_ms) {
             self.acknowledge(out);
@@ -129,7 +130,7 @@ impl Client {
             out.push(self.syn());
         } else if self.una < self.max {
             self.tried += 1;
-            // From there on, up to one segment.
+            // Retransmits one segment, from the start of the data or of its unacknowledged part.
             let piece = u32::try_from(self.habits.at_a_time).expect("short").max(1);
             let begin = if self.habits.repeats_all { piece } else { 1 };
             self.nxt = self.una - self.una % begin;
@@ -170,7 +171,7 @@ impl Client {
             return;
         }
         if segment.flags & RST != 0 {
-            // RFC 5961 §3.2: a reset is accepted at the exact number only.
+            // RFC 5961 §3.2: a reset is accepted only with the exact sequence number.
             self.is_reset |= segment.seq == self.ack();
             return;
         }
@@ -203,7 +204,7 @@ impl Client {
         self.take_in_order();
         let is_next = self.received() > before;
         self.unacknowledged += u32::from(is_next);
-        // RFC 5681 §4.2: out-of-order segments and each second one are acknowledged at once.
+        // RFC 5681 §4.2: out-of-order segments and every second segment are acknowledged immediately.
         if !is_next || !self.early.is_empty() || self.unacknowledged >= 2 || fin {
             self.acknowledge(out);
         } else {
@@ -278,7 +279,7 @@ impl Client {
             };
             let payload = rest[..most.min(rest.len())].to_vec();
             let len = u32::try_from(payload.len()).expect("short");
-            // The first FIN is sent alone; with a retransmission it is in the same segment.
+            // The first FIN is sent alone; in a retransmission it is in the segment with the data.
             let with_fin = len == 0 || is_repeat && self.una > 0;
             let fin = self.habits.ends_early && self.nxt + len == data_len && with_fin;
             let psh = if len > 0 { PSH } else { 0 };

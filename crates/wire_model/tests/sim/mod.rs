@@ -1,4 +1,5 @@
-//! Runs the rules behind a link that loses, delays and duplicates, with virtual time. Unspecified choices are random.
+//! Simulates a client and the responder with a link between them that loses, delays and duplicates segments, in virtual
+//! time. Faults that a test does not specify are random.
 
 pub mod client;
 pub mod world;
@@ -34,7 +35,7 @@ impl Draws {
     }
 }
 
-/// The link.
+/// The faults of the link.
 pub struct Link {
     /// The percentage of lost frames.
     pub loses: u64,
@@ -42,9 +43,9 @@ pub struct Link {
     pub delays: u64,
     /// The percentage of duplicated frames.
     pub doubles: u64,
-    /// The server's segments with data that are lost, counted from the first.
+    /// The indexes of the server's data segments that are lost.
     pub lost: Vec<usize>,
-    /// The client's segments with data that are lost.
+    /// The indexes of the client's segments that are lost.
     pub lost_of_client: Vec<usize>,
     /// The random numbers.
     pub draws: Draws,
@@ -78,11 +79,11 @@ enum What {
     ToClient(Vec<u8>),
 }
 
-/// Both ends, and the frames between them.
+/// A simulation: both ends, and the frames in transit.
 pub struct Run {
     /// The client.
     pub client: Client,
-    /// The context of the rules.
+    /// The context of the responder.
     pub world: Values,
     link: Link,
     responder: ModelResponder<BoundedTable>,
@@ -94,7 +95,7 @@ pub struct Run {
 }
 
 impl Run {
-    /// Starts with the client's SYN.
+    /// Creates a simulation; [`Run::finish`] begins with the client's SYN.
     pub fn new(client: Client, world: Values, link: Link) -> Run {
         Run {
             client,
@@ -109,7 +110,7 @@ impl Run {
         }
     }
 
-    /// Runs until the client has everything.
+    /// Runs until the client has received all data.
     ///
     /// # Errors
     /// A description of the failure.
@@ -118,7 +119,7 @@ impl Run {
         self.client.open(0, &mut out);
         self.send(out);
         while !self.client.is_done() {
-            // A reset after the last byte loses nothing.
+            // A reset after the last byte is acceptable.
             if self.client.is_reset && self.client.has_all() {
                 break;
             }
@@ -150,12 +151,12 @@ impl Run {
 
     fn arrive(&mut self) -> Result<(), String> {
         let (_, what) = self.on_way.pop_first().expect("it was seen");
-        // The clock of the rules does not begin at 0.
+        // The responder's clock does not begin at 0.
         self.world.now_ns = 1_000_000_000 + self.now_ms * 1_000_000;
         match what {
             What::ToClient(frame) => {
                 let segment = SegmentView::parse(&frame).map_err(|_| "no segment".to_owned())?;
-                if !segment.has_right_sum() {
+                if !segment.has_valid_checksum() {
                     return Err("a wrong sum".to_owned());
                 }
                 let mut out = Vec::new();
@@ -168,7 +169,7 @@ impl Run {
                     frames.into_iter().for_each(|frame| self.reply(frame))
                 }
                 SegmentVerdict::Drop(_) => {}
-                // The kernel resets unknown connections.
+                // The kernel would reset unknown connections.
                 SegmentVerdict::Pass(SegmentReason::PassUnknown) => self.client.is_reset = true,
                 other => return Err(format!("{other:?}")),
             },
@@ -221,7 +222,7 @@ impl Run {
     }
 }
 
-/// A frame of the client, made as a reply to one of the server.
+/// Builds a frame of the client, as a reply to a frame of the server.
 fn frame_of(sent: &Sent) -> Vec<u8> {
     let mut of_server = [0u8; 54];
     of_server[..12].copy_from_slice(&[2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2]);

@@ -1,4 +1,4 @@
-//! A context with one response and a settable clock.
+//! A `SegmentContext` with one response and a settable clock.
 
 use std::net::IpAddr;
 
@@ -14,7 +14,7 @@ pub const REQUEST: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nUser-Agent: hello\r\n
 /// The request with `Connection: close`, of the same length.
 pub const REQUEST_CLOSE: &[u8] = b"GET /a HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n";
 
-/// The context.
+/// The context of the simulation.
 pub struct Values {
     /// The current time.
     pub now_ns: u64,
@@ -22,12 +22,12 @@ pub struct Values {
     pub response: Vec<u8>,
     /// Whether the publication still exists.
     pub is_there: bool,
-    /// The counted reasons, in order.
+    /// The reasons that were counted, in order.
     pub counted: Vec<SegmentReason>,
 }
 
 impl Values {
-    /// A context with a response of `len` bytes, each different from its neighbours.
+    /// A context with a response of `len` bytes, of which adjacent ones differ.
     pub fn new(len: usize) -> Values {
         let letters = (0..=255u8).cycle().zip(1u8..=251);
         let mut letters = letters.cycle().map(|(one, other)| one ^ other);
@@ -75,7 +75,7 @@ impl SegmentContext for Values {
         0
     }
     fn admit(&mut self, _: &FourTuple) {}
-    fn rules(&self) -> u32 {
+    fn rules_version(&self) -> u32 {
         0
     }
     fn is_local(&self, _: &FourTuple) -> bool {

@@ -1,4 +1,5 @@
-//! Paper `003`: the bare PC web server and Apache, with files, with pages from a database, and with both. Only lists.
+//! Paper `003`: compares the bare PC web server and Apache, for files, pages from a database, and both. Contains only
+//! lists.
 
 use super::super::drive::ConnectionMode::{Close, KeepAlive};
 use super::PaperComparison;
@@ -179,7 +180,7 @@ const fn single_load(
     }
 }
 
-/// A load of row pages. A page of hundreds of rows is long, so fewer requests give the same precision.
+/// A load of row pages. Pages with hundreds of rows cost more, so fewer requests give the same precision.
 const fn rows(
     name: &'static str,
     title: &'static str,
@@ -208,8 +209,8 @@ const fn new_connections(
     }
 }
 
-/// A mixed load. As in the paper, each request has its own connection, and each page its own database connection where
-/// possible.
+/// A mixed load. As in the paper, each request has its own connection, and each page its own database connection, if
+/// the server supports that.
 const fn mix(
     name: &'static str,
     title: &'static str,

@@ -1,12 +1,13 @@
 //! The claims of a paper about its servers, and their verdicts by instruction counts. No I/O.
 
 use super::figure::{CountedFigure, find};
-use crate::experiment::agree::SAME;
+use crate::experiment::agree::TOLERANCE;
 
 /// A server and a load.
 pub type ClaimPoint = (&'static str, &'static str);
 
-/// A claim that instructions can judge: with equal work, how many times as many requests does `subject` answer as `baseline`?
+/// A claim that instruction counts can test: with equal work, how many times as many requests does `subject` answer as
+/// `baseline`?
 #[derive(Debug)]
 pub struct PaperClaim {
     /// The location in the paper.
@@ -26,13 +27,13 @@ pub struct PaperClaim {
 pub enum ClaimFactor {
     /// This many times.
     Times(f64),
-    /// More than once, without a number.
+    /// More than 1, without a number.
     More,
-    /// Equal, without a number: the difference costs the server nothing.
+    /// Equal, without a number: the difference costs no work.
     Same,
 }
 
-/// A figure or claim that instructions can't judge.
+/// A figure or claim that instruction counts can't test.
 #[derive(Debug)]
 pub struct UnjudgedClaim {
     /// The location in the paper.
@@ -46,14 +47,15 @@ pub struct UnjudgedClaim {
 pub enum ClaimVerdict {
     /// The claim holds.
     Holds,
-    /// The direction holds, with a smaller factor.
+    /// The direction holds, but the measured factor is smaller.
     Less,
     /// The claim fails.
     Fails,
 }
 
 impl PaperClaim {
-    /// The measured factor: the work of `baseline` divided by that of `subject`; `None` if one has no figure.
+    /// The measured factor: the instructions of `baseline` divided by those of `subject`; `None` if either figure is
+    /// missing.
     pub fn measured_factor(&self, figures: &[CountedFigure]) -> Option<f64> {
         let instructions = |(server, load): ClaimPoint| find(figures, server, load)?.median();
         let (subject, baseline) = (instructions(self.subject)?, instructions(self.baseline)?);
@@ -66,7 +68,7 @@ impl PaperClaim {
             ClaimFactor::Times(paper) if measured >= paper => ClaimVerdict::Holds,
             ClaimFactor::Times(_) if measured > 1.0 => ClaimVerdict::Less,
             ClaimFactor::More if measured > 1.0 => ClaimVerdict::Holds,
-            ClaimFactor::Same if (measured - 1.0).abs() <= SAME => ClaimVerdict::Holds,
+            ClaimFactor::Same if (measured - 1.0).abs() <= TOLERANCE => ClaimVerdict::Holds,
             _ => ClaimVerdict::Fails,
         }
     }
@@ -118,7 +120,7 @@ mod tests {
     }
 
     #[test]
-    fn the_factor_is_of_requests_by_the_same_work() {
+    fn measured_factor_is_the_ratio_of_instructions() {
         let figures = [figure("a", "l", &[100]), figure("b", "l", &[250])];
         assert_eq!(
             claim(ClaimFactor::More).measured_factor(&figures),
@@ -133,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn verdicts() {
+    fn verdict_compares_measured_with_claimed_factor() {
         let cases = [
             (ClaimFactor::Times(2.0), 2.0, ClaimVerdict::Holds),
             (ClaimFactor::Times(2.0), 1.9, ClaimVerdict::Less),
@@ -149,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn factors_are_short() {
+    fn factors_are_printed_with_two_digits() {
         assert_eq!(factor_text(1.666), "1.7 ×");
         assert_eq!(factor_text(19.8), "20 ×");
     }

@@ -25,11 +25,11 @@ pub struct PaperSelection<'a> {
     pub repeats: u32,
     /// The number of requests behind each figure.
     pub traffic: CountTraffic,
-    /// The output file of the figures.
+    /// The output file for the figures.
     pub json: Option<&'a Path>,
     /// The path of Lowroad's program.
     pub lowroad: Option<PathBuf>,
-    /// Simultaneous guests.
+    /// Number of simultaneous guests.
     pub jobs: usize,
     /// Whether packages may be installed.
     pub installs: bool,
@@ -69,7 +69,7 @@ pub fn compare(selection: PaperSelection<'_>) -> anyhow::Result<ExitCode> {
     if let Some(error) = unwritten {
         return Err(error);
     }
-    // A server that is not installed does not fail the comparison; a wrong response does.
+    // A server that is not installed is not an error; a wrong response is.
     let is_accounted_for = |figure: &CountedFigure| figure.median().is_some() || figure.is_left_out;
     let has_figures = figures.iter().any(|figure| figure.median().is_some());
     Ok(match has_figures && figures.iter().all(is_accounted_for) {

@@ -1,5 +1,5 @@
-//! The database of a guest: its own MariaDB on the host's side of the guest's network, so that it is not counted and
-//! no other guest reaches it.
+//! The database of a guest: a separate MariaDB on the host's side of the guest's network, so that its instructions are
+//! not counted and other guests can't reach it.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -14,7 +14,7 @@ const PORT: u16 = 3306;
 /// Its peer name.
 const PEER: &str = "mariadb";
 
-/// Its address for a guest.
+/// The database's address, as seen by the guest.
 pub fn address(network: &GuestNetwork) -> SocketAddr {
     SocketAddr::from((network.host, PORT))
 }
@@ -40,7 +40,7 @@ pub fn missing() -> Option<(String, &'static [&'static str])> {
     })
 }
 
-/// Starts it with all rows, in a network that is up.
+/// Starts the database with all rows, in a network that exists already.
 ///
 /// # Errors
 /// It failed; the text is its output.
@@ -55,7 +55,7 @@ pub fn start(network: &GuestNetwork) -> Result<RunningPeer, String> {
     peers::start(PEER, &options).map_err(|error| error.to_string())
 }
 
-/// The file is named by its content, so that concurrent labs with other contents do not share it.
+/// Named by a hash of its content, so that concurrent labs with other contents use other files.
 fn schema_file() -> Result<PathBuf, String> {
     let text = schema();
     let name = format!("rows-{:08x}.sql", crc32fast::hash(text.as_bytes()));

@@ -1,5 +1,5 @@
-//! Deals several lists of URLs in fixed shares over all clients. Random draws would give a short run other shares than
-//! a long one.
+//! Deals the requests of several URL lists to all clients, in fixed shares. With random draws, a short run would have
+//! other shares than a long one.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
@@ -7,17 +7,17 @@ use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 use crate::workload::urls::UrlWorkload;
 use crate::workload::{ClientSession, ConnectionOpening, ExpectedResponse, TrafficWorkload};
 
-/// The traffic. All lists open connections in the same way.
+/// The traffic of the deck. All its lists open connections in the same way.
 pub struct TrafficDeck {
     parts: Vec<UrlWorkload>,
     classes: Vec<String>,
     order: Arc<[usize]>,
-    /// Requests dealt so far, over all clients.
+    /// Number of requests dealt so far, to all clients.
     next: Arc<AtomicUsize>,
 }
 
 impl TrafficDeck {
-    /// Creates the traffic from at least one list, each with its number of requests in a deck.
+    /// Creates the traffic of at least one list, each with the number of its requests in a deck.
     pub fn new(parts: Vec<(UrlWorkload, u32)>) -> TrafficDeck {
         let counts: Vec<u32> = parts.iter().map(|(_, count)| *count).collect();
         let parts: Vec<UrlWorkload> = parts.into_iter().map(|(urls, _)| urls).collect();
@@ -54,12 +54,12 @@ struct DeckHand {
 
 impl ClientSession for DeckHand {
     fn open(&mut self) -> ConnectionOpening {
-        // All lists open connections alike, so any of them may decide.
+        // All lists open connections in the same way, so any of them can decide.
         self.sessions[0].open()
     }
 
     fn request(&mut self, last: bool, out: &mut Vec<u8>) -> ExpectedResponse {
-        // One counter for all clients, so the shares hold for any order of the clients.
+        // All clients share one counter, so the shares hold whatever the order of the clients.
         let position = self.next.fetch_add(1, Relaxed) % self.order.len();
         let part = self.order[position];
         let class = u8::try_from(part).unwrap_or(u8::MAX);
@@ -68,10 +68,10 @@ impl ClientSession for DeckHand {
     }
 }
 
-/// The deck: each list occurs as often as its count, as evenly as possible. The next entry is the list that is
-/// furthest behind its share.
+/// The order of a deck: each list occurs as often as its count, as evenly as possible. The next entry is always the
+/// list that is furthest behind its share.
 fn order(counts: &[u32]) -> Vec<usize> {
-    // Without a common divisor the deck is short, so even a short run has the right shares.
+    // Dividing by the common divisor makes the deck short, so that even a short run has the right shares.
     let divisor = counts.iter().copied().fold(0, divisor).max(1);
     let counts: Vec<i64> = counts
         .iter()
@@ -106,7 +106,7 @@ mod tests {
     use crate::workload::{PerConnection, WorkloadVersion};
 
     #[test]
-    fn a_deck_has_its_shares_evenly_apart() {
+    fn deck_spreads_shares_evenly() {
         assert_eq!(order(&[1]), [0]);
         assert_eq!(order(&[1000, 500]), [0, 1, 0]);
         let deck = order(&[1000, 300]);
@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn clients_are_dealt_from_one_deck() {
+    fn all_clients_draw_from_one_deck() {
         let urls = |path: &str| {
             let specs = vec![UrlSpec::get(path)];
             UrlWorkload::new(

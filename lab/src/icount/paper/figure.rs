@@ -1,8 +1,9 @@
-//! The figures of a comparison, by server, load and repeat, in their stored form. Independent of guests.
+//! The figures of a comparison, by server, load and repeat, in the form in which they are stored. Independent of
+//! guests.
 
 use serde::{Deserialize, Serialize};
 
-use crate::experiment::agree::{SAME, median};
+use crate::experiment::agree::{TOLERANCE, median};
 
 /// Instructions of the whole machine for one more request, or the reason why they are missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -19,10 +20,10 @@ pub struct CountedFigure {
     pub instructions: Vec<u64>,
     /// Requests answered in each repeat, without the warm-up.
     pub requests: u64,
-    /// Why a repeat has no count; the last reason.
+    /// Why a repeat has no count; the reason of the last such repeat.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub failure: Option<String>,
-    /// It was not tried, because a program is not installed.
+    /// Whether the server was not tried, because a program is not installed.
     #[serde(skip_serializing_if = "std::ops::Not::not", default)]
     pub is_left_out: bool,
 }
@@ -39,7 +40,7 @@ impl CountedFigure {
         }
     }
 
-    /// Records that it can't be tried on this machine.
+    /// Records that the server can't be tried on this machine.
     pub fn leave_out(&mut self, reason: String) {
         self.failure = Some(reason);
         self.is_left_out = true;
@@ -64,7 +65,7 @@ impl CountedFigure {
 
     /// Whether the repeats differ too much.
     pub fn is_doubtful(&self) -> bool {
-        self.spread().is_some_and(|spread| spread > SAME)
+        self.spread().is_some_and(|spread| spread > TOLERANCE)
     }
 }
 
@@ -78,7 +79,7 @@ pub fn find<'a>(
     figures.iter().find(is_match)
 }
 
-/// Rounds to three digits, since more are not reproducible.
+/// Rounds to three significant digits, since further digits are not reproducible.
 pub fn rounded(number: f64) -> u64 {
     let mut step = 1.0;
     while number / step >= 1000.0 {
@@ -105,7 +106,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn repeats_that_differ_are_marked() {
+    fn differing_repeats_make_a_figure_doubtful() {
         assert_eq!(figure("a", "b", &[100, 103, 101]).median(), Some(101.0));
         assert_eq!(figure("a", "b", &[100, 103]).median(), Some(101.5));
         assert!(!figure("a", "b", &[100, 103]).is_doubtful());
@@ -115,7 +116,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn one_wrong_answer_spoils_a_figure() {
+    fn failed_figure_has_no_median() {
         let failed = CountedFigure {
             failure: Some("wrong".into()),
             ..figure("a", "b", &[100])
@@ -125,7 +126,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn what_is_left_out_is_no_failed_try() {
+    fn left_out_figure_is_distinct_from_failed_repeat() {
         let mut figure = CountedFigure::default();
         figure.add("1.0".into(), Ok(7));
         figure.add(String::new(), Err("wrong".into()));
@@ -136,14 +137,14 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn three_figures() {
+    fn figures_are_rounded_to_three_digits() {
         assert_eq!(rounded(999.4), 999);
         assert_eq!(rounded(8_694.0), 8_690);
         assert_eq!(rounded(1_539_499.0), 1_540_000);
     }
 
     #[test]
-    fn results_can_be_read_again() {
+    fn figure_survives_json_round_trip() {
         let failed = figure("a", "b", &[]);
         let text = serde_json::to_string(&failed).expect("plain data");
         assert_eq!(

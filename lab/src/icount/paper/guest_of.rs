@@ -1,4 +1,4 @@
-//! The guest of a compared server: the same memory and processors for all, its site, and its database.
+//! Boots the guest of a compared server: all get the same memory and processors, the site, and a database.
 
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
@@ -21,26 +21,26 @@ use crate::peers::{RunningPeer, carried, programs, table};
 
 /// Memory of each guest.
 const MEMORY_MIB: u32 = 512;
-/// Processes of servers with one process per connection: more than the simultaneous connections.
+/// Number of processes of servers with one process per connection; it exceeds the number of simultaneous connections.
 const PROCESSES: &str = "16";
 /// The site's folder in every guest.
 const SITE: &str = "/srv";
 const PORT: u16 = 80;
 
-/// The parts that guests are built from.
+/// The components of guests.
 #[derive(Debug)]
 pub struct GuestMaterials<'a> {
     /// The kernel of Linux guests.
     pub kernel: &'a GuestKernel,
     /// The counting plugin.
     pub plugin: &'a Path,
-    /// The `lowroad` binary, if not in the default place.
+    /// The `lowroad` binary, if not in the default location.
     pub lowroad: Option<&'a Path>,
     /// Whether row pages are requested, which need a database.
     pub has_pages: bool,
 }
 
-/// A guest with an answering server, and the programs that it needs.
+/// A guest whose server answers, and the programs outside of the guest that it needs.
 pub struct PreparedGuest {
     /// The guest.
     pub guest: QemuGuest,
@@ -77,7 +77,7 @@ impl PreparedGuest {
             }
         };
         let mut guest = QemuGuest::boot(&boot, materials.plugin, network.clone())?;
-        // After QEMU, which creates the network device that has the database's address.
+        // Started after QEMU, which creates the network device with the database's address.
         let database = has_database
             .then(|| database::start(&network))
             .transpose()?;
@@ -91,7 +91,7 @@ impl PreparedGuest {
         })
     }
 
-    /// Requests each page of a load once, and compares the whole response.
+    /// Requests each page of a load once, and compares the complete response with the expected one.
     ///
     /// # Errors
     /// A response is wrong; the text includes the guest's output.
@@ -105,8 +105,8 @@ impl PreparedGuest {
     }
 }
 
-/// Waits for the first response. A server that listens may still be busy with loading programs into the kernel, which
-/// takes an emulated machine seconds.
+/// Waits for the first response. A server that already listens may still be loading programs into the kernel, which
+/// takes seconds in an emulated machine.
 fn first_answer(address: SocketAddr) -> Result<(), String> {
     const TRIES: u32 = 5; // of ten seconds
     let mut last = Ok(());
@@ -119,7 +119,7 @@ fn first_answer(address: SocketAddr) -> Result<(), String> {
     last
 }
 
-/// Gets a page. An image that starts before its database answers 503 until it has connected.
+/// Gets a page. An image that started before its database answers 503 until it is connected.
 fn get_once_ready(address: SocketAddr, path: &str) -> Result<Vec<u8>, String> {
     const PATIENCE: Duration = Duration::from_secs(30);
     const STEP: Duration = Duration::from_millis(100);
@@ -144,7 +144,8 @@ fn site() -> Vec<(String, Vec<u8>)> {
     programs.into_iter().chain([page]).collect()
 }
 
-/// The files for the image, which rejects pages without a database and would serve PHP programs as plain files.
+/// The files of the image. Pages are left out if there is no database, since the image rejects them; PHP programs too,
+/// since it would serve them as plain files.
 fn image_site(has_database: bool) -> Vec<(String, Vec<u8>)> {
     let is_included = |path: &str| match path.rsplit_once('.') {
         Some((_, "php")) => false,
@@ -177,7 +178,7 @@ fn linux(
     Ok((boot, version))
 }
 
-/// The settings of a server, with those that depend on the guest or this run.
+/// The settings of a server, including those that depend on the guest or on this run.
 fn build_content(
     peer: &str,
     settings: &[(&str, &str)],
@@ -224,7 +225,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_image_has_what_it_can_serve() {
+    fn image_site_has_database_page_only_with_a_database() {
         let paths = |has_database| -> Vec<String> {
             image_site(has_database)
                 .into_iter()
@@ -237,7 +238,7 @@ mod tests {
     }
 
     #[test]
-    fn all_guests_are_told_where_the_database_is() {
+    fn all_guests_get_the_database_address() {
         let network = GuestNetwork::new();
         let me = std::env::current_exe().expect("a test has a program");
         let expected = format!("{}:3306", network.host);

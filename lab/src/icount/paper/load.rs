@@ -13,15 +13,15 @@ use crate::workload::urls::{UrlSpec, UrlWorkload};
 pub struct PaperLoad {
     /// Its name on the command line and in results.
     pub name: &'static str,
-    /// The head of its line.
+    /// The title of the load's line in the table.
     pub title: &'static str,
     /// The requested pages, and the number of each.
     pub parts: &'static [(LoadPart, u32)],
     /// How requests use connections.
     pub mode: ConnectionMode,
-    /// How pages may use database connections, in order of preference: the first that a server supports applies.
+    /// How pages may use database connections, in order of preference: the first that the server supports is used.
     pub database: &'static [DatabaseUse],
-    /// Divisor of the number of requests, as each takes long.
+    /// The number of requests is divided by this, if each request takes long.
     pub divided_by: u64,
 }
 
@@ -30,16 +30,16 @@ pub struct PaperLoad {
 pub enum LoadPart {
     /// The page of 3,593 bytes, a file.
     Static,
-    /// A page of this many bytes, made of rows.
+    /// A page of this many bytes, made of database rows.
     Rows(u64),
 }
 
 /// How a page uses its database connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum DatabaseUse {
-    /// Later pages reuse it.
+    /// The connection is kept and reused by later pages.
     Kept,
-    /// It ends with the page.
+    /// The connection is closed at the end of the page.
     EachPage,
 }
 

@@ -1,9 +1,9 @@
 //! Papers and their comparisons, repeated by instruction counts: servers in guests of equal size with their page
 //! programs, the traffic, and the claims of the paper.
 //!
-//! [`subject`] describes a guest's server, [`load`] its traffic, [`claim`] the paper's claims, and a
-//! [`PaperComparison`] has a list of each. `guest_of` boots guests, `run` orders the work, `figure` stores the
-//! results. Another paper is another file of such lists, beside `bare_pc`.
+//! A [`PaperComparison`] has lists of servers ([`subject`]), traffic ([`load`]) and claims ([`claim`]). `guest_of`
+//! boots guests, `run` orders the work, and `figure` stores the results. Each paper has a file with such lists, like
+//! `bare_pc`.
 
 mod bare_pc;
 pub mod claim;
@@ -33,9 +33,9 @@ pub struct PaperComparison {
     pub subjects: &'static [ComparedServer],
     /// The traffic for each.
     pub loads: &'static [PaperLoad],
-    /// The claims that instructions can judge.
+    /// The claims that instruction counts can test.
     pub claims: &'static [PaperClaim],
-    /// The claims that they can't judge.
+    /// The claims that instruction counts can't test.
     pub unjudged: &'static [UnjudgedClaim],
 }
 
@@ -89,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_are_unique_and_claims_are_of_what_there_is() {
+    fn names_are_unique_and_claims_refer_to_existing_subjects() {
         for paper in ALL {
             let mut names: Vec<&str> = paper.subjects.iter().map(|one| one.name).collect();
             names.extend(paper.loads.iter().map(|one| one.name));
@@ -112,7 +112,7 @@ mod tests {
     }
 
     #[test]
-    fn the_unknown_are_told_the_known() {
+    fn unknown_name_errors_list_known_names() {
         assert!(find_paper("7").is_err_and(|why| why.contains("003")));
         let paper = find_paper("003").expect("known");
         assert!(

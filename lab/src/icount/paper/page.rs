@@ -1,5 +1,5 @@
-//! The served content and the expected responses: the file of 3,593 bytes, the row pages, and the programs that
-//! generate them. Independent of servers.
+//! The served content and the expected responses: the file of 3,593 bytes, the pages of database rows, and the programs
+//! that generate these pages. Independent of servers.
 
 use crate::workload::files;
 
@@ -33,7 +33,7 @@ pub fn static_page() -> Vec<u8> {
         .expect("a file of the workload")
 }
 
-/// The number of rows of a page of this length, and the text of the last one, in agreement with bare.sql.
+/// The number of rows of a page of this length, and the text of the last row; both must agree with bare.sql.
 fn rows(size: u64) -> Option<(usize, &'static str)> {
     match size {
         211 => Some((1, ROW)),
@@ -69,7 +69,7 @@ pub fn check(path: &str, body: &[u8], expected: &[u8]) -> Result<(), String> {
     }
     let (rows, expected_rows) = (count_rows(body), count_rows(expected));
     if rows != expected_rows {
-        // The start of a wrong page shows its kind, such as an error of the database.
+        // The start of a wrong page usually shows the error, such as one of the database.
         let text = String::from_utf8_lossy(body);
         let text: String = text.chars().take(200).collect();
         return Err(format!(
@@ -105,7 +105,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_pages_are_told_by_what_is_wrong() {
+    fn page_mismatch_error_describes_the_difference() {
         let page = rows_path(10_217).expect("a page");
         assert_eq!(check("/p", page.as_bytes(), page.as_bytes()), Ok(()));
         let one = rows_path(211).expect("a page");

@@ -1,4 +1,4 @@
-//! Runs the comparison: a new guest for each repeat of each server, several at once if requested. Repeats are the
+//! Runs the comparison: a new guest for each repeat of each server, several in parallel if requested. Repeats are the
 //! outermost loop. Defines only the order of the work.
 
 use std::collections::VecDeque;
@@ -26,13 +26,13 @@ pub struct PaperPlan {
     pub subjects: Vec<&'static ComparedServer>,
     /// The selected loads.
     pub loads: Vec<&'static PaperLoad>,
-    /// The number of requests behind each figure; a load may divide it.
+    /// The number of requests behind each figure, which a load may divide.
     pub traffic: CountTraffic,
     /// Guests for each server.
     pub repeats: u32,
-    /// The `lowroad` binary, if not in the default place.
+    /// The `lowroad` binary, if not in the default location.
     pub lowroad: Option<PathBuf>,
-    /// Simultaneous guests.
+    /// Number of simultaneous guests.
     pub jobs: usize,
 }
 
@@ -71,7 +71,7 @@ pub fn run(
         for _ in 0..plan.jobs {
             let (sender, queue, kernel, plugin) = (sender.clone(), &queue, &kernel, &plugin);
             scope.spawn(move || {
-                // In a closure, so that the lock ends before the guest is measured.
+                // In a closure, so that the lock is released before the guest is measured.
                 let next = || {
                     queue
                         .lock()
@@ -90,7 +90,7 @@ pub fn run(
                 }
             });
         }
-        // The loop below ends once all workers have dropped their senders.
+        // The loop below ends when all workers have dropped their senders.
         drop(sender);
         for event in receiver {
             match event {
@@ -118,7 +118,7 @@ pub fn run(
 /// Guests to boot, with the loads of each.
 type PendingGuest = VecDeque<(&'static ComparedServer, Vec<&'static PaperLoad>)>;
 
-/// The work to do, and figures with the reason for servers that are unavailable, which are reported.
+/// The guests to boot, and figures without a count for the servers that are unavailable, which are reported.
 fn split_possible(plan: &PaperPlan) -> (PendingGuest, Vec<CountedFigure>) {
     let (mut todo, mut figures) = (PendingGuest::new(), Vec::new());
     let no_database = database::missing().map(|(reason, _)| reason);
@@ -205,7 +205,8 @@ impl PaperTurn<'_> {
         let mut ready = None;
         for &load in loads {
             let mut result = self.run_load(&mut ready, load, loads);
-            // QEMU crashes now and then: retry once in a new guest. A server that ends its guest fails again.
+            // QEMU crashes occasionally: retry once in a new guest. If the server itself crashes the guest, it does so
+            // again.
             let is_running = |ready: &mut PreparedGuest| ready.guest.runs();
             if result.is_err() && !ready.as_mut().is_some_and(is_running) {
                 ready = None;
@@ -225,8 +226,8 @@ impl PaperTurn<'_> {
         }
     }
 
-    /// Records the failure for all remaining loads. A guest that did not boot twice will not boot for the next load,
-    /// and each timeout takes long.
+    /// Records the failure for all remaining loads. If a guest failed to boot twice, it would not boot for the next
+    /// load either, and each timeout takes long.
     fn give_up(&self, failed: &PaperLoad, loads: &[&'static PaperLoad], reason: &str) {
         let remaining = loads
             .iter()
@@ -239,7 +240,7 @@ impl PaperTurn<'_> {
         }
     }
 
-    /// Counts one figure, in the running guest or in a new one.
+    /// Counts one figure, in the running guest or a new one.
     fn run_load(
         &self,
         ready: &mut Option<PreparedGuest>,
@@ -254,14 +255,14 @@ impl PaperTurn<'_> {
                     kernel: self.kernel,
                     plugin: self.plugin,
                     lowroad: self.plan.lowroad.as_deref(),
-                    // The guest serves all loads, so any of them decides whether it needs a database.
+                    // The guest serves all loads, so it needs a database if any of them does.
                     has_pages: loads.iter().any(|load| load.sizes().next().is_some()),
                 };
                 ready.insert(PreparedGuest::boot(self.subject, &materials)?)
             }
         };
         self.step(load.title);
-        // Before counting: a fast wrong response would be a good figure.
+        // Checked before counting: a wrong response that is fast would look like a good figure.
         ready.check(self.subject, load)?;
         let request = load.drive_request(self.subject, &ready.address.to_string())?;
         let traffic = requests(self.plan, load);

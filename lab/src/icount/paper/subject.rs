@@ -11,19 +11,19 @@ use crate::peers::{PeerFailure, carried, programs};
 pub struct ComparedServer {
     /// Its name on the command line and in results.
     pub name: &'static str,
-    /// The head of its column.
+    /// The title of the server's column in the table.
     pub title: &'static str,
     /// The system that boots.
     pub machine: GuestSystem,
-    /// The paths of its row pages, by their use of database connections; `{size}` is the page's length. Empty: only
-    /// files are requested.
+    /// The paths of the server's row pages, by the use of database connections; `{size}` is the page's length. Empty if
+    /// only files are requested.
     pub pages: &'static [(DatabaseUse, &'static str)],
 }
 
 /// The system of a guest.
 #[derive(Debug)]
 pub enum GuestSystem {
-    /// Linux, with a peer's plan under these settings.
+    /// Linux, running the plan of a peer.
     Linux {
         /// The peer's name: see [`crate::peers::table`].
         peer: &'static str,
@@ -35,7 +35,8 @@ pub enum GuestSystem {
 }
 
 impl ComparedServer {
-    /// The path of the page of that length; `None` if the server has no page with such a use of the database.
+    /// The path of the page of that length; `None` if the server has no page that uses the database in one of these
+    /// ways.
     pub fn page(&self, database: &[DatabaseUse], size: u64) -> Option<String> {
         let found = database.iter().find_map(|database_use| {
             let is_match = |(page_use, _): &&(DatabaseUse, &str)| page_use == database_use;
@@ -78,7 +79,7 @@ impl ComparedServer {
         Some((error.to_string(), packages))
     }
 
-    /// Whether pages are generated, which needs a database.
+    /// Whether the server generates pages, for which it needs a database.
     pub fn needs_database(&self) -> bool {
         !self.pages.is_empty()
     }

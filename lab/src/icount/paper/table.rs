@@ -9,12 +9,12 @@ use super::figure::{CountedFigure, find, rounded};
 /// Mark of a figure with differing repeats.
 const MARK: &str = " *";
 
-/// The figures of a paper; servers and loads without figures are left out.
+/// A table of a paper's figures, without the servers and loads that have no figures.
 pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     let mut out = String::new();
     let lines = cells(paper, figures);
     for (index, line) in lines.iter().enumerate() {
-        // A plain * would begin emphasis in Markdown.
+        // A plain * would start emphasis in Markdown.
         let _ = writeln!(out, "| {} |", line.join(" | ").replace('*', "\\*"));
         if index == 0 {
             let _ = writeln!(out, "|{}", "---|".repeat(line.len()));
@@ -29,7 +29,7 @@ pub fn markdown(paper: &PaperComparison, figures: &[CountedFigure]) -> String {
     out
 }
 
-/// Head and lines; figures with differing repeats are marked.
+/// Head and rows of the table; figures with differing repeats are marked.
 pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<String>> {
     let is_measured = |name: &str| figures.iter().any(|figure| figure.server == name);
     let subjects = paper
@@ -54,7 +54,7 @@ pub fn cells(paper: &PaperComparison, figures: &[CountedFigure]) -> Vec<Vec<Stri
     lines
 }
 
-/// A figure in a cell: empty if not requested, a dash if missing.
+/// The figure in a cell: empty if it was not requested, a dash if it is missing.
 fn cell(figure: Option<&CountedFigure>) -> String {
     let Some(figure) = figure else {
         return String::new();
@@ -66,7 +66,7 @@ fn cell(figure: Option<&CountedFigure>) -> String {
     thousands(rounded(middle)) + mark
 }
 
-/// The reasons for missing figures, each reason of a server once.
+/// The reasons for missing figures, each reason of a server only once.
 pub fn failures<'a>(
     paper: &PaperComparison,
     figures: &'a [CountedFigure],
@@ -92,7 +92,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_table_has_what_was_asked_and_marks_what_is_doubtful() {
+    fn table_has_selected_figures_and_marks_doubtful_ones() {
         let paper = find_paper("003").expect("known");
         let figures = [
             figure("lowroad-bare", "static-kept", &[3020, 3030]),

@@ -1,4 +1,5 @@
-//! A flame graph as an SVG for browsers: binaries at the bottom, parts of the work above, symbols on top. No I/O.
+//! A flame graph as an SVG for browsers: binaries at the bottom, parts of the work above them, symbols at the top. No
+//! I/O.
 
 use std::fmt::Write;
 
@@ -9,7 +10,7 @@ use crate::report::svg::{coordinate, escape};
 const WIDTH: f64 = 1200.0;
 const HIGH: f64 = 20.0;
 /// Minimum width of a cell that is drawn.
-const LEAST: f64 = 0.4;
+const WIDTH_MIN: f64 = 0.4;
 
 /// Draws the flame graph.
 pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
@@ -69,7 +70,7 @@ pub fn draw(title: &str, symbols: &[SymbolShare]) -> String {
     )
 }
 
-/// The horizontal extent of a cell.
+/// The horizontal position and width of a cell.
 #[derive(Clone, Copy)]
 struct CellSpan {
     x: f64,
@@ -82,12 +83,12 @@ fn cell(out: &mut String, level: u32, span: CellSpan, name: &str, count: f64) ->
         x,
         width: cell_width,
     } = span;
-    // Thousands of cells below the width of a pixel would only make the file large.
-    if cell_width < LEAST {
+    // Thousands of cells narrower than a pixel would only enlarge the file.
+    if cell_width < WIDTH_MIN {
         return cell_width;
     }
     let y = f64::from(level) * HIGH;
-    // The name is cut to the width: 11 px monospace letters are about 6.7 px wide.
+    // The name is truncated to the width: 11 px monospace letters are about 6.7 px wide.
     let char_count = ((cell_width - 4.0) / 6.7).max(0.0) as usize;
     let label: String = match char_count {
         0..3 => String::new(),

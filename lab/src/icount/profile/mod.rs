@@ -1,5 +1,5 @@
 //! Profiles a guest: instructions by symbol of its kernel and programs. The plugin counts by translated block;
-//! `symbols` names them, `parts` assigns symbols to parts of the work, `flame` draws.
+//! `symbols` names the blocks, `parts` assigns symbols to parts of the work, and `flame` draws.
 
 mod flame;
 mod parts;
@@ -19,7 +19,7 @@ const SHOWN: usize = 20;
 /// Instructions per request by symbol.
 #[derive(Debug)]
 pub struct SymbolProfile {
-    /// The largest first.
+    /// Sorted, the largest first.
     symbols: Vec<SymbolShare>,
 }
 
@@ -28,7 +28,7 @@ pub struct SymbolProfile {
 struct SymbolShare {
     /// `kernel`, or the program or library.
     binary: String,
-    /// The part of the work; for programs their own name.
+    /// The part of the work; for programs, always user space.
     part: &'static str,
     name: String,
     /// Instructions per request.
@@ -36,8 +36,8 @@ struct SymbolShare {
 }
 
 impl SymbolProfile {
-    /// Counts while `run` executes at least `requests` requests and returns their number. `copied` maps files of the
-    /// host to paths in the guest.
+    /// Records a profile while `run` executes at least `requests` requests and returns their number. `copied` maps
+    /// files of the host to paths in the guest.
     ///
     /// # Errors
     /// A request failed, or the guest did not send its symbols; the text names which.
@@ -47,12 +47,12 @@ impl SymbolProfile {
         requests: u64,
         run: &mut dyn FnMut(u64) -> Result<u64, String>,
     ) -> Result<SymbolProfile, String> {
-        // The symbols come first: the guest executes instructions to send them.
+        // The symbols are read before counting, because the guest executes instructions to send them.
         let symbols = SymbolNames::read_from_guest(guest, copied)?;
-        guest.counted_at_rest();
+        guest.instructions_when_idle();
         let counts_before: HashMap<u64, u64> = guest.blocks().collect();
         let requests = run(requests).map_err(|error| guest.failure(&error))?;
-        guest.counted_at_rest();
+        guest.instructions_when_idle();
         let mut by_symbol: HashMap<(String, String), u64> = HashMap::new();
         for (address, count) in guest.blocks() {
             let increase = count - counts_before.get(&address).copied().unwrap_or(0).min(count);
@@ -76,7 +76,7 @@ impl SymbolProfile {
         let mut symbols: Vec<SymbolShare> = by_symbol.into_iter().map(to_share).collect();
         symbols.sort_by(|a, b| {
             let by_count = b.instructions.total_cmp(&a.instructions);
-            // Equal counts in the order of names, for a reproducible output.
+            // Equal counts are ordered by name, so that the output is reproducible.
             by_count.then_with(|| a.name.cmp(&b.name))
         });
         SymbolProfile { symbols }
@@ -99,7 +99,7 @@ impl SymbolProfile {
         parts
     }
 
-    /// The parts and the largest symbols, for a terminal.
+    /// The parts and the largest symbols as text.
     #[must_use]
     pub fn text(&self) -> String {
         let total = self.total().max(1.0);
@@ -122,7 +122,7 @@ impl SymbolProfile {
         lines.join("\n")
     }
 
-    /// Folded stacks, the input of flame graph tools: binary, part and symbol. Call chains are unknown.
+    /// Folded stacks, the input format of flame graph tools: binary, part and symbol. Callers are unknown.
     #[must_use]
     pub fn folded(&self) -> String {
         let line = |symbol: &SymbolShare| {
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_come_first_with_their_shares() {
+    fn profile_text_lists_largest_symbols_first() {
         let text = profile().text();
         let lines: Vec<&str> = text.lines().map(str::trim).collect();
         assert_eq!(lines[0], "1,000 100.0 %  all, a request");
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn stacks_are_folded() {
+    fn profile_is_written_as_folded_stacks() {
         let folded = profile().folded();
         assert!(
             folded.contains("kernel;TCP and IP;tcp_v4_rcv 600\n"),

@@ -1,7 +1,7 @@
-//! Assigns kernel functions to parts of a request's work, by name. Only a list; functions that are not in it belong to
-//! `kernel, other`.
+//! Assigns kernel functions to parts of a request's work, by name. Contains only a list; functions that are not listed
+//! belong to `kernel, other`.
 
-/// Prefixes of names, without leading underscores, and their part. The first match counts.
+/// Parts, each with prefixes of function names without leading underscores. The first match counts.
 const PARTS: &[(&str, &[&str])] = &[
     (
         "copies",
@@ -233,9 +233,9 @@ const PARTS: &[(&str, &[&str])] = &[
     ),
 ];
 
-/// The part of a function; `binary` is `kernel`, or that followed by a module.
+/// The part of a function; `binary` is `kernel`, or `kernel` and the name of a module.
 pub fn part_of(binary: &str, name: &str) -> &'static str {
-    // Functions of a module may have general names, so the module decides first.
+    // Functions of a module may have generic names, so the module is checked first.
     if binary.contains("virtio_net") {
         return "driver";
     }
@@ -255,7 +255,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn functions_have_their_part() {
+    fn kernel_functions_map_to_subsystems() {
         for (name, part) in [
             ("tcp_v4_rcv", "TCP and IP"),
             ("__napi_poll", "soft interrupt"),

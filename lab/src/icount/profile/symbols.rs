@@ -1,5 +1,5 @@
-//! Symbols for addresses in a guest: from its kernel's and processes' tables, and for programs from `nm` on the same
-//! files of the host.
+//! Names the addresses in a guest: by the symbol table of its kernel and the mappings of its processes; programs are
+//! read by `nm` from the same files on the host.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -18,13 +18,13 @@ pub const KERNEL: &str = "kernel";
 pub struct SymbolNames {
     kernel: AddressTable<(String, String)>,
     maps: Vec<MemoryMapping>,
-    /// Files of the host by their path in the guest.
+    /// The files that were copied from the host, with their paths in the guest.
     copied: Vec<CopiedPath>,
     /// Symbols of programs by path in the guest.
     programs: RefCell<HashMap<String, ProgramSymbols>>,
 }
 
-/// Entries sorted by their start address.
+/// Entries sorted by start address.
 type AddressTable<T> = Vec<(u64, T)>;
 
 /// An executable mapping of a process.
@@ -38,7 +38,7 @@ struct MemoryMapping {
 
 #[derive(Default)]
 struct ProgramSymbols {
-    /// Segments of the file and their load addresses: offset, length, address.
+    /// The file's segments: offset, length, load address.
     segments: Vec<(u64, u64, u64)>,
     symbols: AddressTable<String>,
 }
@@ -53,7 +53,7 @@ impl SymbolNames {
         copied: &[CopiedPath],
     ) -> Result<SymbolNames, String> {
         let kernel = guest.output_of("cat /proc/kallsyms")?;
-        // Addresses alone identify a mapping: processes are not distinguished.
+        // The processes are not distinguished: an address alone identifies a mapping.
         let maps = guest.output_of("cat /proc/[0-9]*/maps")?;
         Ok(SymbolNames {
             kernel: kernel_symbols(&kernel),
@@ -84,10 +84,10 @@ impl SymbolNames {
         (binary, name.unwrap_or("without a symbol").to_owned())
     }
 
-    /// The path on the host of a guest's file.
+    /// The path on the host for a path in the guest.
     fn host_path(&self, path: &str) -> PathBuf {
         let path = path.trim_start_matches('/');
-        // A copied path is a file, or a folder that contains it.
+        // A copied path is the file itself, or a folder that contains it.
         let found = self.copied.iter().find_map(
             |CopiedPath {
                  source,
@@ -115,7 +115,7 @@ fn kernel_symbols(text: &str) -> AddressTable<(String, String)> {
     let line = |line: &str| {
         let mut words = line.split_whitespace();
         let address = u64::from_str_radix(words.next()?, 16).ok()?;
-        // Text and weak symbols; data can't be executed.
+        // Text and weak symbols; data is not executable.
         let is_code = "tTwW".contains(words.next()?);
         let name = words.next()?.to_owned();
         let binary = match words.next() {
@@ -158,7 +158,7 @@ impl ProgramSymbols {
             return ProgramSymbols::default();
         }
         let mut symbols = run_tool("nm", &["-C", "--defined-only"]);
-        // Distribution packages are stripped: only the dynamic symbols remain.
+        // Programs of a distribution are stripped, so only their dynamic symbols remain.
         if symbols.is_empty() {
             symbols = run_tool("nm", &["-C", "-D", "--defined-only"]);
         }
@@ -169,7 +169,7 @@ impl ProgramSymbols {
     }
 
     fn name(&self, offset: u64) -> Option<&str> {
-        // Mappings are given by offsets in the file, and nm lists load addresses.
+        // Mappings are in file offsets, but nm lists load addresses.
         let is_in = |(begin, len, _): &&(u64, u64, u64)| (*begin..begin + len).contains(&offset);
         let (begin, _, address) = self.segments.iter().find(is_in)?;
         last_below(&self.symbols, offset - begin + address).map(String::as_str)
@@ -206,7 +206,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_kernel_says_its_symbols() {
+    fn kallsyms_text_is_parsed() {
         let text = "ffffffff81000000 T _stext\nffffffff81000100 t inner\nffffffff82000000 d data\n\
                     ffffffffc0000000 t poll\t[virtio_net]\n";
         let table = kernel_symbols(text);
@@ -221,7 +221,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_that_can_be_run_has_its_file() {
+    fn executable_mappings_are_parsed() {
         let line = "55550000-55560000 r-xp 00001000 00:02 77   /usr/sbin/nginx";
         let found = map(line).expect("a map");
         assert_eq!((found.offset, &*found.path), (0x1000, "/usr/sbin/nginx"));
@@ -231,7 +231,7 @@ mod tests {
     }
 
     #[test]
-    fn programs_are_loaded_where_their_segments_say() {
+    fn file_offsets_are_translated_by_segments() {
         let program = ProgramSymbols {
             segments: segments(
                 "  LOAD   0x001000 0x0000000000002000 0x2000 0x000500 0x000500 R E 0x1000",

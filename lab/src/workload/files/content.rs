@@ -1,29 +1,29 @@
-//! The contents of files, as a function of name and length. No I/O.
+//! The contents of files, computed from name and length. No I/O.
 
 use crate::random::SplitMix;
 
 /// The kind of content.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileFill {
-    /// SPECweb99's: a first line with length and name, marks that identify position and file, and placeholders for ads.
+    /// SPECweb99's: a first line with length and name, marks that identify file and position, and ad placeholders.
     Marked {
         /// Number of placeholders.
         ads: usize,
     },
     /// Printable characters in lines.
     Text,
-    /// Random bytes, behind the signature of a GIF if the name has its extension: incompressible.
+    /// Random, incompressible bytes; if the name ends in `.gif`, after the signature of a GIF.
     Binary,
 }
 
-/// The placeholder of an ad; the name of its picture replaces the letters.
+/// An ad placeholder; the name of the ad's picture replaces the letters.
 pub(crate) const AD_TAG: &[u8; 62] =
     b"<!WEB99CAD><IMG SRC=\"/file_set/dirNNNNN/classX_Y\"><!/WEB99CAD>";
 
 /// Distance of the marks in bytes.
 const MARK_EVERY: usize = 4096;
 
-/// Length of a line with its end.
+/// Length of a line, including its newline.
 const LINE: usize = 64;
 
 /// Replaces the content of `out` with that of a file.
@@ -43,7 +43,7 @@ fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out:
     let first_line = out.len();
     text(len, random, out);
     let body = &mut out[first_line..];
-    // A mark in each 4 KiB reveals swapped or shifted blocks, and another file's.
+    // A mark in each 4 KiB reveals blocks that are swapped, shifted, or from another file.
     for (target, letter) in body
         .iter_mut()
         .step_by(MARK_EVERY)
@@ -51,7 +51,7 @@ fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out:
     {
         *target = letter;
     }
-    // A tag must fit into the line that begins with the mark.
+    // A placeholder must fit into the line that begins with the mark.
     let mut offsets: Vec<usize> = (0..body.len())
         .step_by(MARK_EVERY)
         .filter(|offset| offset + LINE <= body.len())
@@ -66,7 +66,7 @@ fn text_with_ads(path: &str, len: usize, ads: usize, random: &mut SplitMix, out:
 fn text(len: usize, random: &mut SplitMix, out: &mut Vec<u8>) {
     let start = out.len();
     while out.len() < len {
-        // 92 characters from 256 values: some occur 3/2 as often as others, which is irrelevant here.
+        // 256 values are mapped to 92 characters, so some occur 3/2 as often as others, which is irrelevant here.
         out.extend(
             random
                 .next_u64()
@@ -104,7 +104,7 @@ mod tests {
     }
 
     #[test]
-    fn files_of_specweb() {
+    fn specweb_files_have_marked_content() {
         for file in specset::plan(2) {
             let bytes = contents(&file);
             assert_eq!(bytes.len() as u64, file.len, "{}", file.path);
@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn tags_are_in_random_places() {
+    fn ad_tags_are_at_random_offsets() {
         let place = |dir| {
             let name = format!("file_set/{}", specset::name(dir, 2, 8));
             let mut out = Vec::new();
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn other_files() {
+    fn binary_and_text_files_depend_on_their_name() {
         let mut out = Vec::new();
         fill("a.gif", 223, FileFill::Binary, &mut out);
         assert!(out.starts_with(b"GIF89a") && out.len() == 223);

@@ -11,11 +11,12 @@ use super::ManifestEntry;
 /// A folder under construction.
 pub(super) struct FolderWriter {
     root: PathBuf,
-    /// Held while files are created.
+    /// A lock held while files are created.
     _lock: File,
 }
 
-/// The name of the one incomplete file, outside of the site, so that a crash leaves no partial file there.
+/// The name of the file that is being written. It is outside of the site, so that a crash leaves no incomplete file
+/// there.
 const UNFINISHED: &str = ".unfinished";
 
 impl FolderWriter {
@@ -25,7 +26,7 @@ impl FolderWriter {
             .map_err(|error| failed("make the folder", root, &error))?;
         let path = root.join(".lock");
         let lock = File::create(&path).map_err(|error| failed("write", &path, &error))?;
-        // The lock ends with the process, so a crash leaves no stale lock.
+        // The kernel releases the lock when the process ends, so a crash leaves no stale lock.
         if lock.try_lock().is_err() {
             let root = root.display();
             return Err(format!(
@@ -38,11 +39,12 @@ impl FolderWriter {
         })
     }
 
-    /// Whether a file of the site exists with its length and the common date.
+    /// Whether the site has a file of that path and length, with the date common to all files.
     pub(super) fn has_file(&self, path: &str, len: u64) -> bool {
         let metadata = fs::symlink_metadata(self.root.join("site").join(path));
         metadata.is_ok_and(|metadata| {
-            // Length and date instead of a checksum: a set has many gigabytes. `--check` compares the contents.
+            // Length and date are compared instead of a checksum, since a set may have many gigabytes. `--check`
+            // compares the contents.
             metadata.is_file()
                 && metadata.len() == len
                 && metadata.modified().is_ok_and(|modified| modified == date())
@@ -65,10 +67,10 @@ impl FolderWriter {
         let unfinished = self.root.join(UNFINISHED);
         let mut file = File::create(&unfinished)?;
         file.write_all(bytes)?;
-        // Before the rename, so that a complete file always has its date.
+        // The date is set before the rename, so that a complete file always has it.
         file.set_times(FileTimes::new().set_modified(date()))?;
         match fs::rename(&unfinished, path) {
-            // Folders are created on demand: nearly all files are in existing ones.
+            // Folders are created on demand, since nearly all files are in existing folders.
             Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
                 fs::create_dir_all(path.parent().expect("joined to the root"))?;
                 fs::rename(&unfinished, path)
@@ -77,21 +79,21 @@ impl FolderWriter {
         }
     }
 
-    /// Fails unless files of these lengths fit.
+    /// Fails if files of these lengths would not fit on the disk.
     pub(super) fn check_room(&self, lens: impl Iterator<Item = u64>) -> Result<(), String> {
         let stat = rustix::fs::statvfs(&self.root)
             .map_err(|error| failed("look at the file system of", &self.root, &error.into()))?;
         let block = stat.f_frsize.max(1);
         // Files occupy whole blocks.
         let needed = lens.map(|len| len.div_ceil(block) * block).sum();
-        // f_bavail leaves out the blocks that are reserved for root, unlike f_bfree (statvfs(3)).
+        // f_bavail excludes the blocks that are reserved for root, unlike f_bfree (statvfs(3)).
         let free = stat.f_bavail.saturating_mul(block);
         check_room(needed, free).map_err(|error| format!("{}: {error}", self.root.display()))
     }
 }
 
 fn check_room(needed: u64, free: u64) -> Result<(), String> {
-    // Leaves a margin: a full disk would break other programs too.
+    // Requires a margin, since a full disk would break other programs too.
     let spare = needed / 50;
     if needed > 0 && needed + spare > free {
         let (needed, free) = (human(needed + spare), human(free));
@@ -117,7 +119,7 @@ pub(crate) fn human(bytes: u64) -> String {
     )
 }
 
-/// All files of a set have the same date, so that servers send equal `Last-Modified` fields.
+/// The date of all files of a set, so that servers send equal `Last-Modified` fields.
 fn date() -> SystemTime {
     SystemTime::UNIX_EPOCH + Duration::from_secs(FILES_DATE_UNIX_S)
 }
@@ -150,7 +152,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn room() {
+    fn missing_disk_space_is_reported() {
         assert!(check_room(0, 0).is_ok());
         assert!(check_room(100 << 20, 200 << 20).is_ok());
         let error = check_room(5 << 30, 3 << 20).expect_err("no room");
@@ -161,7 +163,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_for_people() {
+    fn byte_counts_are_formatted() {
         assert_eq!(human(0), "0 B");
         assert_eq!(human(1023), "1023 B");
         assert_eq!(human(1536), "1.5 KiB");

@@ -1,5 +1,6 @@
-//! The manifest of a site: path, length and CRC-32 of each file, separated by tabs, one file a line, sorted by path.
-//! While files are created, a journal of the same format grows; the manifest is written once all files exist.
+//! The manifest of a site: path, length and CRC-32 of each file, separated by tabs, one file per line, sorted by path.
+//! While files are created, their entries are appended to a journal of the same format; the manifest is written when
+//! all files exist.
 
 use std::collections::BTreeMap;
 use std::fs::{self, File, OpenOptions};
@@ -14,7 +15,7 @@ const NAME: &str = "manifest.tsv";
 /// Name of the journal.
 const JOURNAL: &str = "manifest.part";
 
-/// The first line. Its number is the version of the content generator: files of another version are created again.
+/// The first line. Its number is the version of the content generator; files of another version are created again.
 const FIRST_LINE: &str = "# lowroad-lab files 1: path, bytes, CRC-32";
 
 /// The manifest's entry of a file.
@@ -84,11 +85,11 @@ impl FileManifest {
 /// All known entries of a folder: the manifest, and the journal of an interrupted run.
 pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>, String> {
     let mut listed = BTreeMap::new();
-    // The journal comes last: its entries are newer.
+    // The journal is read last, since its entries are newer.
     for name in [NAME, JOURNAL] {
         let file = folder.join(name);
         match fs::read_to_string(&file) {
-            // Unreadable lines or another version only mean that the files are created again.
+            // Unreadable lines or another version have only the effect that the files are created again.
             Ok(text) => drop(read(&text, &mut listed)),
             Err(error) if error.kind() == ErrorKind::NotFound => {}
             Err(error) => return Err(failed("read", &file, &error)),
@@ -97,15 +98,15 @@ pub(super) fn load_all(folder: &Path) -> Result<BTreeMap<String, ManifestEntry>,
     Ok(listed)
 }
 
-/// Reads lines; false if they are of another version. An incomplete last line was being written at a crash, and is
-/// skipped.
+/// Reads lines; returns false if they are of another version. An incomplete last line was being written during a crash,
+/// and is skipped.
 fn read(text: &str, listed: &mut BTreeMap<String, ManifestEntry>) -> Result<bool, String> {
     let mut lines = text.split_inclusive('\n');
     if lines.next().map(str::trim_end) != Some(FIRST_LINE) {
         return Ok(false);
     }
     for (number, line) in lines.enumerate() {
-        // A line without its end was being written at a crash.
+        // A line without a newline was being written during a crash.
         let Some(line) = line.strip_suffix('\n') else {
             break;
         };
@@ -147,7 +148,7 @@ pub(super) fn save(
     folder.write(NAME, text.as_bytes())
 }
 
-/// The entries of files created since the manifest was written.
+/// A journal of the files created since the manifest was written.
 pub(super) struct ManifestJournal {
     path: PathBuf,
     file: File,
@@ -161,7 +162,8 @@ impl ManifestJournal {
             let is_complete = fs::read_to_string(&path).is_ok_and(|text| {
                 text.ends_with('\n') && read(&text, &mut BTreeMap::new()) == Ok(true)
             });
-            // A journal with an incomplete line is started anew: the next entry would continue that line.
+            // If the last line of a journal is incomplete, a new journal is started; otherwise the next entry would
+            // continue that line.
             if is_complete {
                 return OpenOptions::new().append(true).open(&path);
             }
@@ -190,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lines_and_back() {
+    fn manifest_line_round_trip() {
         let entry = ManifestEntry {
             len: 102,
             crc32: 0x00ab_cdef,

@@ -1,10 +1,10 @@
-//! Tests: sets are reproducible, resumed after an interruption, and checked.
+//! Tests: file sets are reproducible, continued after an interruption, and checked.
 
 use std::fs;
 
 use super::*;
 
-/// A temporary folder, deleted at the end.
+/// A temporary folder, deleted on drop.
 struct ScratchFolder(std::path::PathBuf);
 
 impl ScratchFolder {
@@ -56,7 +56,7 @@ fn made(workload: &str, settings: &BTreeMap<String, String>, dir: &Path) -> File
 }
 
 #[test]
-fn twice_the_same() {
+fn equal_settings_give_equal_files() {
     let (one, other) = (ScratchFolder::new("one"), ScratchFolder::new("other"));
     let settings = settings(&[("dirs", "1")]);
     let mut shares = Vec::new();
@@ -89,7 +89,7 @@ fn twice_the_same() {
 }
 
 #[test]
-fn goes_on_where_it_was_left() {
+fn interrupted_creation_is_continued() {
     let folder = ScratchFolder::new("left");
     let plan = plan("webstone", &BTreeMap::new()).expect("a plan");
     let stop = AtomicBool::new(false);
@@ -111,7 +111,7 @@ fn goes_on_where_it_was_left() {
         "an unfinished set has no manifest"
     );
 
-    // A file with a changed length or date is created again.
+    // A file whose length or date has changed is created again.
     fs::write(folder.0.join("site/file5k.html"), vec![b'x'; 5125]).expect("written");
     assert_eq!(
         made("webstone", &BTreeMap::new(), &folder.0),
@@ -144,7 +144,7 @@ fn a_bigger_set_adds_to_a_smaller_one() {
 }
 
 #[test]
-fn changes_are_found() {
+fn check_detects_a_changed_file() {
     let folder = ScratchFolder::new("changes");
     let plan = plan("bare", &BTreeMap::new()).expect("a plan");
     made("bare", &BTreeMap::new(), &folder.0);
@@ -155,7 +155,7 @@ fn changes_are_found() {
 }
 
 #[test]
-fn one_maker_at_a_time() {
+fn concurrent_creation_in_one_folder_is_refused() {
     let folder = ScratchFolder::new("lock");
     let held = FolderWriter::open(&folder.0).expect("free");
     let error = make("bare", &BTreeMap::new(), &folder.0, &mut |_| {}).expect_err("taken");

@@ -1,4 +1,4 @@
-//! The file format of a script, and its errors.
+//! The file format of a script, and the errors in it.
 
 use std::collections::BTreeMap;
 
@@ -10,7 +10,7 @@ use super::template::TextTemplate;
 use super::{ScriptStep, StepBody, ValueCapture};
 use crate::load;
 
-/// Maximum number of steps: classes are numbered by a byte, and a longer table would be unreadable.
+/// Maximum number of steps: class numbers are bytes, and a longer table would be unreadable.
 const STEPS_MAX: usize = 100;
 
 #[derive(Deserialize)]
@@ -99,7 +99,7 @@ fn check_field(name: &str, value: &str) -> Result<(), String> {
     if let Some(reason) = wire::reserved_reason(name) {
         return Err(format!("the field {name} can't be given; {reason}"));
     }
-    // The lab sets Cookie for each user, and Host for its one server.
+    // The lab itself sets Cookie for each user, and Host for the only server.
     let is_set = |reserved: &&str| name.eq_ignore_ascii_case(reserved);
     match ["host", "cookie"].iter().any(is_set) {
         true => Err(format!("{name} is set by the lab")),

@@ -1,4 +1,4 @@
-//! Text with placeholders for values: `{name}`; `{{` and `}}` are literal braces.
+//! Text with placeholders of the form `{name}`; `{{` and `}}` are literal braces.
 
 /// A text with placeholders.
 pub struct TextTemplate {

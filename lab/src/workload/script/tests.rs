@@ -1,4 +1,4 @@
-//! Tests of scripts: their parser, and the requests of users.
+//! Tests of scripts: the parser, and the requests of users.
 
 use super::*;
 
@@ -67,7 +67,7 @@ fn values_and_cookies_go_from_step_to_step() {
 }
 
 #[test]
-fn who_can_not_go_on_begins_anew() {
+fn failed_step_restarts_with_a_new_user() {
     let script = script(SHOP).expect("a script");
     let good = "HTTP/1.1 200 OK\r\nSet-Cookie: s=1\r\n\r\nname=\"csrf\" value=\"x\" href=\"/\"";
     let mut user = script.session(0, 1);
@@ -104,7 +104,7 @@ fn who_can_not_go_on_begins_anew() {
 }
 
 #[test]
-fn what_is_wrong_is_said() {
+fn script_errors_name_step_and_problem() {
     for (text, part) in [
         ("", "1 to 100 [[step]]"),
         ("[[step]]", "missing field `path`"),

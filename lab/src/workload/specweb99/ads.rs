@@ -1,5 +1,5 @@
-//! The data of a dynamic program about users and ads: the files `User.Personality` and `Custom.Ads`.
-//! `peers/php/specweb99.php` creates the same ones on a reset. No I/O.
+//! The data of the dynamic program about users and ads: the files `User.Personality` and `Custom.Ads`.
+//! `peers/php/specweb99.php` creates the same files on a reset. No I/O.
 
 /// Number of ads.
 pub(super) const ADS: usize = 360;
@@ -8,7 +8,7 @@ pub(super) const ADS: usize = 360;
 const FITTING_EVERY: usize = 24;
 
 /// Number of ads in each of the two expired ranges.
-const OVER: usize = 24;
+const EXPIRED_LEN: usize = 24;
 
 /// The parameters of the ads.
 #[derive(Clone, Copy, Debug)]
@@ -17,14 +17,14 @@ pub(super) struct AdTables {
     pub(super) threads: u32,
     /// When ads expire, in seconds since 1970.
     pub(super) expires_s: u64,
-    /// When the expired ads did.
+    /// When the expired ads expired, in seconds since 1970.
     pub(super) expired_s: u64,
-    /// First ads of the two expired ranges.
+    /// First ad of each of the two expired ranges.
     pub(super) expired: [usize; 2],
 }
 
 impl AdTables {
-    /// Parameters for reproducible files: ads expire in 2100, or expired at the end of 2024. A run starts with a
+    /// Parameters for reproducible files: ads expire in 2100, or expired at the end of 2024. Each run begins with a
     /// reset, which creates new ads with the time of the run.
     pub(super) fn fixed(threads: u32) -> AdTables {
         let (expires_s, expired_s) = (4_102_444_800, 1_735_689_600);
@@ -37,10 +37,10 @@ impl AdTables {
     }
 
     fn is_expired(&self, ad: usize) -> bool {
-        // Modulo the number of ads, since a range may wrap around at the last one.
+        // Modulo the number of ads, since a range may wrap around at the last ad.
         self.expired
             .iter()
-            .any(|first| (ad + ADS - first % ADS) % ADS < OVER)
+            .any(|first| (ad + ADS - first % ADS) % ADS < EXPIRED_LEN)
     }
 
     /// The file `Custom.Ads`: 360 records of 39 bytes.
@@ -113,7 +113,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn records_have_their_form() {
+    fn ad_records_have_the_documented_format() {
         let ads = AdTables::fixed(100).custom_ads();
         assert_eq!(ads.len(), 360 * 39);
         let text = String::from_utf8(ads).expect("text");
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn runs_that_are_over_wrap_around() {
+    fn expired_ad_range_wraps_around() {
         let keeping = AdTables {
             expired: [350, 90],
             ..AdTables::fixed(1)
@@ -157,7 +157,7 @@ mod tests {
         assert!(keeping.is_expired(13) && !keeping.is_expired(14) && !keeping.is_expired(349));
     }
 
-    /// For each user and last ad: the length of the search, by the rule of the dynamic program.
+    /// Searches for each user and last ad by the rule of the dynamic program, and checks the length of the search.
     #[test]
     fn every_search_ends_at_an_ad_that_fits_all() {
         for user in 0..ADS {

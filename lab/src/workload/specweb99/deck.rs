@@ -1,5 +1,5 @@
-//! The choice of files: each client draws from a deck of 1000, in which each class has exactly its share. This spreads
-//! the rare large files evenly. Independent of requests.
+//! The choice of files: each client draws from a deck of 1000 files, in which each class has exactly its share. This
+//! distributes the rare large files evenly. Independent of requests.
 
 use super::super::draw;
 use super::WeightedChoice;
@@ -59,7 +59,7 @@ impl RequestDeck {
                 });
             }
         }
-        // Fisher-Yates shuffle: the classes were added in order.
+        // Fisher-Yates shuffle, since the deck is filled class by class.
         for remaining in (1..self.0.len()).rev() {
             self.0
                 .swap(remaining, random.below(remaining as u64 + 1) as usize);
@@ -73,7 +73,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn decks_are_class_exact() {
+    fn each_deck_has_exact_class_counts() {
         let popularity = FilePopularity::new(20);
         let mut random = SplitMix::new(11);
         let mut deck = RequestDeck::default();

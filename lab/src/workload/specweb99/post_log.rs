@@ -1,7 +1,7 @@
-//! The dynamic program's log of forms: its reset, and its check after a run. Uses no sockets: builds request targets
-//! and parses responses.
+//! The dynamic program's log of POSTed forms: its reset, and its check after a run. Builds request targets and parses
+//! responses; uses no sockets.
 
-/// A log without records: only their number, 10 characters wide.
+/// A log without records, which consists only of their number, 10 characters wide.
 pub(super) const EMPTY: &[u8; 11] = b"         0\n";
 
 /// Length of a record.
@@ -10,8 +10,8 @@ const RECORD: usize = 139;
 /// Maximum share of missing records: 1.0 %, rounded.
 const MISSING_MAX: f64 = 0.0105;
 
-/// The request that creates new ads and users and empties the log, for a run of this many seconds (warm-up, run and
-/// ramp-down). `first_over` is the first expired ad, below 360.
+/// The target of the request that creates new ads and users and empties the log, for a run of this many seconds
+/// (warm-up, run and ramp-down). `first_over` is the first expired ad, below 360.
 pub fn reset_target(script: &str, connections: u32, run_s: u64, first_over: u32) -> String {
     let (first, second) = (first_over % 360, (first_over + 100) % 360);
     let (low, high) = (first.min(second), first.max(second));
@@ -21,12 +21,12 @@ pub fn reset_target(script: &str, connections: u32, run_s: u64, first_over: u32)
     )
 }
 
-/// The request that returns the log.
+/// The target of the request that returns the log.
 pub fn fetch_target(script: &str) -> String {
     format!("{script}?command/Fetch")
 }
 
-/// A parsed log that is consistent in itself.
+/// A parsed log without contradictions.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PostLog {
     /// Number of records by file class.
@@ -50,7 +50,7 @@ impl PostLog {
             format!("post.log: contains fewer than the {count} records it announces")
         })?;
         let remainder = log.len() - EMPTY.len() - records.len();
-        // The page continues behind the log, so a rest shorter than a record is normal.
+        // The page continues after the log, so a remainder shorter than a record is normal.
         if remainder >= RECORD {
             return Err(format!(
                 "post.log: contains more than the {count} records it announces"
@@ -70,8 +70,8 @@ impl PostLog {
         self.by_class.iter().sum()
     }
 
-    /// Checks that the log has the clients' forms since its reset: at least nearly as many as were answered, and at
-    /// most as many as were sent (`u64::MAX` if unknown).
+    /// Checks the number of forms in the log since its reset: at least nearly as many as were answered, and at most as
+    /// many as were sent (`u64::MAX` if unknown).
     ///
     /// # Errors
     /// The text has both numbers.
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_right_log() {
+    fn valid_post_log_is_parsed() {
         assert_eq!(record(1, 2, 2).len(), RECORD);
         let page = format!(
             "<html>\n<pre>\n{:10}\n{}{}\n</pre>\n</body></html>\n",
@@ -165,10 +165,10 @@ mod tests {
     }
 
     #[test]
-    fn wrong_logs() {
+    fn invalid_post_logs_are_rejected() {
         for (log, why) in [
             (String::new(), "first line"),
-            (format!("{:10}\n", 1), "not the 1 records"),
+            (format!("{:10}\n", 1), "fewer than the 1 records"),
             (format!("{:10}\n{}", 0, record(1, 2, 2)), "more than"),
             (format!("{:10}\n{}", 1, record(1, 2, 3)), "two writers"),
             (format!("{:10}\n{}", 1, record(5, 2, 2)), "number 5"),
@@ -179,7 +179,7 @@ mod tests {
     }
 
     #[test]
-    fn targets() {
+    fn reset_target_has_all_parameters() {
         assert_eq!(
             reset_target("/s", 200, 300, 300),
             "/s?command/Reset&maxload=200&pttime=300&maxthread=200&exp=40,300&urlroot=/file_set/"

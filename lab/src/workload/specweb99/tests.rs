@@ -1,4 +1,4 @@
-//! Tests of request bytes, of the traffic of a client, and of its expectations.
+//! Tests of the bytes of requests, of a client's traffic, and of the expected responses.
 
 use super::super::draw::tests::assert_fits;
 use super::*;
@@ -37,7 +37,7 @@ fn open(session: &mut dyn ClientSession, version: WorkloadVersion) -> Connection
 }
 
 #[test]
-fn dirs_are_the_table_s() {
+fn dir_counts_match_the_specweb_table() {
     let table = [
         (100, 90),
         (200, 156),
@@ -52,7 +52,7 @@ fn dirs_are_the_table_s() {
 }
 
 #[test]
-fn static_requests() {
+fn static_requests_are_serialized_exactly() {
     let workload = workload(&[
         ("dirs", "1"),
         ("dynamic", "0"),
@@ -98,7 +98,7 @@ fn ads_follow_the_cookie() {
                           Connection: keep-alive\r\n";
     assert!(text.starts_with(without_cookie), "{text}");
     assert_eq!((expected.status, expected.len), (Some(200), None));
-    // POST requests have more fields behind the cookie.
+    // POST requests have more fields after the cookie.
     let cookie = "\r\nCookie: my_cookie=user_id=10001&last_ad=77\r\n\r\n";
     let (text, _) = request_with(&mut *session, cookie, false);
     assert!(
@@ -108,7 +108,7 @@ fn ads_follow_the_cookie() {
 }
 
 #[test]
-fn forms() {
+fn post_form_is_serialized_exactly() {
     let workload = workload(&[("dirs", "1"), ("dynamic", "100"), ("script", "/s")]);
     let mut session = workload.session(12, 1);
     open(&mut *session, WorkloadVersion::Http11);
@@ -128,7 +128,7 @@ fn forms() {
 }
 
 #[test]
-fn a_million_requests() {
+fn a_million_requests_match_the_mix() {
     let workload = workload(&[
         ("mix", "official"),
         ("connections", "200"),
@@ -151,8 +151,8 @@ fn a_million_requests() {
             }
         }
     }
-    // Decks keep classes closer to their shares than independent draws would, so the bounds apply to operations; the
-    // deck has its own test for classes.
+    // With decks, the shares of classes are closer to the expected ones than with independent draws, so these bounds
+    // are only for operations; the deck's own test checks classes.
     let files: u64 = by_class[..4].iter().sum();
     let operations = [files, by_class[4], by_class[5], by_class[6], by_class[7]];
     assert_fits(&operations, &[70.0, 12.45, 0.15, 12.6, 4.8], "operations");
@@ -188,7 +188,7 @@ fn equal_seeds_give_equal_traffic() {
 }
 
 #[test]
-fn wrong_settings() {
+fn wrong_settings_are_rejected() {
     let fail = |key: &str, value: &str| {
         let given = [(key.to_string(), value.to_string())].into();
         SpecWeb99::new(&given, "h").err().expect("refused")

@@ -1,12 +1,12 @@
 //! The cookies of one simulated client. All its requests go to one host, so domain and path are ignored.
 
-/// Names and values, in the order in which they were first set.
+/// Names and values, in the order in which the names were first set.
 #[derive(Debug, Default)]
 pub(in super::super) struct CookieJar(Vec<(String, String)>);
 
-/// Maximum number of cookies (RFC 6265 section 6.1 requires at least 50 per domain). Without it, a server that invents
-/// names would make requests grow without bound.
-const MOST: usize = 50;
+/// Maximum number of cookies (RFC 6265 section 6.1 requires at least 50 per domain). Without a maximum, a server that
+/// invents names would make requests grow without bound.
+const COOKIES_MAX: usize = 50;
 
 impl CookieJar {
     pub(super) fn is_empty(&self) -> bool {
@@ -22,15 +22,15 @@ impl CookieJar {
         let (name, value) = (name.trim(), value.trim());
         let over = parts.any(|attribute| {
             let (key, age) = attribute.split_once('=').unwrap_or((attribute, ""));
-            // Servers delete a cookie by a Max-Age of 0 or less (RFC 6265 section 5.2.2). Runs are too short for other
-            // ages.
+            // Servers delete a cookie with a Max-Age of 0 or less (RFC 6265 section 5.2.2). Other ages are longer than
+            // a run.
             key.eq_ignore_ascii_case("max-age") && age.parse::<i64>().is_ok_and(|age_s| age_s <= 0)
         });
         let existing = self.0.iter().position(|(existing, _)| existing == name);
         match (existing, over) {
             (Some(found_index), true) => drop(self.0.remove(found_index)),
             (Some(found_index), false) => self.0[found_index].1 = value.to_string(),
-            (None, false) if self.0.len() < MOST => {
+            (None, false) if self.0.len() < COOKIES_MAX => {
                 self.0.push((name.to_string(), value.to_string()))
             }
             (None, _) => {}
@@ -56,7 +56,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kept_changed_and_dropped() {
+    fn cookies_are_stored_replaced_and_deleted() {
         let mut cookies = CookieJar::default();
         let text = |cookies: &CookieJar| {
             let mut out = Vec::new();
@@ -72,6 +72,6 @@ mod tests {
         cookies.set("a=; max-age=0");
         assert_eq!(text(&cookies), "Cookie: b=x=y\r\n");
         (0..1000).for_each(|number| cookies.set(&format!("c{number}=1")));
-        assert_eq!(cookies.0.len(), MOST);
+        assert_eq!(cookies.0.len(), COOKIES_MAX);
     }
 }

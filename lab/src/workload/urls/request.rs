@@ -1,14 +1,14 @@
-//! One request of a list, built in advance in both forms: within a connection, and as its last.
+//! A request of a list, built in advance in two forms: followed by others on its connection, or the last.
 
 use super::super::{ExpectedResponse, WorkloadVersion, wire};
 use super::{UrlSpec, UrlStyle};
 
-/// The field of a conditional request, with the date of all the lab's files.
+/// The condition field of a conditional request, with the date of all the lab's files.
 pub(super) const CONDITION: &str = wire::FILES_CONDITION;
 
 /// A request in its sent form.
 pub(super) struct PreparedRequest {
-    /// Within a connection, and as its last request.
+    /// The request followed by others on its connection, and the request as the last.
     forms: [RequestForm; 2],
     expected: ExpectedResponse,
     conditional: bool,
@@ -16,7 +16,7 @@ pub(super) struct PreparedRequest {
 
 struct RequestForm {
     bytes: Box<[u8]>,
-    /// Offset of the empty line, where more fields can be inserted.
+    /// Offset of the empty line, before which more fields can be inserted.
     fields_end: usize,
 }
 
@@ -35,7 +35,7 @@ impl PreparedRequest {
             len: spec.expected_len,
             crc32: spec.crc32,
         };
-        // A condition leads to a 304, which another expected status excludes.
+        // A conditional request is answered with 304, so another expected status excludes it.
         let expects_200 = spec.expected_status.is_none_or(|status| status == 200);
         let conditional = spec.method == "GET" && expects_200;
         let forms = [build(spec, style, false), build(spec, style, true)];
@@ -69,7 +69,7 @@ impl PreparedRequest {
         out.extend_from_slice(&bytes[*fields_end..]);
     }
 
-    /// The expected response; a conditional request finds the file unchanged.
+    /// The expected response; the condition of a conditional request is false, since files don't change.
     pub(super) fn expected(&self, conditional: bool) -> ExpectedResponse {
         if conditional {
             ExpectedResponse {
@@ -85,7 +85,7 @@ impl PreparedRequest {
 }
 
 fn build(spec: &UrlSpec, style: &UrlStyle, last: bool) -> RequestForm {
-    // HTTP/1.0 without keep-alive allows one request, which is the last.
+    // HTTP/1.0 without keep-alive allows only one request, which is also the last.
     let last = last || style.version == WorkloadVersion::Http10;
     let has_host = spec
         .fields

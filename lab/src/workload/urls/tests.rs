@@ -1,4 +1,4 @@
-//! Tests of request bytes, rejections, and the shares of a list.
+//! Tests of the bytes of requests, of rejected lists, and of the shares of URLs.
 
 use super::super::draw::tests::assert_fits;
 use super::*;
@@ -14,7 +14,7 @@ fn text(session: &mut dyn ClientSession, last: bool) -> String {
 }
 
 #[test]
-fn requests_to_the_byte() {
+fn requests_are_serialized_exactly() {
     let url = || vec![UrlSpec::get("/a?b")];
     let mut session = list(url(), WorkloadVersion::Http11, false).session(0, 1);
     assert_eq!(
@@ -52,7 +52,7 @@ fn requests_to_the_byte() {
 }
 
 #[test]
-fn body_fields_and_cookies() {
+fn request_has_body_fields_and_cookies() {
     let spec = UrlSpec {
         method: "POST".to_string(),
         fields: vec![
@@ -76,7 +76,7 @@ fn body_fields_and_cookies() {
 }
 
 #[test]
-fn a_conditional_request_expects_304() {
+fn conditional_request_expects_304() {
     let style = UrlStyle {
         host: "h".to_string(),
         version: WorkloadVersion::Http11,
@@ -104,7 +104,7 @@ fn a_conditional_request_expects_304() {
 }
 
 #[test]
-fn refusals_say_what_to_do() {
+fn rejected_url_lists_name_a_remedy() {
     let refuse = |specs: Vec<UrlSpec>| {
         let urls = UrlWorkload::new(
             specs,
@@ -147,7 +147,7 @@ fn refusals_say_what_to_do() {
 }
 
 #[test]
-fn shares_and_classes() {
+fn weights_determine_shares() {
     let weights = [1.0, 2.0, 7.0];
     let specs = weights.iter().map(|&weight| UrlSpec {
         weight,

@@ -1,5 +1,5 @@
-//! Machines with several processors. A network device with several queues needs a tap device, and so a network
-//! namespace and root; each core answers datagrams with its number.
+//! Tests machines with several processors. A network device with several queues needs a tap device, hence a network
+//! namespace and root. Each core answers datagrams with its number.
 
 use std::collections::BTreeSet;
 use std::net::UdpSocket;
@@ -8,21 +8,21 @@ use std::time::Duration;
 
 use crate::guest::{Guest, Machine, Q35, skip};
 
-/// Set in a test run within its network namespace.
+/// Set in a test process that runs within its own network namespace.
 const IN_NETWORK: &str = "LOWROAD_TEST_NETWORK";
 const GUEST: &str = "192.0.2.2";
 const OWN: &str = "192.0.2.1";
 /// The port to which the guest answers after a delay.
 const LATER: u16 = 9;
-/// The guest's port with which a datagram causes a panic.
+/// The guest's port at which a datagram causes a panic.
 const PANIC: u16 = 1;
-/// Causes a page fault.
+/// The guest's port at which a datagram causes a page fault.
 const PAGE_FAULT: u16 = 2;
-/// Causes a stack overflow.
+/// The guest's port at which a datagram causes a stack overflow.
 const STACK_OVERFLOW: u16 = 3;
 
-/// Whether this test runs in its network namespace, with a tap device of two queues. If not, runs the test again in
-/// one.
+/// Whether this test process runs in its own network namespace, with a tap device of two queues. If not, runs the test
+/// again in such a process.
 #[track_caller]
 fn has_network(test: &str) -> bool {
     if std::env::var_os(IN_NETWORK).is_some() {
@@ -65,13 +65,13 @@ fn has_network(test: &str) -> bool {
     false
 }
 
-/// A machine with this many processors and two queues.
+/// Starts a machine with this many processors and two queues.
 #[track_caller]
 fn start(test: &str, processors: u16, more: &[&str]) -> Option<Machine> {
     start_with(test, processors, "vectors=6", more)
 }
 
-/// Like [`start`], with options of the network device.
+/// As [`start`], with options for the network device.
 #[track_caller]
 fn start_with(test: &str, processors: u16, device: &str, more: &[&str]) -> Option<Machine> {
     if !has_network(test) {
@@ -89,7 +89,7 @@ fn start_with(test: &str, processors: u16, device: &str, more: &[&str]) -> Optio
     Machine::start(netdev, test, &machine, more)
 }
 
-/// The core that answers a datagram between these ports: equal on both sides, since the guest does not swap them.
+/// Returns the core that answers a datagram between these ports. Both are the same, since the guest does not swap them.
 fn core_of(port: u16) -> u8 {
     let socket = UdpSocket::bind((OWN, port)).unwrap();
     socket
@@ -107,7 +107,7 @@ fn core_of(port: u16) -> u8 {
 }
 
 /// Sends from one port after another until both cores have answered.
-fn both_answer() {
+fn wait_for_both_cores() {
     let mut cores = BTreeSet::new();
     for port in 1000..1200 {
         cores.insert(core_of(port));
@@ -118,24 +118,24 @@ fn both_answer() {
     assert_eq!(cores, BTreeSet::from([0, 1]));
 }
 
-/// Sends a command to a core from many ports, since the receiving queue of a datagram is not known in advance.
-fn tell(core: u8, port: u16) {
+/// Sends a command to a core, from many ports, since it is not known in advance which queue receives a datagram.
+fn send_command(core: u8, port: u16) {
     for from in 2000..2064 {
         let socket = UdpSocket::bind((OWN, from)).unwrap();
         socket.send_to(&[core], (GUEST, port)).unwrap();
     }
 }
 
-/// Waits for a core's delayed answer, for which only its timer wakes it.
-fn answers_later(core: u8) {
+/// Waits for a core's delayed answer, for which only the core's timer wakes it.
+fn wait_for_delayed_answer(core: u8) {
     let socket = UdpSocket::bind((OWN, LATER)).unwrap();
     socket
         .set_read_timeout(Some(Duration::from_secs(1)))
         .unwrap();
     for _ in 0..30 {
-        tell(core, LATER);
+        send_command(core, LATER);
         let mut answer = [0; 8];
-        // Other cores answer at once, to the sender's port or this one.
+        // Other cores answer immediately, to the sender's port or this one.
         while let Ok(len) = socket.recv(&mut answer) {
             if answer[..len] == [core] {
                 return;
@@ -146,80 +146,80 @@ fn answers_later(core: u8) {
 }
 
 #[test]
-fn one_queue_is_for_one_core() {
+fn device_with_one_queue_is_used_by_one_core() {
     let Some(guest) = Guest::start(Q35, &["-smp", "4", "-no-reboot"]) else {
         return;
     };
-    guest.says("1 of 4 processors used: the network device has no more queues");
-    guest.says("core 0 answers pings");
+    guest.expect_line("1 of 4 processors used: the network device has no more queues");
+    guest.expect_line("core 0 answers pings");
     guest.ping(56);
 }
 
 #[test]
-fn two_cores_answer() {
-    let test = "cores::two_cores_answer";
+fn both_cores_answer_immediately_and_by_timer() {
+    let test = "cores::both_cores_answer_immediately_and_by_timer";
     let Some(machine) = start(test, 2, &["-no-reboot"]) else {
         return;
     };
-    machine.says("lowroad: 2 cores");
-    both_answer();
-    answers_later(0);
-    answers_later(1);
+    machine.expect_line("lowroad: 2 cores");
+    wait_for_both_cores();
+    wait_for_delayed_answer(0);
+    wait_for_delayed_answer(1);
 }
 
 #[test]
-fn what_has_no_queue_is_not_used() {
-    let test = "cores::what_has_no_queue_is_not_used";
+fn processors_without_a_queue_are_not_used() {
+    let test = "cores::processors_without_a_queue_are_not_used";
     let Some(machine) = start(test, 5, &["-no-reboot"]) else {
         return;
     };
-    machine.says("2 of 5 processors used: the network device has no more queues");
-    both_answer();
+    machine.expect_line("2 of 5 processors used: the network device has no more queues");
+    wait_for_both_cores();
 }
 
-/// Checks that a device has queues for one core, regardless of its other features.
+/// Checks that a device has queues for only one core, regardless of its other features.
 #[track_caller]
-fn is_for_one_core(test: &str, device: &str) {
+fn check_only_one_core_is_used(test: &str, device: &str) {
     let Some(machine) = start_with(test, 2, device, &["-no-reboot"]) else {
         return;
     };
-    machine.says("1 of 2 processors used: the network device has no more queues");
+    machine.expect_line("1 of 2 processors used: the network device has no more queues");
     for port in 1000..1020 {
         assert_eq!(core_of(port), 0);
     }
 }
 
 #[test]
-fn without_a_control_queue_there_is_one_core() {
-    let test = "cores::without_a_control_queue_there_is_one_core";
+fn without_a_control_queue_one_core_is_used() {
+    let test = "cores::without_a_control_queue_one_core_is_used";
     // The device still offers several queues.
-    is_for_one_core(
+    check_only_one_core_is_used(
         test,
         "vectors=6,ctrl_vq=off,ctrl_rx=off,ctrl_vlan=off,ctrl_guest_offloads=off,guest_announce=off,ctrl_mac_addr=off",
     );
 }
 
 #[test]
-fn with_one_interrupt_there_is_one_core() {
-    let test = "cores::with_one_interrupt_there_is_one_core";
-    is_for_one_core(test, "vectors=1");
+fn with_one_interrupt_one_core_is_used() {
+    let test = "cores::with_one_interrupt_one_core_is_used";
+    check_only_one_core_is_used(test, "vectors=1");
 }
 
 #[test]
-fn one_processor_leaves_queues_alone() {
-    let test = "cores::one_processor_leaves_queues_alone";
+fn one_processor_uses_one_queue() {
+    let test = "cores::one_processor_uses_one_queue";
     let Some(machine) = start(test, 1, &["-no-reboot"]) else {
         return;
     };
-    machine.says("core 0 answers pings");
+    machine.expect_line("core 0 answers pings");
     for port in 1000..1020 {
         assert_eq!(core_of(port), 0);
     }
 }
 
 #[test]
-fn faults_of_any_core_are_told_and_restart_it() {
-    let test = "cores::faults_of_any_core_are_told_and_restart_it";
+fn faults_of_any_core_are_reported_and_restart_the_machine() {
+    let test = "cores::faults_of_any_core_are_reported_and_restart_the_machine";
     let Some(machine) = start(test, 2, &[]) else {
         return;
     };
@@ -250,29 +250,29 @@ fn faults_of_any_core_are_told_and_restart_it() {
         ),
     ];
     for (n, (core, port, fault, function)) in faults.into_iter().enumerate() {
-        machine.says("lowroad: 2 cores");
-        both_answer();
-        tell(core, port);
-        machine.says(fault);
-        machine.says(function);
-        machine.says("by PVH");
-        machine.says(&format!("restarted after fault {}: core {core}: ", n + 1));
+        machine.expect_line("lowroad: 2 cores");
+        wait_for_both_cores();
+        send_command(core, port);
+        machine.expect_line(fault);
+        machine.expect_line(function);
+        machine.expect_line("by PVH");
+        machine.expect_line(&format!("restarted after fault {}: core {core}: ", n + 1));
     }
-    machine.says("lowroad: 2 cores");
-    both_answer();
+    machine.expect_line("lowroad: 2 cores");
+    wait_for_both_cores();
 }
 
 #[test]
-fn the_power_button_ends_all() {
-    let test = "cores::the_power_button_ends_all";
+fn power_button_stops_all_cores() {
+    let test = "cores::power_button_stops_all_cores";
     let Some(mut machine) = start(test, 2, &["-no-reboot"]) else {
         return;
     };
-    machine.says("lowroad: 2 cores");
-    both_answer();
+    machine.expect_line("lowroad: 2 cores");
+    wait_for_both_cores();
     machine.press_button();
-    machine.says("power button: stopping");
-    let line = machine.says("lowroad: ");
+    machine.expect_line("power button: stopping");
+    let line = machine.expect_line("lowroad: ");
     assert!(line.contains(" sent, 0 dropped"), "{line}");
     assert!(machine.qemu.wait().unwrap().success());
 }

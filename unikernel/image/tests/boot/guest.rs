@@ -1,4 +1,4 @@
-//! A kernel that runs in QEMU.
+//! Runs a kernel in QEMU.
 
 use std::io::{BufRead, BufReader, Write};
 use std::net::UdpSocket;
@@ -10,7 +10,7 @@ use std::time::Duration;
 const QEMU: &str = "qemu-system-x86_64";
 pub const OWN_MAC: [u8; 6] = [2, 0, 0, 0, 0, 1];
 pub const MAC: [u8; 6] = [0x52, 0x54, 0, 0x12, 0x34, 0x56];
-/// The timeout of each step, which only a broken machine reaches.
+/// The timeout of each step, which expires only if the machine is broken.
 const PATIENCE: Duration = Duration::from_secs(60);
 
 pub const Q35: &[&str] = &[
@@ -28,13 +28,13 @@ pub const MICROVM: &[&str] = &[
     "virtio-net-device,netdev=n,mac=52:54:00:12:34:56",
 ];
 
-/// A running machine; killed on drop.
+/// A running machine; killed when dropped.
 pub struct Machine {
     pub qemu: Child,
     lines: Receiver<String>,
 }
 
-/// A machine with a socket of this test as its network, which carries frames.
+/// A machine whose network is a socket of this test, which carries Ethernet frames.
 pub struct Guest {
     pub machine: Machine,
     pub link: UdpSocket,
@@ -59,7 +59,7 @@ pub fn skip(reason: &str) {
 }
 
 impl Machine {
-    /// Starts the kernel with the network `netdev`, of id `n`; the image's file gets this name.
+    /// Starts the kernel with the network `netdev`, whose id is `n`. `name` becomes a part of the image's file name.
     #[track_caller]
     pub fn start(netdev: &str, name: &str, machine: &[&str], more: &[&str]) -> Option<Machine> {
         let Some(kernel) = std::env::var_os("LOWROAD_KERNEL") else {
@@ -107,8 +107,8 @@ impl Machine {
         Some(Machine { qemu, lines })
     }
 
-    /// Waits for a line with `text`; returns the line.
-    pub fn says(&self, text: &str) -> String {
+    /// Waits for an output line that contains `text`; returns the line.
+    pub fn expect_line(&self, text: &str) -> String {
         loop {
             match self.lines.recv_timeout(PATIENCE) {
                 Ok(line) => {
@@ -128,7 +128,7 @@ impl Machine {
     /// Presses the power button.
     pub fn press_button(&mut self) {
         let mut input = self.qemu.stdin.take().unwrap();
-        // Console and QEMU's monitor share the standard streams: Ctrl-A C switches between them.
+        // The console and QEMU's monitor share the standard streams; Ctrl-A C switches between them.
         input.write_all(b"\x01csystem_powerdown\n").unwrap();
     }
 }
@@ -152,12 +152,12 @@ impl Guest {
         Some(Guest { machine, link })
     }
 
-    pub fn says(&self, text: &str) -> String {
-        self.machine.says(text)
+    pub fn expect_line(&self, text: &str) -> String {
+        self.machine.expect_line(text)
     }
 
-    /// Sends a frame until `is_it` accepts an answer: frames get lost while the guest starts.
-    pub fn ask(&self, frame: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
+    /// Sends a frame repeatedly until `is_it` accepts an answer, since frames get lost while the guest starts.
+    pub fn exchange(&self, frame: &[u8], is_it: impl Fn(&[u8]) -> bool) -> Vec<u8> {
         let mut buffer = [0; 2048];
         for _ in 0..60 {
             let _ = self.link.send(frame);
@@ -175,7 +175,7 @@ impl Guest {
         echo.extend((0..len).map(|n| n as u8));
         let sum = checksum(&echo);
         echo[2..4].copy_from_slice(&sum);
-        let answer = self.ask(&packet(1, &echo), |frame| frame.get(23) == Some(&1));
+        let answer = self.exchange(&packet(1, &echo), |frame| frame.get(23) == Some(&1));
         assert_eq!((&answer[..6], &answer[6..12]), (&OWN_MAC[..], &MAC[..]));
         assert_eq!(&answer[26..34], &[192, 0, 2, 2, 192, 0, 2, 1]);
         assert_eq!(checksum(&answer[34..]), [0, 0]);
@@ -189,7 +189,7 @@ impl Guest {
     }
 }
 
-/// Writes a file for QEMU in the folder for tests.
+/// Writes a file for QEMU into the folder for tests.
 fn file(name: &str, bytes: &[u8]) -> PathBuf {
     let path = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join(format!("kernel-{name}.elf"));
     std::fs::write(&path, bytes).unwrap();

@@ -1,5 +1,5 @@
-//! Boots the kernel, built with `echo`, in QEMU and exchanges frames or datagrams with it. Run by `try.sh`, which
-//! builds it; without `LOWROAD_KERNEL` and QEMU the tests count as skipped.
+//! Boots the kernel, built with the feature `echo`, in QEMU, and exchanges frames or datagrams with it. `try.sh` builds
+//! the kernel and runs these tests; without `LOWROAD_KERNEL` or QEMU, they count as skipped.
 
 mod cores;
 mod guest;
@@ -11,10 +11,10 @@ fn answers(machine: &[&str], more: &[&str]) {
     let Some(guest) = Guest::start(machine, more) else {
         return;
     };
-    guest.says("by PVH, 63 MiB");
-    guest.says("unknown word on the command line: odd");
-    guest.says("52:54:00:12:34:56, MTU 1500, site of 6 bytes");
-    guest.says("core 0 answers pings at 192.0.2.2");
+    guest.expect_line("by PVH, 63 MiB");
+    guest.expect_line("unknown word on the command line: odd");
+    guest.expect_line("52:54:00:12:34:56, MTU 1500, site of 6 bytes");
+    guest.expect_line("core 0 answers pings at 192.0.2.2");
     let mut arp = [
         &[0xff; 6][..],
         &OWN_MAC,
@@ -24,13 +24,13 @@ fn answers(machine: &[&str], more: &[&str]) {
     ]
     .concat();
     arp.extend([0, 0, 0, 0, 0, 0, 192, 0, 2, 2]);
-    let answer = guest.ask(&arp, |frame| frame.get(12..14) == Some(&[8, 6]));
+    let answer = guest.exchange(&arp, |frame| frame.get(12..14) == Some(&[8, 6]));
     assert_eq!(answer[22..28], MAC);
-    // More frames than the queues hold, up to the longest.
+    // More frames than the queues hold, up to the maximum length.
     for n in 0..600 {
         guest.ping(if n % 3 == 0 { 1472 } else { n });
     }
-    let parts = guest.ask(&packet(17, &[0, 9, 0, 5, 0, 8, 0, 0]), |frame| {
+    let parts = guest.exchange(&packet(17, &[0, 9, 0, 5, 0, 8, 0, 0]), |frame| {
         frame.get(23) == Some(&17)
     });
     assert_eq!(checksum(&parts[14..34]), [0, 0]);
@@ -52,7 +52,7 @@ fn answers_on_microvm() {
 }
 
 #[test]
-fn answers_on_the_old_pc() {
+fn answers_on_pc() {
     answers(
         &[
             "-M",
@@ -65,7 +65,7 @@ fn answers_on_the_old_pc() {
 }
 
 #[test]
-fn answers_without_events() {
+fn answers_without_event_idx() {
     answers(
         &[
             "-M",
@@ -78,24 +78,24 @@ fn answers_without_events() {
 }
 
 #[test]
-fn the_power_button_ends_it() {
+fn power_button_stops_the_machine() {
     let Some(mut guest) = Guest::start(Q35, &["-no-reboot"]) else {
         return;
     };
-    guest.says("answers pings");
+    guest.expect_line("answers pings");
     guest.ping(56);
     guest.machine.press_button();
-    guest.says("power button: stopping");
-    guest.says(" sent, 0 dropped");
+    guest.expect_line("power button: stopping");
+    guest.expect_line(" sent, 0 dropped");
     assert!(guest.machine.qemu.wait().unwrap().success());
 }
 
 #[test]
-fn faults_are_told_and_restart_it() {
+fn faults_are_reported_and_restart_the_machine() {
     let Some(guest) = Guest::start(Q35, &[]) else {
         return;
     };
-    guest.says("answers pings");
+    guest.expect_line("answers pings");
     let faults = [
         (1, "as asked for", "lowroad_kernel::main_loop::run"),
         (
@@ -119,30 +119,30 @@ fn faults_are_told_and_restart_it() {
     for (n, (port, fault, function)) in faults.into_iter().enumerate() {
         guest.ping(56);
         guest.datagram(port);
-        guest.says(fault);
-        guest.says(function);
-        guest.says("by PVH");
-        guest.says(&format!("restarted after fault {}: ", n + 1));
-        guest.says("answers pings");
+        guest.expect_line(fault);
+        guest.expect_line(function);
+        guest.expect_line("by PVH");
+        guest.expect_line(&format!("restarted after fault {}: ", n + 1));
+        guest.expect_line("answers pings");
     }
 }
 
 #[test]
-fn without_a_device_it_ends() {
+fn machine_without_network_device_stops() {
     let Some(mut guest) =
         Guest::start(&["-M", "q35", "-device", "e1000,netdev=n"], &["-no-reboot"])
     else {
         return;
     };
-    guest.says("no network device");
+    guest.expect_line("no usable network device");
     assert!(guest.machine.qemu.wait().unwrap().success());
 }
 
 #[test]
-fn without_memory_for_the_site_it_ends() {
+fn machine_without_memory_for_the_site_stops() {
     let Some(mut guest) = Guest::start(Q35, &["-no-reboot", "-m", "16"]) else {
         return;
     };
-    guest.says("the site lies beyond the end of memory");
+    guest.expect_line("the site lies beyond the end of memory");
     assert!(guest.machine.qemu.wait().unwrap().success());
 }

@@ -1,4 +1,4 @@
-//! The control queue: one command, sent once the device has started. The queue is unused afterwards; its memory stays
+//! The control queue. It is used for one command, once the device has started, and never afterwards; its memory stays
 //! the device's.
 //!
 //! Read first: VIRTIO 1.2, 5.1.6.5.
@@ -8,17 +8,17 @@ use super::transport::{QueueDoorbell, VirtioError, VirtioTransport, queue_len};
 use crate::cpu::{DeviceRegisters, in8};
 use crate::heap;
 
-/// The most descriptors: a command takes two.
+/// Maximum number of descriptors; a command takes two.
 const LEN_MAX: u16 = 4;
-/// Multiqueue (5.1.6.5.5): the class, and the command that sets the number of pairs.
+/// Multiqueue (5.1.6.5.5): the command's class, and the command that sets the number of queue pairs.
 const MULTIPLE: u8 = 4;
 const PAIRS: u8 = 0;
 /// Class, command, number of pairs; the device's reply follows.
 const COMMAND_LEN: usize = 4;
 const DONE: u8 = 0;
-/// A reply that the device has not written yet.
+/// Placeholder of a reply that the device has not written yet.
 const NO_ANSWER: u8 = 0xff;
-/// Port reads, which take at least about a microsecond each.
+/// Number of port reads to wait for a reply; each takes at least about a microsecond.
 const POLLS_MAX: u32 = 1_000_000;
 
 /// The control queue.
@@ -29,14 +29,14 @@ pub struct ControlQueue {
 }
 
 impl ControlQueue {
-    /// Creates the queue, before the device starts.
+    /// Creates the queue; to be called before the device starts.
     pub fn open(
         device: &dyn VirtioTransport,
         queue: u16,
         has_events: bool,
     ) -> Result<ControlQueue, VirtioError> {
         let len = queue_len(device, queue, LEN_MAX);
-        // A command takes two descriptors: the request, and the reply.
+        // A command takes two descriptors, for the request and the reply.
         if len < 2 {
             return Err("the device has no control queue");
         }
@@ -49,12 +49,12 @@ impl ControlQueue {
         Ok(ControlQueue {
             ring,
             doorbell,
-            // SAFETY: memory that is the device's for good; no Rust object is there.
+            // SAFETY: memory that belongs to the device permanently; no Rust object is there.
             memory: unsafe { DeviceRegisters::new(memory.as_ptr() as u64) },
         })
     }
 
-    /// Sends the number of used pairs to the started device.
+    /// Sends the number of queue pairs in use to the device, which must have started.
     pub fn set_pairs(mut self, count: u16) -> Result<(), VirtioError> {
         let [low, high] = count.to_le_bytes();
         for (n, byte) in [MULTIPLE, PAIRS, low, high, NO_ANSWER]
@@ -72,7 +72,7 @@ impl ControlQueue {
             self.doorbell.ring();
         }
         let is_used = |_| {
-            // Under a hypervisor, a port read exits to it and lets the device proceed.
+            // Under a hypervisor, a port read exits to the hypervisor, which lets the device proceed.
             let _ = in8(0x61);
             self.ring.used_position() == 1
         };

@@ -12,10 +12,10 @@ use crate::mapping;
 const MAGIC: usize = 0;
 const VERSION: usize = 4;
 const KIND: usize = 8;
-const OFFERED: usize = 0x10;
-const OFFERED_SELECT: usize = 0x14;
-const TAKEN: usize = 0x20;
-const TAKEN_SELECT: usize = 0x24;
+const DEVICE_FEATURES: usize = 0x10;
+const DEVICE_FEATURES_SELECT: usize = 0x14;
+const DRIVER_FEATURES: usize = 0x20;
+const DRIVER_FEATURES_SELECT: usize = 0x24;
 const QUEUE_SELECT: usize = 0x30;
 const QUEUE_LEN_MAX: usize = 0x34;
 const QUEUE_LEN: usize = 0x38;
@@ -53,16 +53,16 @@ pub fn kind(device: command_line::VirtioMmioDevice) -> Result<(u32, MmioTranspor
 impl VirtioTransport for MmioTransport {
     fn offered_features(&self) -> u64 {
         let half = |n: u32| {
-            self.registers.write(OFFERED_SELECT, n);
-            u64::from(self.registers.read::<u32>(OFFERED))
+            self.registers.write(DEVICE_FEATURES_SELECT, n);
+            u64::from(self.registers.read::<u32>(DEVICE_FEATURES))
         };
         half(0) | half(1) << 32
     }
 
     fn set_features(&self, features: u64) {
         for (n, half) in [(0_u32, features as u32), (1, (features >> 32) as u32)] {
-            self.registers.write(TAKEN_SELECT, n);
-            self.registers.write(TAKEN, half);
+            self.registers.write(DRIVER_FEATURES_SELECT, n);
+            self.registers.write(DRIVER_FEATURES, half);
         }
     }
 

@@ -1,6 +1,5 @@
-//! Virtio devices of version 1: negotiation (`transport`), and the network device. Legacy devices are refused.
-//!
-//! Read first: Virtual I/O Device (VIRTIO) 1.2, 2.1 to 2.7, 3.1.
+//! Virtio devices of version 1: feature negotiation (`transport`) and the network device. Legacy devices are not
+//! supported.
 
 mod control;
 pub mod mmio;

@@ -20,14 +20,14 @@ const SUM: u64 = 1 << 0;
 const RECEIVED_SUM: u64 = 1 << 1;
 const MTU: u64 = 1 << 3;
 const MAC: u64 = 1 << 5;
-const CUT_TCP4: u64 = 1 << 11;
+const HOST_TSO4: u64 = 1 << 11;
 /// A control queue, and multiple pairs of queues.
-const SEVERAL: u64 = 1 << 17 | 1 << 22;
+const CTRL_VQ_AND_MQ: u64 = 1 << 17 | 1 << 22;
 
 /// Offsets in the device's configuration.
 const PAIRS_AT: usize = 8;
 const MTU_AT: usize = 10;
-/// The most pairs of queues of a device (5.1.4.1).
+/// Maximum number of queue pairs of a device (5.1.4.1).
 const PAIRS_MAX: u16 = 0x8000;
 
 /// A device after feature negotiation.
@@ -38,9 +38,9 @@ pub struct VirtioNetDevice {
     pub mac: [u8; 6],
     /// 576 to 1500.
     pub mtu: u16,
-    /// Usable pairs of queues, each with an interrupt.
+    /// Number of queue pairs that can be used: each has an interrupt of its own.
     pub pairs_max: u16,
-    /// All pairs of queues: the control queue is behind them.
+    /// Number of all queue pairs of the device. The control queue follows them.
     pairs: u16,
 }
 
@@ -58,7 +58,7 @@ pub struct NetQueuePair {
 unsafe impl Send for NetQueuePair {}
 
 impl VirtioNetDevice {
-    /// Negotiates features: multiple pairs of queues only if `is_multicore`.
+    /// Negotiates features. Multiple queue pairs are negotiated only if `is_multicore`.
     pub fn open(
         transport: Box<dyn VirtioTransport>,
         is_multicore: bool,
@@ -77,13 +77,13 @@ impl VirtioNetDevice {
 
     fn negotiate(&mut self, is_multicore: bool) -> Result<(), VirtioError> {
         let transport = &*self.transport;
-        let base_features = SUM | RECEIVED_SUM | MTU | MAC | CUT_TCP4 | EVENT_IDX;
+        let base_features = SUM | RECEIVED_SUM | MTU | MAC | HOST_TSO4 | EVENT_IDX;
         let features = negotiate_features(transport, |offered| {
             // Multiqueue needs the control queue, and may not be negotiated alone (5.1.3.1).
-            let has_multiqueue = offered & SEVERAL == SEVERAL;
+            let has_multiqueue = offered & CTRL_VQ_AND_MQ == CTRL_VQ_AND_MQ;
             base_features
                 | if is_multicore && has_multiqueue {
-                    SEVERAL
+                    CTRL_VQ_AND_MQ
                 } else {
                     0
                 }
@@ -100,7 +100,7 @@ impl VirtioNetDevice {
         if self.mtu < 576 {
             return Err("the device's MTU is below 576");
         }
-        self.pairs = if features & SEVERAL == SEVERAL {
+        self.pairs = if features & CTRL_VQ_AND_MQ == CTRL_VQ_AND_MQ {
             config.read(PAIRS_AT)
         } else {
             1
@@ -113,14 +113,14 @@ impl VirtioNetDevice {
         Ok(())
     }
 
-    /// Creates `count` pairs of queues, at most `pairs_max`, and starts the device.
+    /// Creates `count` queue pairs, at most `pairs_max`, and starts the device.
     pub fn begin(&self, count: u16) -> Result<Vec<NetQueuePair>, VirtioError> {
         let transport = &*self.transport;
         let has_events = self.features & EVENT_IDX != 0;
         let sum = self.features & SUM != 0;
         let offload = DeviceOffload {
             sum,
-            segmentation: sum && self.features & CUT_TCP4 != 0,
+            segmentation: sum && self.features & HOST_TSO4 != 0,
         };
         let pair = |n| {
             Ok(NetQueuePair {
@@ -147,7 +147,7 @@ impl VirtioNetDevice {
         }
     }
 
-    /// Restarts with one pair, after `VirtioNetDevice::begin` failed with more.
+    /// Restarts the device with one queue pair, after `VirtioNetDevice::begin` failed with more.
     pub fn begin_single(&mut self) -> Result<Vec<NetQueuePair>, VirtioError> {
         self.negotiate(false)?;
         self.begin(1)

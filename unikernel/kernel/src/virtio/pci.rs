@@ -12,10 +12,10 @@ const VENDOR: u16 = 0x1af4;
 const NO_VECTOR: u16 = 0xffff;
 
 /// Offsets in the common configuration.
-const OFFERED_SELECT: usize = 0;
-const OFFERED: usize = 4;
-const TAKEN_SELECT: usize = 8;
-const TAKEN: usize = 12;
+const DEVICE_FEATURE_SELECT: usize = 0;
+const DEVICE_FEATURE: usize = 4;
+const DRIVER_FEATURE_SELECT: usize = 8;
+const DRIVER_FEATURE: usize = 12;
 const CONFIG_VECTOR: usize = 16;
 const STATUS: usize = 20;
 const QUEUE_SELECT: usize = 22;
@@ -35,7 +35,7 @@ pub struct PciTransport {
     messages_max: u16,
 }
 
-/// The id of a virtio device; None for another device.
+/// The id of a virtio device; `None` for another device.
 pub fn kind(function: PciFunction) -> Option<u32> {
     match function.identity() {
         (VENDOR, device @ 0x1040..=0x107f) => Some(u32::from(device) - 0x1040),
@@ -45,7 +45,7 @@ pub fn kind(function: PciFunction) -> Option<u32> {
     }
 }
 
-/// Maps the registers. None: a legacy device, or the firmware assigned no address.
+/// Maps the registers. Returns `None` for a legacy device, or if the firmware assigned no address.
 pub fn open(function: PciFunction) -> Option<PciTransport> {
     function.enable();
     let (mut common, mut device_config, mut doorbells) = (None, None, None);
@@ -82,16 +82,16 @@ pub fn open(function: PciFunction) -> Option<PciTransport> {
 impl VirtioTransport for PciTransport {
     fn offered_features(&self) -> u64 {
         let half = |n: u32| {
-            self.common.write(OFFERED_SELECT, n);
-            u64::from(self.common.read::<u32>(OFFERED))
+            self.common.write(DEVICE_FEATURE_SELECT, n);
+            u64::from(self.common.read::<u32>(DEVICE_FEATURE))
         };
         half(0) | half(1) << 32
     }
 
     fn set_features(&self, features: u64) {
         for (n, half) in [(0_u32, features as u32), (1, (features >> 32) as u32)] {
-            self.common.write(TAKEN_SELECT, n);
-            self.common.write(TAKEN, half);
+            self.common.write(DRIVER_FEATURE_SELECT, n);
+            self.common.write(DRIVER_FEATURE, half);
         }
     }
 
@@ -118,7 +118,7 @@ impl VirtioTransport for PciTransport {
         self.common.write(QUEUE_LEN, ring.len());
         let vector = wakes.unwrap_or(NO_VECTOR);
         self.common.write(QUEUE_VECTOR, vector);
-        // The device reports a vector that it can't use as `NO_VECTOR` (4.1.5.1.2).
+        // The device reads back `NO_VECTOR` if it can't use the vector (4.1.5.1.2).
         if self.common.read::<u16>(QUEUE_VECTOR) != vector {
             return None;
         }

@@ -31,7 +31,7 @@ pub struct VirtQueue {
 }
 
 impl VirtQueue {
-    /// A queue of `len` entries, a power of two of at most 32,768. None: no memory.
+    /// Creates a queue of `len` entries, a power of two of at most 32,768. Returns `None` if there is no memory.
     pub fn new(len: u16, has_events: bool) -> Option<VirtQueue> {
         if !len.is_power_of_two() {
             return None;
@@ -89,7 +89,8 @@ impl VirtQueue {
         write(self.available, 4 + 2 * self.slot(position), n);
     }
 
-    /// Publishes the entries up to `to`. True if the device wants a notification; `from` is the previous `to`.
+    /// Publishes the entries up to `to`. Returns true if the device requests a notification; `from` is the previous
+    /// `to`.
     pub fn publish(&mut self, from: u16, to: u16) -> bool {
         // The entries must be visible before the index.
         fence(Ordering::Release);
@@ -98,14 +99,14 @@ impl VirtQueue {
         fence(Ordering::SeqCst);
         if self.has_events {
             let event: u16 = read(self.doorbell_event, 0);
-            // Whether the position that the device asked for was passed (2.7.10).
+            // Whether the position for which the device requested a notification was passed (2.7.10).
             to.wrapping_sub(event).wrapping_sub(1) < to.wrapping_sub(from)
         } else {
             read::<u16>(self.used, 0) & NO_DOORBELL == 0
         }
     }
 
-    /// The position up to which the device has used buffers.
+    /// The position up to which the device has returned buffers.
     pub fn used_position(&self) -> u16 {
         let position = read(self.used, 2);
         fence(Ordering::Acquire);
@@ -118,7 +119,8 @@ impl VirtQueue {
         (entry as u32, (entry >> 32) as u32)
     }
 
-    /// Requests an interrupt when the device uses a buffer at `position`. True if it already has.
+    /// Requests an interrupt for the time when the device returns the buffer at `position`. Returns true if it has
+    /// already done so.
     pub fn wake_at(&mut self, position: u16) -> bool {
         if self.has_events {
             write(self.wake_event, 0, position);
@@ -129,7 +131,7 @@ impl VirtQueue {
         self.used_position() != position
     }
 
-    /// Requests no interrupts, as far as possible; `position` is the driver's.
+    /// Suppresses interrupts, as far as possible; `position` is the driver's.
     pub fn suppress_interrupts(&mut self, position: u16) {
         if self.has_events {
             write(self.wake_event, 0, position.wrapping_sub(1));

@@ -8,7 +8,7 @@ use super::queue::{VirtQueue, WRITE};
 use super::transport::{QueueDoorbell, VirtioError, VirtioTransport, queue_len};
 use crate::heap;
 
-/// The most buffers.
+/// Maximum number of buffers.
 const BUFFERS_MAX: u16 = 256;
 /// Bytes of a buffer: a frame of 1,514 bytes and the virtio header.
 const BUFFER_LEN: usize = 2048;
@@ -24,7 +24,7 @@ pub struct FrameReceiver {
     buffers: NonNull<u8>,
     /// The position up to which frames were taken.
     consumed: u16,
-    /// The position up to which the device is known to have used buffers.
+    /// The position up to which the device is known to have returned buffers.
     last_used: u16,
     /// The positions up to which buffers are offered, and published.
     offered: u16,
@@ -74,7 +74,7 @@ impl FrameReceiver {
     /// The next frame, if there is one. Its buffer is offered again by the next `FrameReceiver::refill`.
     pub fn next(&mut self) -> Option<ReceivedFrame<'_>> {
         loop {
-            // The shared index is read only after all known frames, to spare cache misses.
+            // The shared index is read only after all known frames were taken: this saves cache misses.
             if self.consumed == self.last_used {
                 self.last_used = self.ring.used_position();
                 if self.consumed == self.last_used {
@@ -117,12 +117,12 @@ impl FrameReceiver {
         }
     }
 
-    /// Requests an interrupt for the next frame. True if one is already there.
+    /// Requests an interrupt for the next frame. Returns true if a frame has already arrived.
     pub fn wake(&mut self) -> bool {
         self.ring.wake_at(self.consumed)
     }
 
-    /// Suppresses interrupts while awake. With EVENT_IDX none come before the next request.
+    /// Suppresses interrupts while the core is awake. With EVENT_IDX no interrupt is sent before the next request.
     pub fn on_wake(&mut self) {
         if !self.ring.has_events() {
             self.ring.suppress_interrupts(self.consumed);

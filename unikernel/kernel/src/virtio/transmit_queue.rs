@@ -10,7 +10,7 @@ use super::receive_queue::HEAD_LEN;
 use super::transport::{QueueDoorbell, VirtioError, VirtioTransport, queue_len};
 use crate::heap;
 
-/// The most descriptors.
+/// Maximum number of descriptors.
 const LEN_MAX: usize = 256;
 /// Mask for indices into the arrays here, which spares the compiler's bounds checks.
 const MASK: usize = LEN_MAX - 1;
@@ -19,7 +19,7 @@ const BUFFER_LEN: usize = 2048;
 /// Flag: the device completes a checksum.
 const NEEDS_SUM: u64 = 1;
 /// Segmentation type: TCP over IPv4.
-const CUT_TCP4: u64 = 1;
+const GSO_TCPV4: u64 = 1;
 /// Offset of the checksum in the TCP header.
 const TCP_SUM_AT: u32 = 16;
 /// The longest frame for segmentation: an IPv4 packet and its Ethernet header.
@@ -87,7 +87,7 @@ impl FrameSender {
         })
     }
 
-    /// Publishes the sent frames, and notifies the device if it wants that.
+    /// Publishes the sent frames, and notifies the device if it has requested that.
     pub fn flush(&mut self) {
         if self.published != self.offered {
             if self.ring.publish(self.published, self.offered) {
@@ -246,7 +246,7 @@ fn head(frame: &OutgoingFrame<'_>) -> (u64, u32) {
             .get(usize::from(tcp_at) + 12)
             .map_or(5, |offset| offset >> 4);
         let headers_len = u64::from(tcp_at) + u64::from(words) * 4;
-        first |= CUT_TCP4 << 8 | headers_len << 16 | u64::from(segment_len) << 32;
+        first |= GSO_TCPV4 << 8 | headers_len << 16 | u64::from(segment_len) << 32;
     }
     (first, TCP_SUM_AT)
 }

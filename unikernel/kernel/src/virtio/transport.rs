@@ -31,10 +31,10 @@ pub trait VirtioTransport {
     fn status(&self) -> u8;
     /// Sets the device status; 0 resets the device.
     fn set_status(&self, status: u8);
-    /// The longest length of a queue.
+    /// The maximum length of a queue.
     fn queue_len_max(&self, queue: u16) -> u16;
-    /// Passes a queue to the device, with this interrupt number (MSI-X entry, if it uses messages), or without
-    /// interrupts. None: the device refuses it.
+    /// Passes a queue to the device: with this interrupt number (the MSI-X entry, if the device uses messages), or
+    /// without interrupts. Returns `None` if the device rejects the queue.
     fn open_queue(&self, queue: u16, ring: &VirtQueue, wakes: Option<u16>)
     -> Option<QueueDoorbell>;
     /// The number of queues that can have an interrupt each.
@@ -74,7 +74,7 @@ pub fn queue_len(device: &dyn VirtioTransport, queue: u16, max: u16) -> u16 {
     }
 }
 
-/// Resets the device and negotiates features: the offered ones that `select` selects.
+/// Resets the device and negotiates features: those that the device offers and `select` accepts.
 pub fn negotiate_features(
     device: &dyn VirtioTransport,
     select: impl FnOnce(u64) -> u64,

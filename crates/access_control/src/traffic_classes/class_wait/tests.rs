@@ -1,4 +1,4 @@
-//! No permit is lost, and the limit is never exceeded.
+//! Checks that no permit is lost and that the limit is never exceeded.
 
 use std::sync::atomic::{AtomicUsize, Ordering::SeqCst};
 
@@ -6,7 +6,7 @@ use lowroad_config as config;
 
 use super::*;
 
-/// Two classes, of which the first weighs three times as much, for this many calls at a time.
+/// Two classes, the first with three times the weight of the second; `calls_max` calls at a time.
 fn classes(calls_max: usize) -> Arc<ClassTable> {
     let class = |name: &str, weight| config::ClassConfig {
         weight,
@@ -26,8 +26,8 @@ fn arrive(classes: &Arc<ClassTable>, number: usize) -> ClassAdmission {
     ClassChoice { classes, number }.arrive()
 }
 
-fn waits(stand: ClassAdmission) -> ClassWait {
-    match stand {
+fn waits(admission: ClassAdmission) -> ClassWait {
+    match admission {
         ClassAdmission::Waits(turn) => turn,
         _ => panic!("there is no room"),
     }
@@ -38,7 +38,7 @@ fn poll(turn: &mut ClassWait) -> Poll<Option<ClassPermit>> {
 }
 
 #[test]
-fn leave_goes_on_from_who_does_not_take_it() {
+fn permit_of_dropped_waiter_goes_to_next_waiter() {
     let classes = classes(1);
     let first = arrive(&classes, 0);
     let mut gone = waits(arrive(&classes, 0));
@@ -48,7 +48,7 @@ fn leave_goes_on_from_who_does_not_take_it() {
     drop(gone);
     drop(first);
     assert!(poll(&mut last).is_pending());
-    // Admitted, but dropped before it is polled again.
+    // Admitted, but dropped before being polled again.
     drop(called);
     let Poll::Ready(Some(permit)) = poll(&mut last) else {
         panic!("it is its turn");
@@ -58,9 +58,9 @@ fn leave_goes_on_from_who_does_not_take_it() {
     assert_eq!((numbers(0), numbers(1)), ((0, 0), (0, 0)));
 }
 
-/// Threads that take, wait, give up and give back as fast as they can.
+/// Threads that acquire, wait, give up and release as fast as they can.
 #[test]
-fn nobody_is_forgotten_between_threads() {
+fn concurrent_waiters_neither_lose_permits_nor_exceed_limit() {
     let classes = classes(2);
     let inside = AtomicUsize::new(0);
     std::thread::scope(|scope| {
@@ -87,7 +87,7 @@ fn nobody_is_forgotten_between_threads() {
     assert_eq!((numbers(0), numbers(1)), ((0, 0), (0, 0)));
 }
 
-/// Sleeps until it is woken, and polls then only.
+/// Parks the thread until it is woken, and polls only then.
 fn block_on<F: Future + Unpin>(mut future: F) -> F::Output {
     struct Thread(std::thread::Thread);
     impl std::task::Wake for Thread {

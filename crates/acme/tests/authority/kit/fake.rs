@@ -1,4 +1,4 @@
-//! A scripted authority, and certificates that existed before.
+//! A simulated authority, and certificates that were issued before the test.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -11,7 +11,7 @@ use lowroad_tls::authority::LocalAuthority;
 use super::web::{self, Answer};
 use super::{Folder, names};
 
-/// An authority that makes accounts, and answers orders by a function of the path and its address.
+/// An authority that creates accounts; `order` answers all other requests, by target and base URL.
 pub fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> SocketAddr {
     let own = Arc::new(OnceLock::<SocketAddr>::new());
     let known = own.clone();
@@ -37,7 +37,7 @@ pub fn fake(order: impl Fn(&str, &str) -> Answer + Send + Sync + 'static) -> Soc
     addr
 }
 
-/// Settings for this authority and a certificate for `a.example`.
+/// Settings with this authority, and a certificate for `a.example`.
 pub fn settings(folder: &Folder, addr: SocketAddr) -> AcmeSettings {
     let mut settings = AcmeSettings::new(folder.path());
     settings.terms_agreed = true;
@@ -49,7 +49,7 @@ pub fn settings(folder: &Folder, addr: SocketAddr) -> AcmeSettings {
     settings
 }
 
-/// Writes a certificate of about 13 months into a folder, as if it had been issued at this second.
+/// Writes a certificate that is valid for about 13 months into a folder, as if it had been issued at this time.
 pub fn place_certificate(folder: &Path, name: &str, unix_s: u64) {
     let local = LocalAuthority::open(&folder.join("ca"), "test", unix_s);
     let pem = local.expect("an authority").sign_pem(&[name], unix_s);

@@ -1,4 +1,4 @@
-//! Helpers of the tests: a runtime, a folder, a manager with recorded events.
+//! Test helpers: a temporary folder, and a running manager whose events are recorded.
 
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -39,11 +39,11 @@ impl Drop for Folder {
     }
 }
 
-/// A manager on a separate runtime, as in a server.
+/// A manager with its own runtime, as in a server.
 pub struct Running {
     pub manager: CertificateManager,
     pub runtime: Runtime,
-    /// The certificates that a listener would use.
+    /// The certificates as a listener would use them.
     pub store: CertificateStore,
     log: Arc<Mutex<Vec<(Severity, String)>>>,
 }
@@ -57,9 +57,9 @@ impl Running {
             .expect("a runtime");
         let store = CertificateStore::default();
         let log = Arc::new(Mutex::new(Vec::new()));
-        let told = told(&store, &log);
-        let manager =
-            CertificateManager::start(settings, runtime.handle(), told).expect("settings");
+        let recording_callback = recording_callback(&store, &log);
+        let manager = CertificateManager::start(settings, runtime.handle(), recording_callback)
+            .expect("settings");
         let mut certificates = CertificateMap::new();
         manager.add_to(&mut certificates);
         store.replace(certificates);
@@ -71,11 +71,15 @@ impl Running {
         }
     }
 
-    /// Replaces this manager by one with other settings, as a reload does.
+    /// Replaces the manager by one with other settings, like a reload.
     pub fn succeed(&mut self, settings: AcmeSettings) {
-        let told = told(&self.store, &self.log);
-        let next =
-            CertificateManager::succeed(&self.manager, settings, self.runtime.handle(), told);
+        let recording_callback = recording_callback(&self.store, &self.log);
+        let next = CertificateManager::succeed(
+            &self.manager,
+            settings,
+            self.runtime.handle(),
+            recording_callback,
+        );
         self.manager = next.expect("settings");
         let mut certificates = CertificateMap::new();
         self.manager.add_to(&mut certificates);
@@ -86,7 +90,7 @@ impl Running {
         self.log.lock().expect("lines").clone()
     }
 
-    /// Waits for a line, and returns its severity.
+    /// Waits for a log line, and returns its severity.
     pub fn severity(&self, text: &str) -> Severity {
         self.wait_for(text);
         let mut log = self.log().into_iter();
@@ -94,7 +98,7 @@ impl Running {
         severity
     }
 
-    /// A counter or gauge.
+    /// The value of a counter or gauge.
     pub fn count(&self, name: &str) -> u64 {
         let mut counts = self.manager.counts().into_iter();
         let (_, value) = counts.find(|(known, _)| *known == name).expect("a name");
@@ -105,7 +109,7 @@ impl Running {
         self.log().into_iter().map(|(_, line)| line).collect()
     }
 
-    /// The state of the certificate of this key.
+    /// The state of the certificate with this first name.
     pub fn state(&self, name: &str) -> CertificateState {
         let mut states = self.manager.state().into_iter();
         states
@@ -113,19 +117,19 @@ impl Running {
             .expect("a state")
     }
 
-    /// Waits for a line of the log, and returns all lines up to it.
+    /// Waits for a log line, and returns all lines so far.
     pub fn wait_for(&self, text: &str) -> Vec<String> {
         self.wait_for_some(text, 1)
     }
 
-    /// Waits until this many lines contain the text.
+    /// Waits until this number of log lines contain the text.
     pub fn wait_for_some(&self, text: &str, count: usize) -> Vec<String> {
         let mut lines = Vec::new();
         let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
             wait_until(text, || {
                 lines = self.lines();
-                let said = lines.iter().filter(|line| line.contains(text));
-                (said.count() >= count).then_some(())
+                let matching_lines = lines.iter().filter(|line| line.contains(text));
+                (matching_lines.count() >= count).then_some(())
             });
         }));
         assert!(
@@ -136,7 +140,7 @@ impl Running {
         lines
     }
 
-    /// Waits until all due work is done; needs two checks, since a check may have just begun.
+    /// Waits until all due work is done. Needs two checks, since one may just have started.
     pub fn wait_until_idle(&self) {
         let checks = || self.count("acme.file_checks");
         for _ in 0..2 {
@@ -146,7 +150,7 @@ impl Running {
         }
     }
 
-    /// Waits until the state of a certificate is in the folder.
+    /// Waits until the state of a certificate is stored in the folder.
     pub fn wait_until_saved(&self, folder: &Path, name: &str) {
         let file = folder.join("names").join(name).join("state.json");
         let pair = self.manager.pair(name).expect("a certificate");
@@ -162,8 +166,8 @@ impl Running {
     }
 }
 
-/// A callback that stores certificates and records lines.
-fn told(
+/// A callback that updates the store and records log lines.
+fn recording_callback(
     store: &CertificateStore,
     log: &Arc<Mutex<Vec<(Severity, String)>>>,
 ) -> impl Fn(&CertificateView, AcmeEvent<'_>) + Send + Sync + 'static {
@@ -180,7 +184,7 @@ fn told(
     }
 }
 
-/// The PEM text of the certificate of this key.
+/// The PEM file of the certificate with this first name.
 pub fn stored(folder: &Path, name: &str) -> String {
     let file = folder.join("names").join(name).join("certificate.pem");
     std::fs::read_to_string(file).expect("a certificate")

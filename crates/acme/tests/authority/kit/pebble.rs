@@ -1,5 +1,5 @@
-//! Pebble, the test authority of Let's Encrypt, and its DNS server. They are searched for in the folder
-//! `LOWROAD_PEBBLE` and in the path, or built with Go into a cache, once.
+//! Runs Pebble, the ACME test server of Let's Encrypt, and its DNS server. The programs are searched for in the folder
+//! `LOWROAD_PEBBLE` and in `PATH`; otherwise they are built once with Go, in a cache.
 
 use std::fs::{self, File};
 use std::net::{SocketAddr, TcpListener, TcpStream, UdpSocket};
@@ -17,7 +17,7 @@ use super::Folder;
 const VERSION: &str = "v2.10.1";
 const PROGRAMS: [&str; 2] = ["pebble", "pebble-challtestsrv"];
 
-/// The folder of both programs.
+/// The folder that contains both programs.
 pub fn programs() -> Result<PathBuf, String> {
     static FOUND: OnceLock<Result<PathBuf, String>> = OnceLock::new();
     FOUND.get_or_init(find).clone()
@@ -61,16 +61,16 @@ fn build(cache: &Path) -> Result<(), String> {
     }
 }
 
-/// The options of an authority.
+/// The options of Pebble.
 #[derive(Clone, Debug, Default)]
 pub struct Options {
-    /// The percentage of nonces that are rejected.
+    /// The percentage of nonces that Pebble rejects.
     pub bad_nonces: u32,
-    /// The external account that accounts must be bound to.
+    /// The external account to which accounts must be bound.
     pub external: Option<ExternalAccount>,
 }
 
-/// A running authority. Its ports stay the same after a restart; its state is lost.
+/// A running Pebble. After a restart it has the same ports, but has lost its state.
 pub struct Pebble {
     folder: Folder,
     options: Options,
@@ -96,7 +96,7 @@ impl Drop for Process {
 }
 
 impl Pebble {
-    /// `None`: it is unavailable here, and the test is skipped.
+    /// `None`: Pebble is unavailable, and the test is skipped.
     pub fn start(test: &str, options: Options) -> Option<Pebble> {
         match programs() {
             Ok(programs) => Some(Pebble::run(&programs, options)),
@@ -186,7 +186,7 @@ impl Pebble {
         )
     }
 
-    /// Starts or restarts it.
+    /// Starts or restarts Pebble.
     pub fn up(&mut self) {
         let programs = programs().expect("found before");
         let process = Command::new(programs.join("pebble"))
@@ -213,7 +213,7 @@ impl Pebble {
         self.authority = None;
     }
 
-    /// The number of times that its log contains this.
+    /// How often Pebble's log contains this text.
     pub fn count(&self, text: &str) -> usize {
         let log = fs::read_to_string(self.folder.path().join("log")).expect("a log");
         log.matches(text).count()
@@ -231,13 +231,13 @@ impl Pebble {
         AuthoritySettings {
             directory: self.url(),
             external_account: self.options.external.clone(),
-            // Without one, pebble picks any profile.
+            // Otherwise Pebble picks any profile.
             profile: Some("default".into()),
             roots: Some(self.roots()),
         }
     }
 
-    /// Settings for this authority and these certificates.
+    /// Settings with this authority, and certificates for these sites.
     pub fn settings(&self, folder: &Folder, sites: &[&[&str]]) -> AcmeSettings {
         let mut settings = AcmeSettings::new(folder.path().join("acme"));
         settings.authorities = vec![self.authority()];
@@ -252,7 +252,7 @@ fn wait_for(addr: SocketAddr) {
     wait_until("a listener", || TcpStream::connect(addr).ok());
 }
 
-/// Free ports. They are below the kernel's ephemeral range, so that no other process is given them.
+/// Free ports below the kernel's ephemeral range, so that the kernel does not assign them to other processes.
 fn free() -> [SocketAddr; 4] {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let is_free =

@@ -1,4 +1,4 @@
-//! A small server for plain HTTP, one request on each connection.
+//! A small HTTP server: one request per connection, without TLS.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
@@ -29,7 +29,7 @@ impl Answer {
     }
 }
 
-/// Answers until the process ends. The handler gets method and target.
+/// Serves requests until the process ends. The arguments of the handler are method and target.
 pub fn serve(
     listener: TcpListener,
     handler: impl Fn(&str, &str) -> Answer + Send + Sync + 'static,
@@ -45,22 +45,22 @@ pub fn serve(
     addr
 }
 
-/// Listens on any port of this machine.
+/// Listens on a free port of the loopback address.
 pub fn listen() -> TcpListener {
     TcpListener::bind("127.0.0.1:0").expect("a port")
 }
 
-/// Answers `http-01` as a worker does.
+/// Answers `http-01` validations, as a worker does.
 pub fn serve_tokens(listener: TcpListener, tokens: ChallengeTokens) {
     TokensSlot::serve(listener).set(tokens);
 }
 
-/// Answers as the workers of several managers do, one manager after the other.
+/// Answers `http-01` validations with the tokens of the current one of several managers.
 #[derive(Clone, Default)]
 pub struct TokensSlot(Arc<Mutex<Option<ChallengeTokens>>>);
 
 impl TokensSlot {
-    /// Answers 404 until there are tokens.
+    /// Starts to serve; all requests get 404 until tokens are set.
     pub fn serve(listener: TcpListener) -> TokensSlot {
         let slot = TokensSlot::default();
         let own = slot.clone();

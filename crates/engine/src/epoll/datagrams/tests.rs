@@ -49,16 +49,16 @@ fn await_datagrams(driver: &mut EpollDriver) {
     );
 }
 
-/// Pending events, without a wait.
+/// The pending events, without waiting.
 fn pending(driver: &mut EpollDriver) -> Vec<DriverEvent> {
     let mut events = Vec::new();
     driver.wait(Some(0), &mut events);
     events
 }
 
-/// For a socket without UDP checksums the kernel refuses segmentation by EINVAL.
+/// On a socket without UDP checksums, the kernel refuses segmentation with EINVAL.
 #[test]
-fn trains_that_the_kernel_does_not_segment_leave_as_single_datagrams() {
+fn unsegmentable_train_is_sent_as_single_datagrams() {
     let (socket, peer) = (bound(), bound());
     set_option(&socket, libc::SOL_SOCKET, libc::SO_NO_CHECK, 1).expect("an option");
     let mut driver = driver_with(socket);
@@ -76,7 +76,7 @@ fn trains_that_the_kernel_does_not_segment_leave_as_single_datagrams() {
 }
 
 #[test]
-fn what_can_not_be_sent_is_counted_and_the_rest_leaves() {
+fn unsendable_datagrams_are_counted_and_the_others_sent() {
     let (socket, peer) = (bound(), bound());
     let mut driver = driver_with(socket);
     let bytes = vec![7; 90_000];
@@ -101,9 +101,9 @@ fn what_can_not_be_sent_is_counted_and_the_rest_leaves() {
     }
 }
 
-/// A connected socket gets ICMP errors; an unconnected one does not.
+/// Only a connected socket gets ICMP errors.
 #[test]
-fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
+fn icmp_error_loses_no_datagram_and_is_reported_once() {
     let (socket, peer) = (bound(), bound());
     let (own, peer_address) = (address_of(&socket), address_of(&peer));
     socket.connect(peer_address).expect("an address");
@@ -113,7 +113,7 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
         driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
         1
     );
-    // The port is unreachable: an error waits at the socket, and the next send gets it.
+    // The port is unreachable: the next send on the socket reports the error.
     let peer = UdpSocket::bind(peer_address).expect("the same port");
     peer.connect(own).expect("an address");
     assert_eq!(
@@ -125,7 +125,7 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
     assert_eq!(&buffer[..5], b"again");
     assert_eq!(driver.datagram_drops(ID), DatagramDrops::default());
     drop(peer);
-    // Another error, which a receive gets.
+    // Another error, which a receive reports.
     assert_eq!(
         driver.send_datagrams(ID, &mut [train(peer_address, 5, 5)], b"hello"),
         1
@@ -139,10 +139,10 @@ fn an_icmp_error_costs_no_datagram_and_ends_no_later_wait() {
 }
 
 #[test]
-fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
+fn pending_datagrams_are_received_until_the_socket_is_closed() {
     let (socket, peer) = (bound(), bound());
     let own = address_of(&socket);
-    // Like a supervisor's, it stays open.
+    // A duplicate, like that of a supervisor, which stays open.
     let _supervisor = socket.try_clone().expect("a descriptor");
     let mut driver = driver_with(socket);
     for number in 0..40_u8 {
@@ -167,13 +167,13 @@ fn a_receive_brings_what_has_come_and_closed_sockets_bring_nothing() {
     assert!(pending(&mut driver).is_empty());
     assert!(!driver.receive_datagrams(ID, &mut batch));
     assert!(batch.trains().is_empty());
-    // The datagram is lost, and the socket is not watched for room.
+    // The datagram is lost, and EPOLLOUT is not registered.
     assert_eq!(driver.send_datagrams(ID, &mut [train(own, 1, 1)], b"x"), 1);
 }
 
-/// EIO comes from IPsec, or from devices without checksums before Linux 6.11.
+/// EIO is caused by IPsec, or by devices without checksum offload before Linux 6.11.
 #[test]
-fn after_an_eio_a_socket_does_without_segmentation() {
+fn eio_disables_segmentation_for_the_socket() {
     let socket = DatagramSocket::adopt(bound().into()).expect("a UDP socket");
     let mut port = DatagramPort {
         socket,
@@ -193,7 +193,7 @@ fn after_an_eio_a_socket_does_without_segmentation() {
         let chunk = port.chunks(trains, &SendCursor::default()).next();
         chunk.expect("a train")
     };
-    // Beyond the MTU only this train leaves by single datagrams.
+    // Above the MTU, only this train is sent as single datagrams.
     for errno in [Errno::INVAL, Errno::MSGSIZE] {
         let chunk = first(&port, trains);
         port.pass_error(Some(errno), &chunk, &mut cursor, trains);
@@ -209,11 +209,11 @@ fn after_an_eio_a_socket_does_without_segmentation() {
 }
 
 #[test]
-fn what_overflows_the_socket_is_counted() {
+fn receive_buffer_overflow_is_counted() {
     let (socket, peer) = (bound(), bound());
     let own = address_of(&socket);
     let mut driver = driver_with(socket);
-    // Below the kernel's minimum.
+    // A value below the kernel's minimum selects the minimum.
     let socket = driver
         .datagrams
         .as_ref()
@@ -225,7 +225,7 @@ fn what_overflows_the_socket_is_counted() {
     let mut sent: u64 = (0..20).map(|_| send()).sum();
     let mut received = 0;
     while driver.datagram_drops(ID).overflowed == 0 {
-        // The next datagram that is queued reports the dropped ones.
+        // The next datagram that is queued reports the number of dropped ones.
         sent += send();
         driver.receive_datagrams(ID, &mut batch);
         received += batch.trains().len() as u64;

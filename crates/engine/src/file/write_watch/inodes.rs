@@ -1,4 +1,4 @@
-//! The inodes that the process watches, with one inotify(7) instance, and the number of events of each.
+//! The inodes that the process watches with one inotify(7) instance, and the number of events of each.
 
 use std::collections::HashMap;
 use std::mem::MaybeUninit;
@@ -8,11 +8,11 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use rustix::fs::inotify::{self, CreateFlags, ReadFlags, WatchFlags};
 
-/// Maximum number of watched inodes: about 1 KiB of kernel memory each. They count against
-/// `fs.inotify.max_user_watches`, as the folders of sites do.
+/// Maximum number of watched inodes: about 1 KiB of kernel memory each. The watches count against
+/// `fs.inotify.max_user_watches`, like those of the sites' folders.
 const INODES_MAX: usize = 4096;
 
-/// The instance of the process, created for the first long file; none if the kernel refuses it.
+/// The inotify instance of the process, created for the first long file; `None` if the kernel refuses.
 static INODES: OnceLock<Option<WatchedInodes>> = OnceLock::new();
 
 /// The watched inodes of the process.
@@ -41,7 +41,7 @@ pub struct FileWatchCounters {
 
 /// The counters of the process.
 pub fn counters() -> FileWatchCounters {
-    // A server that sends no long file has no instance.
+    // Before the first transfer of a long file there is no instance.
     let inodes = INODES.get().and_then(Option::as_ref);
     let watched = inodes.map_or(0, |inodes| inodes.table().0.len());
     FileWatchCounters {
@@ -50,10 +50,10 @@ pub fn counters() -> FileWatchCounters {
     }
 }
 
-/// Events reported for an inode since it is watched. Several in a row may count as one.
+/// Events reported for an inode since it is watched. The kernel may merge consecutive equal events.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct InotifyCounts {
-    /// Writes and truncations; also losses of events, which may have been writes.
+    /// Writes and truncations; also losses of events, as the lost ones may have been writes.
     pub writes: u64,
     /// Changes of metadata.
     pub attributes: u64,
@@ -80,7 +80,7 @@ impl WatchedInodes {
             return None;
         };
         table.0.entry(watch).or_default().users += 1;
-        // Events before this transfer do not count.
+        // Events from before this transfer are read first, so that they are not counted for it.
         self.drain(&mut table);
         Some((watch, table.0.get(&watch)?.events))
     }
@@ -92,7 +92,7 @@ impl WatchedInodes {
         Some(table.0.get(&watch)?.events)
     }
 
-    /// Ends a transfer, and the watch with the last one.
+    /// Ends a transfer; the last transfer of an inode ends its watch.
     pub(super) fn remove(&self, watch: i32) {
         let mut table = self.table();
         let Some(inode) = table.0.get_mut(&watch) else {
@@ -159,7 +159,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn lost_events_count_as_writes_of_all() {
+    fn queue_overflow_counts_as_write_to_every_inode() {
         let mut table = InodeTable::default();
         table.0.insert(1, WatchedInode::default());
         table.0.insert(2, WatchedInode::default());

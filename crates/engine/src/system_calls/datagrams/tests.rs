@@ -26,7 +26,7 @@ fn receive(socket: &UdpSocket, slot_len: usize) -> Vec<ReceivedMessage> {
 }
 
 #[test]
-fn a_datagram_longer_than_its_slot_is_truncated() {
+fn datagram_longer_than_its_slot_is_truncated() {
     let (from, to) = (bound("127.0.0.1:0"), bound("127.0.0.1:0"));
     let to_address = to.local_addr().expect("an address");
     for (len, is_truncated) in [(0, false), (10, false), (11, true)] {
@@ -39,12 +39,12 @@ fn a_datagram_longer_than_its_slot_is_truncated() {
     }
 }
 
-/// A supervisor may have enabled more control messages than fit.
+/// The supervisor that opened a socket may have enabled more control messages than fit.
 #[test]
-fn control_messages_that_do_not_fit_are_reported() {
+fn truncated_control_messages_are_reported() {
     let (from, to) = (bound("[::1]:0"), bound("[::1]:0"));
-    // The numbers of ipv6(7)'s options that add one: the old and new forms of packet information and hop limit, flow
-    // label, traffic class, original destination.
+    // Options of ipv6(7) that each add a control message: the old and new forms of packet information and hop limit,
+    // flow label, traffic class, original destination.
     let ipv6 = [2, 8, 11, 49, 51, 66, 74];
     for option in ipv6 {
         set_option(&to, libc::IPPROTO_IPV6, option, 1).expect("an option");
@@ -60,7 +60,7 @@ fn control_messages_that_do_not_fit_are_reported() {
 }
 
 #[test]
-fn addresses_survive_their_way_through_either_form() {
+fn socket_addresses_round_trip_in_ipv4_and_mapped_form() {
     let mut name = MessageScratch::new().names[0];
     for (text, is_ipv6) in [
         ("127.0.0.1:5", false),
@@ -71,7 +71,7 @@ fn addresses_survive_their_way_through_either_form() {
         let address: SocketAddr = text.parse().expect("an address");
         let len = write_name(&mut name, address, is_ipv6);
         assert_eq!(read_name(&name, len), Some(address));
-        // A truncated name is none.
+        // A truncated address is rejected.
         assert_eq!(read_name(&name, len - 1), None);
     }
     assert_eq!(read_name(&MessageScratch::new().names[0], 16), None);

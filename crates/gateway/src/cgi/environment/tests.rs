@@ -16,7 +16,7 @@ use crate::script::LocatedScript;
 struct NoObjects;
 
 impl SubrequestSource for NoObjects {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
     fn load(&self, _: &[u8]) -> SubrequestLoad {
@@ -40,7 +40,7 @@ fn request(host: &'static str, lines: &'static str) -> HandlerRequest {
         peer: "::ffff:192.0.2.7".parse().expect("an address"),
         peer_port: 40_000,
         local: "192.0.2.1:8080".parse().expect("an address"),
-        secured: None,
+        tls: None,
         forwarded: None,
         root: Arc::from(Path::new("/srv/www")),
         objects: Arc::new(NoObjects),
@@ -79,7 +79,7 @@ fn variables(
 }
 
 #[test]
-fn exactly_these() {
+fn cgi_variables_are_exactly_these() {
     let mut request = request(
         "example.org:8080",
         "Host: example.org:8080\r\nContent-Type: text/plain\r\nContent-Length: 3\r\nAccept: a\r\n",
@@ -118,7 +118,7 @@ fn exactly_these() {
 }
 
 #[test]
-fn a_user_whom_the_server_has_verified() {
+fn remote_user_is_set_only_for_authenticated_user() {
     let mut request = request("a", "Remote-User: eve\r\nAuth-Type: x\r\n");
     let names = ["AUTH_TYPE", "REMOTE_USER"];
     let got = variables(&request, "", false, &[]);
@@ -129,7 +129,7 @@ fn a_user_whom_the_server_has_verified() {
 }
 
 #[test]
-fn what_a_client_must_not_set_is_not_there() {
+fn dangerous_and_hop_by_hop_fields_have_no_http_variables() {
     let request = request(
         "a",
         concat!(
@@ -154,7 +154,7 @@ fn what_a_client_must_not_set_is_not_there() {
 }
 
 #[test]
-fn repeated_fields_become_one() {
+fn repeated_fields_are_combined() {
     let request = request(
         "a",
         "Cookie: a=1\r\nX: 1\r\ncookie: b=2\r\nx: 2\r\nX: \r\nCOOKIE: c=3\r\n",
@@ -165,7 +165,7 @@ fn repeated_fields_become_one() {
 }
 
 #[test]
-fn the_configuration_has_the_last_word() {
+fn configured_variables_replace_all_others() {
     let request = request("a", "X: 1\r\n");
     let extra = [("HTTP_X", "own"), ("SERVER_NAME", "b"), ("MODE", "live")];
     let extra = extra.map(|(name, value)| (name.to_string(), value.to_string()));
@@ -176,7 +176,7 @@ fn the_configuration_has_the_last_word() {
 }
 
 #[test]
-fn names_of_hosts() {
+fn server_name_is_host_without_port() {
     for (host, want) in [
         ("example.org", "example.org"),
         ("[2001:db8::1]:80", "[2001:db8::1]"),
@@ -190,7 +190,7 @@ fn names_of_hosts() {
 }
 
 #[test]
-fn the_host_is_the_one_that_was_asked_for() {
+fn http_host_is_effective_host() {
     let got = variables(&request("a.example", "Host: b.example\r\n"), "", false, &[]);
     assert_eq!(got["HTTP_HOST"], "a.example");
     let got = variables(&request("", ""), "", false, &[]);

@@ -1,4 +1,4 @@
-//! The server's handle of a program that the spawner started.
+//! Handle of a program that the spawner process has started.
 
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -13,7 +13,7 @@ use super::messages::{ExitOutcome, ToSpawner};
 /// The time between SIGTERM and SIGKILL for a process group.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A program. Dropping it kills it and its process group immediately.
+/// A CGI program. Dropping it immediately kills the program's process group.
 pub struct CgiChild {
     link: Arc<SpawnerLink>,
     id: u64,
@@ -37,8 +37,8 @@ impl CgiChild {
         }
     }
 
-    /// Waits until it has exited, or failed to start. The spawner keeps it as a zombie until it is released, so that
-    /// the rest of its group can still be killed.
+    /// Waits until the program has exited or failed to start. The spawner keeps an exited program as a zombie until
+    /// `release`, so that the rest of its process group can still be killed.
     pub fn poll_outcome(&mut self, context: &mut Context<'_>) -> Poll<ExitOutcome> {
         if let Some(outcome) = self.outcome {
             return Poll::Ready(outcome);
@@ -50,14 +50,14 @@ impl CgiChild {
         Poll::Ready(outcome)
     }
 
-    /// Waits for its exit, at most `time_limit`.
+    /// Waits for the program's exit, at most for `time_limit`.
     async fn wait(&mut self, time_limit: Duration) -> Option<ExitOutcome> {
         let outcome = std::future::poll_fn(|context| self.poll_outcome(context));
         timeout(time_limit, outcome).await.ok()
     }
 
-    /// Waits for its exit, at most `time_limit`. After an exit its children continue; otherwise the whole process group
-    /// is ended. Returns the outcome if it exited by itself.
+    /// Waits for the program's exit, at most for `time_limit`. If it exits, its child processes continue and its
+    /// outcome is returned; otherwise the whole process group is ended.
     pub async fn finish(mut self, time_limit: Duration) -> Option<ExitOutcome> {
         let outcome = self.wait(time_limit).await;
         match outcome {
@@ -67,14 +67,14 @@ impl CgiChild {
         outcome
     }
 
-    /// Ends the process group by SIGTERM, then, after `GRACE`, by SIGKILL.
+    /// Ends the process group with SIGTERM and, after `GRACE`, with SIGKILL.
     pub async fn end(mut self) {
         if self.wait(Duration::ZERO).await.is_none() {
             self.link.send_nonblocking(&ToSpawner::Terminate(self.id));
             self.wait(GRACE).await;
         }
         self.release(true);
-        // The killed process exits soon, unless it hangs in the kernel. Its permit is held until then, so this waits.
+        // A killed process exits soon, unless it hangs in the kernel. The caller's permit is held until then.
         while self.wait(GRACE).await.is_none() {}
     }
 
@@ -96,7 +96,7 @@ impl Drop for CgiChild {
         if !self.is_released {
             self.release(true);
         }
-        // No outcome will be read, so the entry of the waiting receiver is removed from the map.
+        // The outcome will not be read, so its sender is removed from the map.
         if self.outcome.is_none() {
             self.link.forget(self.id);
         }

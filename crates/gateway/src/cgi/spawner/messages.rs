@@ -6,10 +6,10 @@ use lowroad_child_processes::limits::ProcessLimits;
 use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
-/// Name and value of a variable.
+/// The name and value of an environment variable.
 pub type EnvVariable = (ByteBuf, ByteBuf);
 
-/// The order to start a program.
+/// The request to start a program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnOrder {
     /// Its file, which is executable.
@@ -22,18 +22,18 @@ pub struct SpawnOrder {
     pub limits: ProcessLimits,
 }
 
-/// A message of the server about the program with this number.
+/// A message from the server about the program with the given number.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ToSpawner {
-    /// Start it; its standard input, output and error are passed with the message.
+    /// Starts the program; the descriptors of its stdin, stdout and stderr are passed with the message.
     Start(u64, Box<SpawnOrder>),
-    /// Send SIGTERM to its group.
+    /// Sends SIGTERM to the program's process group.
     Terminate(u64),
-    /// Release it; `true` kills the rest of its group.
+    /// Releases the program; with `true`, kills the rest of its process group.
     Release(u64, bool),
 }
 
-/// A message of the spawner: the outcome of a program.
+/// A message from the spawner: the outcome of a program.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SpawnerReply {
     /// The number of the program.
@@ -42,16 +42,16 @@ pub struct SpawnerReply {
     pub outcome: ExitOutcome,
 }
 
-/// The end of a program.
+/// How a program ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum ExitOutcome {
-    /// It was not started, because of this errno.
+    /// The program was not started; the value is the errno.
     NotStarted(i32),
-    /// It exited with this status.
+    /// The program exited with this status.
     Exited(i32),
-    /// This signal ended it.
+    /// The program was ended by this signal.
     Signaled(i32),
-    /// The spawner died, so the outcome is unknown. Never sent.
+    /// The spawner died, so the outcome is unknown. Never sent as a message.
     Lost,
 }
 
@@ -82,7 +82,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_sent_is_heard() {
+    fn spawner_messages_round_trip() {
         let (ours, other) = PacketChannel::pair().expect("a pair");
         let other = PacketChannel::from(other);
         let null = OwnedFd::from(std::fs::File::open("/dev/null").expect("a file"));
@@ -113,9 +113,9 @@ mod tests {
         }
     }
 
-    /// A message that is too long to send fails alone; the connection stays usable.
+    /// A message that is too long is rejected; the connection remains usable.
     #[test]
-    fn an_order_that_is_too_long_ends_nothing() {
+    fn too_long_spawn_order_is_rejected_without_closing_channel() {
         let (ours, other) = PacketChannel::pair().expect("a pair");
         let long = encode(&ToSpawner::Start(7, Box::new(order(4 << 20)))).expect("bytes");
         assert_eq!(

@@ -1,5 +1,5 @@
-//! The spawner process: a single thread. It reaps a program only after the server has released it: until then its
-//! process number cannot be reused, so no signal can hit an unrelated group.
+//! The spawner process, which has a single thread. It reaps an exited program only after the server has released it:
+//! until then the PID cannot be reused, so no signal can reach an unrelated process group.
 
 use std::collections::HashMap;
 use std::ffi::OsStr;
@@ -19,14 +19,14 @@ use rustix::process::Signal;
 
 use super::messages::{ExitOutcome, SpawnOrder, SpawnerReply, ToSpawner};
 
-/// Retries of a program with its file open for writing (ETXTBSY), and the pause between them.
+/// Retries of starting a program whose file is open for writing (ETXTBSY), and the pause between them.
 const BUSY_TRIES_MAX: usize = 10;
 const BUSY_PAUSE: Duration = Duration::from_millis(10);
 
 /// The epoll token of the server's socket.
 const SERVER: u64 = u64::MAX;
 
-/// Starts programs by orders from this channel, until the server closes it; then kills all remaining programs.
+/// Starts programs on request of the server, until the server closes the channel; then kills all remaining programs.
 ///
 /// # Errors
 /// A system resource is missing.
@@ -43,7 +43,7 @@ pub fn serve(channel: PacketChannel) -> io::Result<()> {
     let mut buffer = Vec::new();
     let mut events = Vec::with_capacity(64);
     loop {
-        // A timeout only while a start is pending; otherwise the process sleeps.
+        // A timeout only while a start is to be retried; otherwise waits for events indefinitely.
         let pause = (!spawn_server.pending_starts.is_empty()).then_some(Timespec {
             tv_sec: 0,
             tv_nsec: BUSY_PAUSE.as_nanos() as i64,
@@ -65,7 +65,7 @@ pub fn serve(channel: PacketChannel) -> io::Result<()> {
             }
         }
         if has_message {
-            // The server has closed the socket, or died: dropping `spawn_server` kills the rest.
+            // The server has closed the socket, or died: dropping `spawn_server` kills all programs.
             let Ok(ends) = spawn_server.channel.receive(&mut buffer) else {
                 return Ok(());
             };
@@ -84,11 +84,11 @@ struct SpawnServer {
     channel: PacketChannel,
     poll: OwnedFd,
     programs: HashMap<u64, SpawnedProgram>,
-    /// Programs with files being written, and the time of the next try.
+    /// Programs whose file is open for writing, and the time of the next attempt to start each.
     pending_starts: Vec<(Instant, PendingStart)>,
 }
 
-/// A program to start.
+/// A program that is to be started.
 struct PendingStart {
     id: u64,
     order: Box<SpawnOrder>,
@@ -96,7 +96,7 @@ struct PendingStart {
     tries: usize,
 }
 
-/// A program that was started and not reaped yet.
+/// A program that was started and has not been reaped.
 struct SpawnedProgram {
     leader: ChildProcess,
     has_ended: bool,
@@ -117,7 +117,7 @@ impl SpawnServer {
                 ends,
                 tries: 0,
             }),
-            // The pipes did not arrive, since this process has reached its descriptor limit.
+            // The pipes were not received: this process has reached its descriptor limit.
             Err(_) => self.report_outcome(id, not_started(Errno::MFILE)),
         }
     }
@@ -125,7 +125,7 @@ impl SpawnServer {
     fn start(&mut self, mut start: PendingStart) -> io::Result<()> {
         match spawn(&start).and_then(|leader| self.watch(start.id, leader)) {
             Ok(program) => drop(self.programs.insert(start.id, program)),
-            // ETXTBSY: another process has the file open for writing, perhaps only for a moment.
+            // ETXTBSY: the file is open for writing in another process, possibly only for a moment.
             Err(error)
                 if error.kind() == io::ErrorKind::ExecutableFileBusy
                     && start.tries < BUSY_TRIES_MAX =>
@@ -151,7 +151,7 @@ impl SpawnServer {
                 is_released: false,
             }),
             Err(error) => {
-                // Unwatched, its end would never be noticed.
+                // An unwatched program would never be reaped.
                 leader.signal_group(Signal::KILL);
                 let _ = leader.reap();
                 Err(error.into())
@@ -176,9 +176,9 @@ impl SpawnServer {
             return Ok(());
         };
         program.has_ended = true;
-        // A pidfd of an ended process stays readable, so it would wake the loop forever.
+        // The pidfd of an exited process stays readable, which would wake the loop forever.
         epoll::delete(&self.poll, &program.leader)?;
-        // Peeked, not reaped: the zombie keeps the process number in use.
+        // The status is read without reaping: the zombie keeps the PID in use.
         let status = program.leader.peek_status()?;
         let signal = status.as_ref().and_then(|it| it.terminating_signal());
         let outcome = match signal {
@@ -198,7 +198,7 @@ impl SpawnServer {
     }
 
     fn release(&mut self, id: u64, kill: bool) -> io::Result<()> {
-        // It was cancelled before it could be started.
+        // The program was cancelled while waiting to be started.
         if let Some(index) = self
             .pending_starts
             .iter()
@@ -226,18 +226,18 @@ impl SpawnServer {
         }
     }
 
-    /// Reports an outcome; blocks while the socket is full.
+    /// Reports an outcome. Blocks while the socket is full.
     fn report_outcome(&self, id: u64, outcome: ExitOutcome) -> io::Result<()> {
         let message = encode(&SpawnerReply { id, outcome })?;
         match self.channel.send(&message, &[], SendMode::Wait) {
-            // The server is gone; the main loop notices it next.
+            // The server has ended; the main loop notices it next.
             Err(MessageError::Closed) => Ok(()),
             sent => Ok(sent?),
         }
     }
 }
 
-/// Kills all programs: the server is gone, or this process has failed.
+/// Kills all programs, since the server has ended or this process has failed.
 impl Drop for SpawnServer {
     fn drop(&mut self) {
         for program in self.programs.values() {
@@ -280,9 +280,9 @@ mod tests {
         }
     }
 
-    /// An order without its pipes, as after reaching the descriptor limit.
+    /// An order that arrives without its pipes, as happens at the descriptor limit.
     #[test]
-    fn an_incomplete_order_is_refused_alone() {
+    fn spawn_order_without_pipes_is_answered_with_emfile() {
         let (server, other) = PacketChannel::pair().expect("a pair");
         let serving = std::thread::spawn(move || serve(other.into()));
         let mut buffer = Vec::new();

@@ -9,9 +9,9 @@ fn record(kind: u8, id: u16, content: &[u8], padding: u8) -> Vec<u8> {
     out
 }
 
-/// The decoded events, with content concatenated.
+/// The decoded events; contents are concatenated.
 #[derive(Debug, Default, PartialEq, Eq)]
-struct Said {
+struct DecodedEvents {
     output: Vec<u8>,
     complaints: Vec<u8>,
     output_ends: usize,
@@ -19,10 +19,10 @@ struct Said {
     multiplexes: Vec<bool>,
 }
 
-/// Decodes bytes split into these pieces.
-fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRecord> {
+/// Decodes input that arrives in these pieces.
+fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<DecodedEvents, BadRecord> {
     let mut decoder = FastCgiDecoder::default();
-    let mut said = Said::default();
+    let mut result = DecodedEvents::default();
     let mut bytes = Vec::new();
     for piece in pieces {
         bytes.extend_from_slice(piece);
@@ -30,14 +30,14 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRec
             let (event, len) = decoder.next(&bytes)?;
             match event.clone() {
                 Some(FastCgiEvent::Output(7, range)) => {
-                    said.output.extend_from_slice(&bytes[range])
+                    result.output.extend_from_slice(&bytes[range])
                 }
-                Some(FastCgiEvent::Complaint(7, range)) => {
-                    said.complaints.extend_from_slice(&bytes[range]);
+                Some(FastCgiEvent::Stderr(7, range)) => {
+                    result.complaints.extend_from_slice(&bytes[range]);
                 }
-                Some(FastCgiEvent::OutputEnd(7)) => said.output_ends += 1,
-                Some(FastCgiEvent::End(id, ended)) => said.ended.push((id, ended)),
-                Some(FastCgiEvent::Multiplexes(does)) => said.multiplexes.push(does),
+                Some(FastCgiEvent::OutputEnd(7)) => result.output_ends += 1,
+                Some(FastCgiEvent::End(id, ended)) => result.ended.push((id, ended)),
+                Some(FastCgiEvent::Multiplexes(does)) => result.multiplexes.push(does),
                 Some(other) => panic!("{other:?}"),
                 None => {}
             }
@@ -47,7 +47,7 @@ fn decode<'p>(pieces: impl IntoIterator<Item = &'p [u8]>) -> Result<Said, BadRec
             }
         }
     }
-    Ok(said)
+    Ok(result)
 }
 
 fn conversation() -> Vec<u8> {
@@ -64,7 +64,7 @@ fn conversation() -> Vec<u8> {
 }
 
 #[test]
-fn records_split_at_every_byte() {
+fn records_decode_when_split_at_any_byte() {
     let bytes = conversation();
     let whole = decode([&bytes[..]]).expect("good records");
     assert_eq!(whole.output.len(), 15 + 300);
@@ -80,7 +80,7 @@ fn records_split_at_every_byte() {
 }
 
 #[test]
-fn what_is_no_record_is_refused() {
+fn invalid_records_are_refused() {
     for bytes in [
         b"HTTP/1.1 400 Bad".to_vec(),
         vec![1, 99, 0, 1, 0, 0, 0, 0],
@@ -95,7 +95,7 @@ fn what_is_no_record_is_refused() {
 }
 
 #[test]
-fn how_requests_end() {
+fn end_request_protocol_status_is_decoded() {
     for (code, ended) in [
         (1, FastCgiEnd::CannotMultiplex),
         (2, FastCgiEnd::Overloaded),
@@ -107,7 +107,7 @@ fn how_requests_end() {
 }
 
 #[test]
-fn answers_about_multiplexing() {
+fn get_values_result_is_decoded() {
     for (pairs, want) in [
         (&b"\x0f\x01FCGI_MPXS_CONNS1"[..], true),
         (b"\x0f\x01FCGI_MPXS_CONNS0", false),
@@ -125,7 +125,7 @@ fn answers_about_multiplexing() {
 }
 
 #[test]
-fn what_is_sent() {
+fn requests_are_encoded_as_specified() {
     let mut out = Vec::new();
     write_begin_request(&mut out, 0x0102, true);
     assert_eq!(out, [1, 1, 1, 2, 0, 8, 0, 0, 0, 1, 1, 0, 0, 0, 0, 0]);
@@ -144,7 +144,7 @@ fn what_is_sent() {
 }
 
 #[test]
-fn no_parameters_end_once_and_many_are_cut_into_records() {
+fn params_are_terminated_once_and_split_if_long() {
     let mut out = Vec::new();
     ParamsWriter::start(&mut out, 1).finish();
     assert_eq!(out, record(PARAMS, 1, b"", 0));

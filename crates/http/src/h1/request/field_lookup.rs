@@ -1,13 +1,13 @@
-//! Looks up the names of the fields that the parser acts on: by length, then by whole words. This costs less than
-//! `StandardHeader::find`, which knows more names.
+//! Looks up the names of the fields that the parser acts on: by length, then eight bytes at a time. This costs less
+//! than `StandardHeader::find`, which covers more names.
 //!
-//! A name is compared with one expected name, up to eight bytes at a time: the bit that distinguishes upper from lower
-//! case is set where the expected character is a letter, and only there, so that no other byte compares equal.
+//! Names are compared case-insensitively: the bit that distinguishes upper from lower case is set where the expected
+//! character is a letter, and only there, so that no other byte compares equal.
 
 use crate::fields::StandardHeader;
 
-/// The field with this name in any case. Every byte of a name that is found has been compared, so it needs no further
-/// validation as a token.
+/// The field with this name in any case. A name that is found needs no further validation as a token, since all its
+/// bytes were compared.
 #[inline(always)]
 pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
     match name.len() {
@@ -37,8 +37,8 @@ pub(super) fn find(name: &[u8]) -> Option<StandardHeader> {
     }
 }
 
-/// Whether `name` is `lower` in any case. `lower` is a literal of 4 to 24 characters, so that all but the loads and
-/// comparisons is evaluated at compile time.
+/// Whether `name` is `lower` in any case. `lower` must be a literal of 4 to 24 characters, so that all but the loads
+/// and comparisons is evaluated at compile time.
 #[inline(always)]
 pub(super) fn equals_lower(name: &[u8], lower: &[u8]) -> bool {
     if name.len() != lower.len() {
@@ -93,7 +93,7 @@ mod tests {
     const LITERALS: [&[u8]; 4] = [b"host", b"chunked", b"100-continue", b"if-unmodified-since"];
 
     #[test]
-    fn literals_are_found_in_any_case_and_one_other_byte_makes_another() {
+    fn equals_lower_ignores_case_and_detects_one_changed_byte() {
         for lower in LITERALS {
             assert!(equals_lower(lower, lower) && equals_lower(&lower.to_ascii_uppercase(), lower));
             assert!(!equals_lower(&lower[1..], lower));
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn the_parsers_fields_are_found_as_all_known_ones_are() {
+    fn field_lookup_agrees_with_standard_header_find() {
         let mut count = 0;
         for known in StandardHeader::ALL {
             let name = known.as_str();

@@ -1,5 +1,5 @@
-//! The field lines of a request up to the empty line, and their combined meaning: host, framing, persistence. Read RFC
-//! 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
+//! Parses the field lines of a request up to the empty line, and evaluates them together: host, framing, persistence.
+//! Read RFC 9112 §5, §6 and §9.3, RFC 9110 §5 and §10.1.1.
 
 use super::H1RequestHead;
 use super::field_lookup::{equals_lower, find};
@@ -27,7 +27,7 @@ pub(super) fn parse<'b>(
     while rest.first() != Some(&b'\r') {
         let line = line(rest)?;
         state.fields += 1;
-        // Checked for each line, so that a head with too many is refused before it is complete.
+        // Checked for each line, so that a head with too many fields is refused before it is complete.
         if state.fields > usize::from(limits.fields_max) {
             return Err(RequestRefusal::TooManyFields.into());
         }
@@ -47,7 +47,7 @@ pub(super) fn parse<'b>(
 /// The fields seen so far that depend on each other or on their repetition.
 #[derive(Default)]
 struct RequestFieldState<'b> {
-    /// Field lines.
+    /// The number of field lines.
     fields: usize,
     /// Bits of [`HOST`], [`LENGTH`], [`CODING`] and [`EXPECT`].
     present: u8,
@@ -81,7 +81,7 @@ impl<'b> RequestFieldState<'b> {
         name: &'b [u8],
         value: &'b [u8],
     ) -> Result<(), RequestRefusal> {
-        // A name that `find` knows has been compared byte by byte; any other name must be checked to be a token.
+        // A name that `find` returns has been compared byte by byte; any other name must be checked to be a token.
         let Some(header) = find(name) else {
             return match byte_scan::starts_with_token(rest, name.len()) {
                 true => Ok(()),
@@ -126,8 +126,8 @@ impl<'b> RequestFieldState<'b> {
         self.present |= bit;
     }
 
-    /// Processes connection options (RFC 9110 §7.6.1). Returns whether one names a field, which matters to caches and
-    /// proxies only.
+    /// Processes connection options (RFC 9110 §7.6.1). Returns whether an option names a field; only caches and proxies
+    /// need to know that.
     #[inline(always)]
     fn connection(&mut self, value: &[u8]) -> bool {
         // The common case of one option needs no list.
@@ -147,7 +147,7 @@ impl<'b> RequestFieldState<'b> {
     }
 
     /// Processes transfer codings (RFC 9112 §6.1). The codings of all lines form one list, so that a second `chunked`
-    /// is found on any line.
+    /// is found even on another line.
     fn transfer_encoding(&mut self, value: &[u8]) -> Result<(), RequestRefusal> {
         for coding in list_values::members(value) {
             // RFC 9112 §6.1: `chunked` is applied once, and last.
@@ -209,7 +209,7 @@ impl<'b> RequestFieldState<'b> {
             (false, false) => Ok(BodyFraming::None),
             (false, true) => Ok(BodyFraming::Length(self.content_length)),
             // RFC 9112 §6.1: an HTTP/1.0 message with Transfer-Encoding has faulty framing.
-            (true, _) if version.is_10() => Err(RequestRefusal::CodingIn10),
+            (true, _) if version.is_10() => Err(RequestRefusal::TransferCodingInHttp10),
             // RFC 9112 §6.3: both fields together may be an attempt at request smuggling.
             (true, true) => Err(RequestRefusal::LengthAndCoding),
             (true, false) if self.coding == TransferCoding::Chunked => Ok(BodyFraming::Chunked),

@@ -1,8 +1,8 @@
 //! The request line: `method SP request-target SP HTTP-version CRLF`, and the four forms of the
 //! target. Read RFC 9112 §2.2, §2.3, §3 and RFC 3986 §3.
 //!
-//! The first fault is reported, in this order: the syntax of the line (400, 414), then the version (505), then the
-//! method (501), then the target's form (400).
+//! The first fault is reported, in this order: the syntax of the line (400, 414), the version (505), the method (501),
+//! the form of the target (400).
 
 use crate::byte_scan::{self, PATH, TARGET, TOKEN};
 use crate::field_lines::LineParseStop;
@@ -19,7 +19,7 @@ pub(super) struct RequestLine<'b> {
     pub(super) version: HttpVersion,
     pub(super) target: RequestTarget<'b>,
     pub(super) raw_target: &'b [u8],
-    /// The authority of a target in absolute-form or authority-form.
+    /// The authority in a target in absolute-form or authority-form.
     pub(super) authority: Option<&'b [u8]>,
     /// Without CRLF.
     pub(super) raw: &'b [u8],
@@ -68,7 +68,7 @@ fn after_empty_line(head: &[u8]) -> Result<&[u8], LineParseStop> {
     }
 }
 
-/// The method and the bytes after its SP. The method is `None` if the token is refused, see [`Method::parse`].
+/// The method and the bytes after its SP. The method is `None` if the token is refused by [`Method::parse`].
 #[inline(always)]
 fn method(start: &[u8]) -> Result<(Option<Method>, &[u8]), LineParseStop> {
     // Nearly all requests are GETs: one comparison instead of a scan.
@@ -132,7 +132,7 @@ fn target_span<'b>(
     limits: &RequestLimits,
 ) -> Result<(TargetSpan<'b>, &'b [u8]), LineParseStop> {
     let span = TargetSpan::scan(rest);
-    // Also refused while incomplete, since it can only grow.
+    // Also refused while incomplete, since the target can only grow.
     if span.raw.len() > limits.target_len_max {
         return Err(RequestRefusal::TargetTooLong.into());
     }
@@ -212,8 +212,8 @@ fn parse_other_version(rest: &[u8]) -> Result<(HttpVersion, &[u8]), LineParseSto
     }
 }
 
-/// The fault of a line that is malformed from the first byte of `at` on: a wrong line end or a NUL has a refusal for
-/// itself, all else is `refusal`. A lone CR at the end of the input is undecided.
+/// The fault of a line that is malformed from the first byte of `at` on: a wrong line end or a NUL has its own refusal,
+/// every other fault is `refusal`. A lone CR at the end of the input is undecided.
 #[cold]
 fn line_fault(at: &[u8], refusal: RequestRefusal) -> LineParseStop {
     match at {

@@ -1,4 +1,4 @@
-//! Tables: a head and its meaning, or its refusal. Heads are split and mutated in `tests/differential.rs`.
+//! Tables of request heads with their expected meaning or refusal. `tests/differential.rs` splits and mutates heads.
 
 use alloc::format;
 use alloc::string::String;
@@ -11,7 +11,7 @@ use crate::request::{OwnedRequest, RequestTarget};
 
 /// Parses bytes that must be exactly one complete head.
 #[track_caller]
-fn parsed(head: &str) -> H1RequestHead<'_> {
+fn parse_complete(head: &str) -> H1RequestHead<'_> {
     match parse(head.as_bytes(), &RequestLimits::default()) {
         Ok(Some(parsed)) => {
             assert_eq!(parsed.len, head.len());
@@ -23,7 +23,7 @@ fn parsed(head: &str) -> H1RequestHead<'_> {
 
 #[track_caller]
 fn request(head: &str) -> Request<'_> {
-    parsed(head).request
+    parse_complete(head).request
 }
 
 fn refusal(head: impl AsRef<[u8]>, limits: &RequestLimits) -> Option<RequestRefusal> {
@@ -53,10 +53,10 @@ fn is_partial(head: &[u8]) -> bool {
 }
 
 #[test]
-fn a_usual_request() {
+fn ordinary_request_is_parsed() {
     let head = "GET /a/b.html?c=d HTTP/1.1\r\nHost: example.com:8080\r\nUser-Agent: x/1 (y; z)\r\n\
         Accept: */*\r\nReferer: http://r/\r\n\r\n";
-    let parsed = parsed(head);
+    let parsed = parse_complete(head);
     let request = &parsed.request;
     assert_eq!(request.method, Method::Get);
     assert_eq!(parsed.version, HttpVersion::Http11);
@@ -80,7 +80,7 @@ fn a_usual_request() {
 }
 
 #[test]
-fn what_follows_the_head_is_left_alone() {
+fn bytes_after_the_head_are_not_parsed() {
     // Bytes after the head must not become part of it: they are the body or a pipelined request.
     let head = "GET / HTTP/1.1\r\nHost: a\r\n\r\n";
     for after in [
@@ -104,9 +104,9 @@ fn what_follows_the_head_is_left_alone() {
 }
 
 #[test]
-fn one_empty_line_may_come_first() {
+fn one_empty_line_before_the_request_is_skipped() {
     // RFC 9112 §2.2.
-    let found = parsed("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
+    let found = parse_complete("\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n");
     assert_eq!(found.line(), b"GET / HTTP/1.1");
     assert_refused(
         "\r\n\r\nGET / HTTP/1.1\r\nHost: a\r\n\r\n",
@@ -125,7 +125,7 @@ fn one_empty_line_may_come_first() {
 }
 
 #[test]
-fn every_known_method_is_understood() {
+fn standard_methods_are_parsed() {
     for name in [
         "GET", "HEAD", "POST", "PUT", "DELETE", "PATCH", "TRACE", "OPTIONS",
     ] {
@@ -135,7 +135,7 @@ fn every_known_method_is_understood() {
 }
 
 #[test]
-fn malformed_request_lines() {
+fn malformed_request_lines_are_refused() {
     // RFC 9112 §3 permits lenient parsing of whitespace; two programs could then find different targets.
     for line in [
         "GET",
@@ -151,7 +151,7 @@ fn malformed_request_lines() {
         "GET\t/ HTTP/1.1",
         "GET /\tHTTP/1.1",
         "GET HTTP/1.1",
-        // A space in the target: programs disagree about the version.
+        // A space in the target: programs disagree about which part is the version.
         "GET / x HTTP/1.1",
         "G@T / HTTP/1.1",
         "GET / http/1.1",
@@ -174,8 +174,8 @@ fn malformed_request_lines() {
 }
 
 #[test]
-fn garbage_is_refused_before_a_line_is_complete() {
-    // The first case is a TLS ClientHello on a plain port: it is answered at once, not after a timeout.
+fn garbage_is_refused_before_the_line_is_complete() {
+    // The first case is a TLS ClientHello on a plain port: it is answered immediately, not after a timeout.
     assert_refused(b"\x16\x03\x01\x02\x00", RequestRefusal::RequestLine);
     assert_refused(b"\x80", RequestRefusal::RequestLine);
     assert_refused(b"\0", RequestRefusal::Nul);
@@ -188,8 +188,8 @@ fn garbage_is_refused_before_a_line_is_complete() {
 }
 
 #[test]
-fn line_ends_inside_of_the_request_line() {
-    // A lenient log or proxy would see two lines.
+fn line_ends_and_nul_in_the_request_line_are_refused() {
+    // A lenient logger or proxy would see two lines.
     assert_refused(
         "GET /\n HTTP/1.1\r\nHost: a\r\n\r\n",
         RequestRefusal::BareLf,
@@ -213,7 +213,7 @@ fn line_ends_inside_of_the_request_line() {
 }
 
 #[test]
-fn versions() {
+fn http_version_is_parsed_or_refused() {
     // RFC 9110 §2.5: minor versions are compatible, major versions are not.
     for (version, expected) in [
         ("HTTP/1.0", Ok(HttpVersion::Http10)),
@@ -226,16 +226,16 @@ fn versions() {
     ] {
         let head = with_line(&(String::from("GET / ") + version));
         match expected {
-            Ok(version) => assert_eq!(parsed(&head).version, version),
+            Ok(version) => assert_eq!(parse_complete(&head).version, version),
             Err(refusal) => assert_refused(&head, refusal),
         }
     }
-    // The HTTP/2 preface on a connection of HTTP/1.
+    // The HTTP/2 preface on an HTTP/1 connection.
     assert_refused("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n", RequestRefusal::Version);
 }
 
 #[test]
-fn syntax_comes_before_version_before_method_before_form() {
+fn refusal_precedence_is_syntax_version_method_target() {
     let long = alloc::format!("{} / HTTP/1.1", "A".repeat(31));
     assert_refused(with_line(&long), RequestRefusal::MethodUnknown);
     assert_refused(with_line("get / HTTP/1.1"), RequestRefusal::MethodUnknown);
@@ -246,11 +246,11 @@ fn syntax_comes_before_version_before_method_before_form() {
     assert_refused(with_line("BREW * HTTP/1.1"), RequestRefusal::TargetInvalid);
     assert!(is_partial(b"BREW / HTTP/1.1"));
     let brew = with_line("BREW /a HTTP/1.1");
-    assert_eq!(parsed(&brew).request.method.as_str(), "BREW");
+    assert_eq!(parse_complete(&brew).request.method.as_str(), "BREW");
 }
 
 #[test]
-fn targets_in_origin_form() {
+fn origin_form_targets_are_parsed() {
     // `plain` must be false for each target that needs decoding or normalization.
     for (raw, path, query, plain) in [
         ("/", "/", None, true),
@@ -263,7 +263,7 @@ fn targets_in_origin_form() {
         // Slashes are merged.
         ("//", "//", None, false),
         ("/a//b", "/a//b", None, false),
-        // Not a dot segment, but it could begin one.
+        // Not a dot segment, but it begins like one.
         ("/.a", "/.a", None, false),
         ("/a/..", "/a/..", None, false),
         ("/a\\b", "/a\\b", None, false),
@@ -281,7 +281,7 @@ fn targets_in_origin_form() {
 }
 
 #[test]
-fn a_plain_path_is_its_own_decoding() {
+fn decoding_leaves_a_plain_path_unchanged() {
     // Every byte after each of these starts, and between two of them.
     for start in ["/", "/a", "/a/", "/."] {
         for byte in (0x21..0x7f).filter(|b| *b != b'#' && *b != b'?') {
@@ -299,7 +299,7 @@ fn a_plain_path_is_its_own_decoding() {
 }
 
 #[test]
-fn targets_in_absolute_form() {
+fn absolute_form_targets_are_parsed() {
     // RFC 9112 §3.2.2: a server must accept the absolute-form, even from clients that are not proxies.
     for (raw, host, path, query) in [
         ("http://b", "b", "/", None),
@@ -311,7 +311,7 @@ fn targets_in_absolute_form() {
     ] {
         let head = with_line(&(String::from("GET ") + raw + " HTTP/1.1"));
         let request = request(&head);
-        // The authority of the target wins over Host.
+        // The authority of the target overrides Host.
         assert_eq!(request.authority, Some(host.as_bytes()), "{raw}");
         let RequestTarget::Origin {
             path: found,
@@ -328,7 +328,7 @@ fn targets_in_absolute_form() {
         );
         assert_eq!(plain, !path.contains("//"), "{raw}");
     }
-    // Host is required even where the target overrides it.
+    // Host is required even if the target overrides it.
     assert_refused(
         "GET http://b/ HTTP/1.1\r\n\r\n",
         RequestRefusal::HostMissing,
@@ -336,7 +336,7 @@ fn targets_in_absolute_form() {
 }
 
 #[test]
-fn invalid_targets() {
+fn invalid_targets_are_refused() {
     for target in [
         "a", "a/b", "?a", "ftp://a/", "http:/a", "http:a", "http:", "*a", "*/", "a:80", "://",
         "mailto:a",
@@ -365,7 +365,7 @@ fn invalid_targets() {
         "http://",
         "http:///a",
         "http://?a",
-        // RFC 9110 §4.2.4: userinfo is deprecated, and used to deceive.
+        // RFC 9110 §4.2.4: userinfo is deprecated, and used for phishing.
         "http://u@a/",
         "http://u:p@a/",
         "http://a b",
@@ -384,7 +384,7 @@ fn invalid_targets() {
 }
 
 #[test]
-fn the_asterisk_is_for_options() {
+fn asterisk_form_is_accepted_for_options_only() {
     // RFC 9112 §3.2.4.
     assert_eq!(
         request(&with_line("OPTIONS * HTTP/1.1")).target,
@@ -406,7 +406,7 @@ fn the_asterisk_is_for_options() {
 }
 
 #[test]
-fn the_authority_is_for_connect() {
+fn authority_form_is_accepted_for_connect_only() {
     // RFC 9112 §3.2.3: host and port, both required.
     let head = with_line("CONNECT b:443 HTTP/1.1");
     assert_eq!(request(&head).target, RequestTarget::Authority(b"b:443"));
@@ -419,7 +419,7 @@ fn the_authority_is_for_connect() {
         ":443",
         "http://b:443/",
         "b:443/",
-        // Beyond the highest port.
+        // Above the highest port.
         "b:99999",
     ] {
         let line = alloc::format!("CONNECT {target} HTTP/1.1");
@@ -428,8 +428,8 @@ fn the_authority_is_for_connect() {
 }
 
 #[test]
-fn host_rules() {
-    // RFC 9112 §3.2: a missing, repeated or invalid Host is answered with 400.
+fn missing_repeated_or_invalid_host_is_refused() {
+    // RFC 9112 §3.2: the response to a missing, repeated or invalid Host is 400.
     assert_refused("GET / HTTP/1.1\r\n\r\n", RequestRefusal::HostMissing);
     assert_refused(
         "GET / HTTP/1.1\r\nHost: a\r\nHost: a\r\n\r\n",
@@ -467,7 +467,7 @@ fn host_rules() {
 }
 
 #[test]
-fn whitespace_around_values() {
+fn whitespace_around_field_values_is_removed() {
     // RFC 9112 §5.1: whitespace around a value is not part of it.
     for value in ["b", " b", "\tb", "  \t b", "b ", "b\t ", " b\t"] {
         let head = with_fields(&alloc::format!("Referer:{value}\r\n"));
@@ -483,7 +483,7 @@ fn whitespace_around_values() {
 
 /// RFC 9110 §5.6.3: optional whitespace is SP and HTAB, also in fields for framing and routing.
 #[test]
-fn whitespace_around_values_that_the_parser_acts_on() {
+fn whitespace_around_framing_and_host_values_is_removed() {
     for before in ["", " ", "\t", " \t "] {
         for after in ["", " ", "\t", "\t \t"] {
             let field = |name: &str, value: &str| format!("{name}:{before}{value}{after}\r\n");
@@ -493,19 +493,19 @@ fn whitespace_around_values_that_the_parser_acts_on() {
                 + &field("Connection", "close")
                 + &field("Expect", "100-continue")
                 + "\r\n";
-            let head = parsed(&sized);
+            let head = parse_complete(&sized);
             assert_eq!(head.request.authority, Some(b"a:80".as_slice()));
             assert_eq!(head.framing, BodyFraming::Length(3));
             assert!(!head.keep_alive && head.expect_continue);
             let chunked = start + &field("Transfer-Encoding", "chunked") + "\r\n";
-            assert_eq!(parsed(&chunked).framing, BodyFraming::Chunked);
+            assert_eq!(parse_complete(&chunked).framing, BodyFraming::Chunked);
         }
     }
 }
 
 #[test]
-fn values_of_every_length_end_at_their_crlf() {
-    // The scanner works on 8 and 16 bytes at once: every length has to end correctly.
+fn field_values_of_every_length_end_at_their_crlf() {
+    // The scanner processes 8 and 16 bytes at a time, so each length is tested.
     for len in 0..70 {
         let value = "v".repeat(len);
         let head = with_fields(&alloc::format!(
@@ -518,7 +518,7 @@ fn values_of_every_length_end_at_their_crlf() {
 }
 
 #[test]
-fn bytes_of_field_values() {
+fn control_characters_in_field_values_are_refused() {
     // RFC 9110 §5.5.
     for byte in 0..=255_u8 {
         let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nReferer: x");
@@ -540,7 +540,7 @@ fn bytes_of_field_values() {
 }
 
 #[test]
-fn bytes_of_field_names() {
+fn non_token_bytes_in_field_names_are_refused() {
     // RFC 9110 §5.6.2: names are tokens.
     for byte in 0..=255_u8 {
         let mut head = Vec::from("GET / HTTP/1.1\r\nHost: a\r\nx");
@@ -564,7 +564,7 @@ fn bytes_of_field_names() {
 }
 
 #[test]
-fn malformed_field_lines() {
+fn malformed_field_lines_are_refused() {
     for (lines, expected) in [
         (" X: y\r\n", RequestRefusal::ObsFold),
         ("\tX: y\r\n", RequestRefusal::ObsFold),
@@ -572,7 +572,7 @@ fn malformed_field_lines() {
         (" \r\n", RequestRefusal::ObsFold),
         ("X : y\r\n", RequestRefusal::SpaceBeforeColon),
         ("X\t: y\r\n", RequestRefusal::SpaceBeforeColon),
-        // RFC 9112 §5.1: a proxy that accepts it would see a body, one that ignores it a second request.
+        // RFC 9112 §5.1: a proxy that accepts the line would see a body; one that ignores it, a second request.
         ("Content-Length : 5\r\n", RequestRefusal::SpaceBeforeColon),
         ("X y: z\r\n", RequestRefusal::FieldName),
         (": y\r\n", RequestRefusal::FieldName),
@@ -608,8 +608,8 @@ fn malformed_field_lines() {
 }
 
 #[test]
-fn content_length() {
-    // RFC 9110 §8.6: digits only. Signs, separators and overflows are read differently by different programs.
+fn content_length_must_be_one_decimal_number() {
+    // RFC 9110 §8.6: digits only. Programs interpret signs, separators and overflows differently.
     for (value, len) in [
         ("0", 0),
         ("5", 5),
@@ -617,7 +617,7 @@ fn content_length() {
         ("18446744073709551615", u64::MAX),
     ] {
         let head = with_fields(&alloc::format!("Content-Length: {value}\r\n"));
-        assert_eq!(parsed(&head).framing, BodyFraming::Length(len));
+        assert_eq!(parse_complete(&head).framing, BodyFraming::Length(len));
     }
     for value in [
         "",
@@ -650,11 +650,15 @@ fn content_length() {
 }
 
 #[test]
-fn transfer_encoding() {
+fn transfer_encoding_must_be_one_chunked() {
     // RFC 9112 §6.1: `chunked` is applied once and last.
     for value in ["chunked", "Chunked", "CHUNKED", " chunked\t"] {
         let head = with_fields(&alloc::format!("Transfer-Encoding:{value}\r\n"));
-        assert_eq!(parsed(&head).framing, BodyFraming::Chunked, "{value:?}");
+        assert_eq!(
+            parse_complete(&head).framing,
+            BodyFraming::Chunked,
+            "{value:?}"
+        );
     }
     for value in [
         "gzip",
@@ -691,8 +695,8 @@ fn transfer_encoding() {
 }
 
 #[test]
-fn framing_fields_do_not_go_together() {
-    // RFC 9112 §6.3: with both fields, one program would frame by length and the other by chunks.
+fn content_length_with_transfer_encoding_is_refused() {
+    // RFC 9112 §6.3: with both fields, one program would frame by length and another by chunks.
     let coding = "Transfer-Encoding: chunked\r\n";
     let length = "Content-Length: 5\r\n";
     assert_refused(
@@ -706,13 +710,13 @@ fn framing_fields_do_not_go_together() {
     let gzip = "Transfer-Encoding: gzip\r\nContent-Length: 5\r\n";
     assert_refused(with_fields(gzip), RequestRefusal::LengthAndCoding);
     let old = String::from("POST / HTTP/1.0\r\n") + coding + "\r\n";
-    assert_refused(old, RequestRefusal::CodingIn10);
+    assert_refused(old, RequestRefusal::TransferCodingInHttp10);
     let old = String::from("POST / HTTP/1.0\r\n") + length + "\r\n";
-    assert_eq!(parsed(&old).framing, BodyFraming::Length(5));
+    assert_eq!(parse_complete(&old).framing, BodyFraming::Length(5));
 }
 
 #[test]
-fn persistence() {
+fn connection_options_and_version_determine_persistence() {
     // RFC 9112 §9.3.
     for (version, lines, keep) in [
         ("1.1", "", true),
@@ -731,7 +735,7 @@ fn persistence() {
             "Connection: close\r\nConnection: keep-alive\r\n",
             false,
         ),
-        // Another option than `close`.
+        // An option other than `close`.
         ("1.1", "Connection: closed\r\n", true),
         ("1.1", "Connection: \r\n", true),
         ("1.0", "", false),
@@ -739,31 +743,35 @@ fn persistence() {
         ("1.0", "Connection: Keep-Alive, x\r\n", true),
         ("1.0", "Connection: keep-alive, close\r\n", false),
         ("1.0", "Connection: keep-alives\r\n", false),
-        // The field has no meaning without the connection option.
+        // The Keep-Alive field has no meaning without the connection option.
         ("1.0", "Keep-Alive: 5\r\n", false),
         ("1.2", "", true),
     ] {
         let head = alloc::format!("GET / HTTP/{version}\r\nHost: a\r\n{lines}\r\n");
-        assert_eq!(parsed(&head).keep_alive, keep, "{version} {lines:?}");
+        assert_eq!(
+            parse_complete(&head).keep_alive,
+            keep,
+            "{version} {lines:?}"
+        );
     }
 }
 
 #[test]
-fn expectations() {
+fn expect_100_continue_is_parsed_and_other_expectations_refused() {
     // RFC 9110 §10.1.1.
     let body = "Content-Length: 5\r\n";
     for value in ["100-continue", "100-Continue"] {
         let lines = alloc::format!("Expect: {value}\r\n{body}");
-        assert!(parsed(&with_fields(&lines)).expect_continue);
+        assert!(parse_complete(&with_fields(&lines)).expect_continue);
         let chunked = alloc::format!("Transfer-Encoding: chunked\r\nExpect: {value}\r\n");
-        assert!(parsed(&with_fields(&chunked)).expect_continue);
+        assert!(parse_complete(&with_fields(&chunked)).expect_continue);
     }
     let twice = alloc::format!("Expect: 100-continue\r\nExpect: 100-continue\r\n{body}");
-    assert!(parsed(&with_fields(&twice)).expect_continue);
-    // Without a body, 100 (Continue) is not expected.
-    assert!(!parsed(&with_fields("Expect: 100-continue\r\n")).expect_continue);
+    assert!(parse_complete(&with_fields(&twice)).expect_continue);
+    // Without a body, the client does not wait for 100 (Continue).
+    assert!(!parse_complete(&with_fields("Expect: 100-continue\r\n")).expect_continue);
     let empty = "Expect: 100-continue\r\nContent-Length: 0\r\n";
-    assert!(!parsed(&with_fields(empty)).expect_continue);
+    assert!(!parse_complete(&with_fields(empty)).expect_continue);
     for value in ["", "200-ok", "100-continue, x", "100-continue;a"] {
         assert_refused(
             with_fields(&alloc::format!("Expect: {value}\r\n")),
@@ -773,12 +781,12 @@ fn expectations() {
     let mixed = "Expect: 100-continue\r\nExpect: x\r\n";
     assert_refused(with_fields(mixed), RequestRefusal::ExpectationUnknown);
     let old = "POST / HTTP/1.0\r\nExpect: x\r\nContent-Length: 5\r\n\r\n";
-    assert!(!parsed(old).expect_continue);
+    assert!(!parse_complete(old).expect_continue);
 }
 
 #[test]
-fn fields_with_one_value_are_ignored_when_repeated() {
-    // These fields do not permit lists, so neither value can be preferred.
+fn repeated_single_value_fields_are_ignored() {
+    // These fields are not lists, so neither of two values can be preferred.
     let lines = "Range: r\r\nIf-Modified-Since: m\r\nIf-Unmodified-Since: u\r\nReferer: f\r\nUser-Agent: a\r\n";
     let once = with_fields(lines);
     let once = request(&once);
@@ -801,7 +809,7 @@ fn fields_with_one_value_are_ignored_when_repeated() {
 }
 
 #[test]
-fn a_repeated_if_range_takes_range_away() {
+fn repeated_if_range_disables_range() {
     let head = with_fields("Range: r\r\nIf-Range: a\r\n");
     assert_eq!(request(&head).range(), Some(b"r".as_slice()));
     assert_eq!(request(&head).if_range(), Some(b"a".as_slice()));
@@ -813,7 +821,7 @@ fn a_repeated_if_range_takes_range_away() {
 }
 
 #[test]
-fn lists_over_several_lines() {
+fn list_fields_on_several_lines_are_combined() {
     // RFC 9110 §5.3: several lines of a list form one list.
     let lines = "Accept-Encoding: a\r\nIf-Match: m\r\nACCEPT-ENCODING:\tb, c \r\nIf-None-Match: n\r\n\
         If-Match: o\r\nAccept-Encoding-X: x\r\naccept-encoding:\r\n";
@@ -832,7 +840,7 @@ fn lists_over_several_lines() {
 }
 
 #[test]
-fn fields_gives_every_line_trimmed() {
+fn fields_iterates_over_trimmed_lines() {
     let head = with_fields("A:\r\nB: c : d \r\nb:\te\t\r\n");
     let found: Vec<(&[u8], &[u8])> = request(&head).fields().collect();
     assert_eq!(
@@ -847,7 +855,7 @@ fn fields_gives_every_line_trimmed() {
 }
 
 #[test]
-fn the_head_may_reach_its_limit_but_not_exceed_it() {
+fn head_length_limit_is_inclusive() {
     let head = with_fields("X: 0123456789\r\n");
     let limits = |head_len_max| RequestLimits {
         head_len_max,
@@ -858,9 +866,9 @@ fn the_head_may_reach_its_limit_but_not_exceed_it() {
         refusal(&head, &limits(head.len() - 1)),
         Some(RequestRefusal::HeadTooLarge)
     );
-    // Bytes that follow do not count.
+    // Bytes after the head do not count.
     assert_eq!(refusal(head.clone() + "body", &limits(head.len())), None);
-    // An incomplete head is refused once it cannot become complete within the limit.
+    // An incomplete head is refused when it can no longer become complete within the limit.
     let part = &head[..head.len() - 1];
     assert_eq!(refusal(part, &limits(head.len())), None);
     assert_eq!(
@@ -876,7 +884,7 @@ fn the_head_may_reach_its_limit_but_not_exceed_it() {
 }
 
 #[test]
-fn the_target_may_reach_its_limit_but_not_exceed_it() {
+fn target_length_limit_is_inclusive() {
     let limits = RequestLimits {
         target_len_max: 8,
         ..RequestLimits::default()
@@ -899,7 +907,7 @@ fn the_target_may_reach_its_limit_but_not_exceed_it() {
 }
 
 #[test]
-fn fields_may_reach_their_number_but_not_exceed_it() {
+fn field_count_limit_is_inclusive() {
     let limits = RequestLimits {
         fields_max: 3,
         ..RequestLimits::default()
@@ -910,8 +918,8 @@ fn fields_may_reach_their_number_but_not_exceed_it() {
 }
 
 #[test]
-fn head_complete_finds_the_end_wherever_it_is_cut() {
-    // Also lenient line ends count, so that they are refused at once.
+fn head_complete_finds_the_end_at_every_split() {
+    // Lenient line ends are found, too, so that they are refused immediately.
     let head = with_fields("X: y\r\n");
     for from in 0..head.len() {
         assert!(head_complete(head.as_bytes(), from), "{from}");
@@ -929,7 +937,7 @@ fn head_complete_finds_the_end_wherever_it_is_cut() {
 }
 
 #[test]
-fn first_line_is_what_there_is_of_it() {
+fn first_line_of_partial_and_malformed_heads() {
     for (bytes, line) in [
         ("", ""),
         ("GET", "GET"),
@@ -943,8 +951,8 @@ fn first_line_is_what_there_is_of_it() {
 }
 
 #[test]
-fn what_concerns_caches_is_noted() {
-    // A miss here would let a cache answer a request that it has to forward.
+fn affects_caching_detects_authorization_directives_and_overrides() {
+    // If a field were not recorded, a cache would answer a request that it has to forward.
     for fields in [
         "Authorization: x\r\n",
         "cache-control:\r\n",

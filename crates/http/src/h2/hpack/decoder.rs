@@ -1,10 +1,10 @@
-//! Decodes field blocks. Each field is appended as a line of text to a buffer, and its `FieldSink` decides which lines
-//! stay there. Read RFC 7541 §3 and §6.
+//! Decodes HPACK field blocks. Each field is appended as a text line to a buffer; the `FieldSink` decides which lines
+//! it keeps. Read RFC 7541 §3 and §6.
 
 use alloc::vec::Vec;
 
-use super::indexing_mode::IndexingMode;
-use super::static_table::{self, STATIC_LEN, StaticEntry};
+use super::indexing_mode::FieldClass;
+use super::static_table::{self, STATIC_LEN, TableEntry};
 use super::table::DynamicTable;
 use super::{HpackError, huffman, integer};
 use crate::byte_scan;
@@ -24,7 +24,7 @@ pub(in crate::h2) struct DecodedField {
     /// The offset of its line.
     pub(in crate::h2) line_start: usize,
     pub(in crate::h2) name_len: usize,
-    pub(in crate::h2) kind: IndexingMode,
+    pub(in crate::h2) kind: FieldClass,
     /// Whether the value is valid (RFC 9113 §8.2.1).
     pub(in crate::h2) is_value_valid: bool,
 }
@@ -49,7 +49,7 @@ impl HpackDecoder {
     /// Decodes a whole block.
     ///
     /// # Errors
-    /// The first fault. The dynamic table is then out of step: the connection has to end.
+    /// The first fault. The dynamic table is then out of sync, so the connection has to end.
     pub(in crate::h2) fn decode(
         &mut self,
         block: &[u8],
@@ -63,7 +63,7 @@ impl HpackDecoder {
                 0x40..0x80 => self.literal(rest, 6, sink)?,
                 // RFC 7541 §4.2: size updates come first in a block.
                 0x20..0x40 => return Err(HpackError::SizeUpdate),
-                // Without indexing, or never indexed, which differs for intermediaries only (RFC 7541 §6.2.3).
+                // Without indexing, or never indexed: the difference matters to intermediaries only (RFC 7541 §6.2.3).
                 _ => self.literal(rest, 4, sink)?,
             };
         }
@@ -87,7 +87,7 @@ impl HpackDecoder {
     }
 
     #[inline(always)]
-    fn entry(&self, index: usize) -> Result<StaticEntry<'_>, HpackError> {
+    fn entry(&self, index: usize) -> Result<TableEntry<'_>, HpackError> {
         let entry = match index {
             ..=STATIC_LEN => static_table::entry(index),
             _ => self.table.get(index - STATIC_LEN - 1),
@@ -115,7 +115,8 @@ impl HpackDecoder {
         Ok(rest)
     }
 
-    /// Decodes a literal field, perhaps with an indexed name. With a prefix of 6 bits it is added to the table.
+    /// Decodes a literal field, whose name may be indexed. With a prefix of 6 bits the field is added to the dynamic
+    /// table.
     #[inline(never)]
     fn literal<'b>(
         &mut self,
@@ -135,16 +136,16 @@ impl HpackDecoder {
             rest = string(rest, text)?;
         }
         let name_len = text.len() - line_start;
-        let kind = indexed_kind.unwrap_or_else(|| IndexingMode::for_name(&text[line_start..]));
+        let kind = indexed_kind.unwrap_or_else(|| FieldClass::for_name(&text[line_start..]));
         text.extend_from_slice(b": ");
         let value_at = text.len();
         let rest = string(rest, text)?;
         let is_value_valid = is_valid_value(&text[value_at..]);
         let kind = kind.with_value(&text[value_at..]);
         text.extend_from_slice(b"\r\n");
-        // RFC 7541 §4.4: the name may come from an entry that this insertion evicts, so it was copied before.
+        // RFC 7541 §4.4: this insertion may evict the entry that the name was copied from.
         if prefix == 6 {
-            self.table.insert(&StaticEntry {
+            self.table.insert(&TableEntry {
                 line: &text[line_start..],
                 name_len,
                 kind,
@@ -166,7 +167,7 @@ impl HpackDecoder {
 fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], HpackError> {
     let is_huffman = bytes.first().is_some_and(|first| first & 0x80 != 0);
     let (len, rest) = integer::decode(bytes, 7).ok_or(HpackError::Integer)?;
-    let (string, rest) = rest.split_at_checked(len).ok_or(HpackError::Cut)?;
+    let (string, rest) = rest.split_at_checked(len).ok_or(HpackError::Truncated)?;
     match is_huffman {
         true => huffman::decode(string, text).ok_or(HpackError::Huffman)?,
         false => text.extend_from_slice(string),
@@ -174,7 +175,7 @@ fn string<'b>(bytes: &'b [u8], text: &mut Vec<u8>) -> Result<&'b [u8], HpackErro
     Ok(rest)
 }
 
-/// Whether a field value is valid: no control characters, no whitespace at its ends.
+/// Whether a field value is valid: no control characters, and no whitespace at its start or end.
 fn is_valid_value(value: &[u8]) -> bool {
     let is_blank = |byte: Option<&u8>| matches!(byte, Some(b' ' | b'\t'));
     let has_blank_end = is_blank(value.first()) || is_blank(value.last());

@@ -1,8 +1,8 @@
-//! Encodes field blocks, with the static table only: nothing is added to the peer's dynamic table. Read RFC 7541
+//! Encodes HPACK field blocks, with the static table only: nothing is added to the peer's dynamic table. Read RFC 7541
 //! §6.2.2.
 //!
-//! So blocks are stateless: a stored response's block is built once and sent on any connection, in any order, and an
-//! idle connection keeps no encoding table. Cost: about 60 bytes a response for repeated fields (Date, Server,
+//! So blocks are stateless: the block of a stored response is built once and sent on any connection, in any order, and
+//! an idle connection keeps no encoding table. Cost: about 60 bytes a response for repeated fields (Date, Server,
 //! Content-Type). A dynamic table would cost a search for each field, 4 KB a connection, and a copy of each head.
 
 use alloc::vec::Vec;

@@ -1,8 +1,8 @@
 //! The Huffman code of HPACK. Read RFC 7541 §5.2 and appendix B.
 //!
 //! The code is canonical: symbols sorted by length, then by value, have ascending codes. So the lengths define the
-//! code, and the tables are computed from them at compile time. Codes of up to 8 bits, which make up nearly all of any
-//! field, are looked up; longer ones are found by their length.
+//! code, and the tables are computed from the lengths at compile time. Codes of up to 8 bits, nearly all of a typical
+//! field value, are looked up in a table; longer codes are found by their length.
 
 use alloc::vec::Vec;
 
@@ -39,7 +39,7 @@ struct HuffmanCodes {
     first: [u32; LEN_MAX + 1],
     /// For each length, the start of its symbols in `order`.
     start: [u16; LEN_MAX + 2],
-    /// Indexed by the next 8 bits: the length of the code that they begin with, and its symbol; 0 for a longer code.
+    /// Indexed by the next 8 bits: the length and the symbol of the code at their start; 0 if the code is longer.
     short: [u16; 256],
 }
 
@@ -84,7 +84,7 @@ const fn codes() -> HuffmanCodes {
     tables
 }
 
-/// Bits that were read and not consumed, left-aligned.
+/// Bits that were read but not consumed, left-aligned.
 struct BitReader<'b> {
     bits: u64,
     count: u32,
@@ -98,7 +98,7 @@ impl BitReader<'_> {
         if self.count >= 32 {
             return;
         }
-        // Fewer than 32 bits are left, so 32 more fit.
+        // Fewer than 32 bits are left, so 32 more fit into the 64.
         if let Some((four, rest)) = self.rest.split_first_chunk::<4>() {
             self.bits |= u64::from(u32::from_be_bytes(*four)) << (32 - self.count);
             self.count += 32;
@@ -138,7 +138,7 @@ impl BitReader<'_> {
     }
 }
 
-/// Appends the decoded string, at most 8 bytes for 5. `None` if `bytes` are not a valid code.
+/// Appends the decoded string; 5 bytes decode to at most 8. `None` if `bytes` are not a valid code.
 pub(super) fn decode(bytes: &[u8], out: &mut Vec<u8>) -> Option<()> {
     let mut bits = BitReader {
         bits: 0,
@@ -181,7 +181,7 @@ pub(super) fn encode(bytes: &[u8], out: &mut Vec<u8>) {
         }
     }
     if count > 0 {
-        // The padding is the start of the EOS code: ones.
+        // The padding is the start of the EOS code: all ones.
         let padding = 8 - count;
         out.push((bits << padding) as u8 | ((1 << padding) - 1) as u8);
     }
@@ -192,7 +192,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn rfc7541_huffman_examples() {
         // RFC 7541 appendices C.4 and C.6.
         for (text, bytes) in [
             (
@@ -215,7 +215,7 @@ mod tests {
     }
 
     #[test]
-    fn every_byte_is_read_as_it_was_written() {
+    fn huffman_round_trips_every_byte() {
         for first in 0..=255_u8 {
             for second in [0, b'a', first, 255] {
                 let (text, mut out, mut again) = ([first, second, b'x'], Vec::new(), Vec::new());
@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_short_and_of_ones_and_the_end_is_not_encoded() {
+    fn invalid_padding_and_encoded_eos_are_errors() {
         // RFC 7541 §5.2: all of these are decoding errors.
         let bad = |bytes: &[u8]| decode(bytes, &mut Vec::new()).is_none();
         assert!(bad(&[0xff]), "eight bits of padding");

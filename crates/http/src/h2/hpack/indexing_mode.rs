@@ -1,91 +1,87 @@
-//! The treatment of a field by its name, determined once: entries of the tables keep it for the next use. Read RFC
-//! 9113 §8.2 and §8.3.
+//! Classifies a field by its name. Table entries store the result, so that it is determined once. Read RFC 9113 §8.2
+//! and §8.3.
 
 use crate::byte_scan::{self, TOKEN};
 use crate::fields::StandardHeader;
 use crate::host;
 use crate::request::IndexedField;
 
-/// How a field is treated.
+/// The class of a field, by which the decoder's sink handles it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::h2) enum IndexingMode {
+pub(in crate::h2) enum FieldClass {
     Authority,
     /// `:authority` with a value that is not a host.
-    OddAuthority,
+    InvalidAuthority,
     Method,
     Path,
     Protocol,
     Scheme,
     Status,
     /// An invalid name: upper case, not a token, or an unknown pseudo-header field.
-    Bad,
-    /// A connection-specific field of HTTP/1.
-    OfConnection,
+    InvalidName,
+    /// A connection-specific field of HTTP/1, which HTTP/2 forbids.
+    ConnectionSpecific,
     /// A field without special treatment.
     Plain,
-    /// The positions of its values are indexed.
+    /// `FieldIndex` records the position of the value.
     Indexed(IndexedField),
-    /// Its presence is recorded.
-    Mark(IndexedField),
+    /// `FieldIndex` records only that the field is present.
+    Presence(IndexedField),
     ContentLength,
     Cookie,
     Expect,
     Host,
     /// Host with a value that is not a host.
-    OddHost,
+    InvalidHost,
     Priority,
     Te,
 }
 
-impl IndexingMode {
-    /// The treatment of a field by its name.
-    pub(in crate::h2) fn for_name(name: &[u8]) -> IndexingMode {
+impl FieldClass {
+    /// The class of a field with this name.
+    pub(in crate::h2) fn for_name(name: &[u8]) -> FieldClass {
         match name {
-            b":authority" => IndexingMode::Authority,
-            b":method" => IndexingMode::Method,
-            b":path" => IndexingMode::Path,
-            b":protocol" => IndexingMode::Protocol,
-            b":scheme" => IndexingMode::Scheme,
-            b":status" => IndexingMode::Status,
-            other if !is_name(other) => IndexingMode::Bad,
-            other => {
-                StandardHeader::find(other).map_or(IndexingMode::Plain, IndexingMode::from_header)
-            }
+            b":authority" => FieldClass::Authority,
+            b":method" => FieldClass::Method,
+            b":path" => FieldClass::Path,
+            b":protocol" => FieldClass::Protocol,
+            b":scheme" => FieldClass::Scheme,
+            b":status" => FieldClass::Status,
+            other if !is_name(other) => FieldClass::InvalidName,
+            other => StandardHeader::find(other).map_or(FieldClass::Plain, FieldClass::from_header),
         }
     }
 
-    fn from_header(name: StandardHeader) -> IndexingMode {
+    fn from_header(name: StandardHeader) -> FieldClass {
         match name {
             StandardHeader::Connection
             | StandardHeader::KeepAlive
             | StandardHeader::ProxyConnection
             | StandardHeader::TransferEncoding
-            | StandardHeader::Upgrade => IndexingMode::OfConnection,
-            StandardHeader::ContentLength => IndexingMode::ContentLength,
-            StandardHeader::Cookie => IndexingMode::Cookie,
-            StandardHeader::Expect => IndexingMode::Expect,
-            StandardHeader::Host => IndexingMode::Host,
-            StandardHeader::Priority => IndexingMode::Priority,
-            StandardHeader::Te => IndexingMode::Te,
+            | StandardHeader::Upgrade => FieldClass::ConnectionSpecific,
+            StandardHeader::ContentLength => FieldClass::ContentLength,
+            StandardHeader::Cookie => FieldClass::Cookie,
+            StandardHeader::Expect => FieldClass::Expect,
+            StandardHeader::Host => FieldClass::Host,
+            StandardHeader::Priority => FieldClass::Priority,
+            StandardHeader::Te => FieldClass::Te,
             other => match IndexedField::from_header(other) {
-                Some(field) if field.has_position() => IndexingMode::Indexed(field),
-                Some(field) => IndexingMode::Mark(field),
-                None => IndexingMode::Plain,
+                Some(field) if field.has_position() => FieldClass::Indexed(field),
+                Some(field) => FieldClass::Presence(field),
+                None => FieldClass::Plain,
             },
         }
     }
 
-    /// The treatment with this value: whether it is a valid host is determined once, too.
-    pub(in crate::h2) fn with_value(self, value: &[u8]) -> IndexingMode {
+    /// Refines the class by the value: the host check of `:authority` and Host is also done once per table entry.
+    pub(in crate::h2) fn with_value(self, value: &[u8]) -> FieldClass {
         match self {
-            IndexingMode::Authority | IndexingMode::OddAuthority if host::is_valid(value) => {
-                IndexingMode::Authority
+            FieldClass::Authority | FieldClass::InvalidAuthority if host::is_valid(value) => {
+                FieldClass::Authority
             }
-            IndexingMode::Authority => IndexingMode::OddAuthority,
-            IndexingMode::Host | IndexingMode::OddHost if host::is_valid(value) => {
-                IndexingMode::Host
-            }
-            IndexingMode::Host => IndexingMode::OddHost,
+            FieldClass::Authority => FieldClass::InvalidAuthority,
+            FieldClass::Host | FieldClass::InvalidHost if host::is_valid(value) => FieldClass::Host,
+            FieldClass::Host => FieldClass::InvalidHost,
             other => other,
         }
     }
@@ -94,13 +90,13 @@ impl IndexingMode {
     pub(in crate::h2) fn is_pseudo(self) -> bool {
         matches!(
             self,
-            IndexingMode::Authority
-                | IndexingMode::OddAuthority
-                | IndexingMode::Method
-                | IndexingMode::Path
-                | IndexingMode::Protocol
-                | IndexingMode::Scheme
-                | IndexingMode::Status
+            FieldClass::Authority
+                | FieldClass::InvalidAuthority
+                | FieldClass::Method
+                | FieldClass::Path
+                | FieldClass::Protocol
+                | FieldClass::Scheme
+                | FieldClass::Status
         )
     }
 }
@@ -118,7 +114,7 @@ mod tests {
     #[test]
     fn names_are_lower_case_tokens() {
         // RFC 9113 §8.2.1.
-        assert_eq!(IndexingMode::for_name(b"x-a!"), IndexingMode::Plain);
+        assert_eq!(FieldClass::for_name(b"x-a!"), FieldClass::Plain);
         for bad in [
             &b""[..],
             b"X-a",
@@ -130,7 +126,11 @@ mod tests {
             b"\xe9",
             b"a\0",
         ] {
-            assert_eq!(IndexingMode::for_name(bad), IndexingMode::Bad, "{bad:?}");
+            assert_eq!(
+                FieldClass::for_name(bad),
+                FieldClass::InvalidName,
+                "{bad:?}"
+            );
         }
     }
 }

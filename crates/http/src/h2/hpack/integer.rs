@@ -1,12 +1,12 @@
-//! Integers of HPACK: a prefix within a byte, and continuation bytes. Read RFC 7541 §5.1.
+//! HPACK integers: a prefix within a byte, and continuation bytes. Read RFC 7541 §5.1.
 
 use alloc::vec::Vec;
 
-/// The most bytes after the prefix: their 28 bits exceed any length or index that is accepted.
+/// The most bytes after the prefix: their 28 bits exceed every accepted length or index.
 const CONTINUED_MAX: u32 = 4;
 
-/// Decodes the integer at the start of `bytes`, in the low `prefix` bits of the first one. Returns the bytes after it,
-/// too. `None`: it is cut, or longer than any valid one.
+/// Decodes the integer at the start of `bytes`, in the low `prefix` bits of the first byte. Also returns the bytes
+/// after the integer. `None` if the integer is truncated, or longer than every valid one.
 #[inline(always)]
 pub(super) fn decode(bytes: &[u8], prefix: u32) -> Option<(usize, &[u8])> {
     let (first, rest) = bytes.split_first()?;
@@ -30,7 +30,7 @@ fn continued(mut value: usize, mut rest: &[u8]) -> Option<(usize, &[u8])> {
     None
 }
 
-/// Appends an integer; `first` has the bits above the prefix.
+/// Appends an integer. `first` has the bits above the prefix.
 #[inline]
 pub(super) fn encode(mut value: usize, prefix: u32, first: u8, out: &mut Vec<u8>) {
     let mask = (1_usize << prefix) - 1;
@@ -52,7 +52,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_examples_of_the_rfc() {
+    fn rfc7541_integer_examples() {
         for (value, prefix, bytes) in [
             (10, 5, &[10][..]),
             (1337, 5, &[31, 154, 10]),
@@ -71,7 +71,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read_again() {
+    fn encoded_integers_decode_to_the_same_value() {
         for prefix in 4..=7 {
             for value in (0..300).chain([16_383, 16_384, 65_535, (1 << 28) - 1]) {
                 let mut out = Vec::new();
@@ -83,7 +83,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_is_too_long_overflows_nothing() {
+    fn overlong_integers_are_decoding_errors() {
         // RFC 7541 §5.1: excessively large integers are decoding errors.
         assert_eq!(decode(&[0x7f, 0xff, 0xff, 0xff, 0xff, 0], 7), None);
         assert_eq!(decode(&[0x7f, 0x80, 0x80, 0x80, 0x80, 0], 7), None);

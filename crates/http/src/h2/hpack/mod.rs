@@ -15,18 +15,18 @@ pub use self::encoder::{
     date_offset, put_date, put_field, put_field_short, put_field_u64, put_status, status_len,
 };
 pub(super) use self::encoder::{put_pseudo, put_unindexed};
-pub(super) use self::indexing_mode::IndexingMode;
+pub(super) use self::indexing_mode::FieldClass;
 pub(super) use self::table::ENTRY_LEN;
 
-/// Why a block cannot be decoded.
+/// Why a field block cannot be decoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum HpackError {
-    /// An integer is cut, or larger than any valid one.
+    /// An integer is truncated, or larger than every valid one.
     Integer,
     /// The tables have no entry with that index.
     Index,
     /// A string is longer than the block.
-    Cut,
+    Truncated,
     /// Bytes that are not a Huffman code, or wrong padding.
     Huffman,
     /// A size update that exceeds the limit, or is not at the start of a block.
@@ -34,20 +34,20 @@ pub enum HpackError {
 }
 
 impl HpackError {
-    /// The fault, for people.
+    /// The fault as text for the operator.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
             HpackError::Integer => "an integer of HPACK is too long",
             HpackError::Index => "an index beyond the HPACK tables",
-            HpackError::Cut => "a string that exceeds its field block",
+            HpackError::Truncated => "a string that exceeds its field block",
             HpackError::Huffman => "an invalid Huffman code",
             HpackError::SizeUpdate => "a size of the dynamic table beyond its maximum",
         }
     }
 }
 
-/// Decodes the fields of a block by themselves, for tests and fuzzing.
+/// Decodes field blocks without a connection, for tests and fuzzing.
 #[doc(hidden)]
 pub mod probe {
     use super::{DecodedField, FieldSink, HpackDecoder, HpackError};

@@ -1,23 +1,23 @@
-//! The static table of HPACK, as lines of text like those of the dynamic one. Read RFC 7541 appendix A.
+//! The static table of HPACK, as text lines like those of the dynamic table. Read RFC 7541 appendix A.
 
-use super::indexing_mode::IndexingMode;
+use super::indexing_mode::FieldClass;
 use crate::request::IndexedField as At;
 
 /// An entry of the static or the dynamic table.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct StaticEntry<'t> {
+pub(super) struct TableEntry<'t> {
     /// `name: value\r\n`.
     pub(super) line: &'t [u8],
     pub(super) name_len: usize,
-    pub(super) kind: IndexingMode,
+    pub(super) kind: FieldClass,
     /// Whether the value is valid.
     pub(super) is_value_valid: bool,
 }
 
 macro_rules! table {
     ($($name:literal $value:literal $kind:expr,)*) => {
-        static ENTRIES: [(&str, usize, IndexingMode); STATIC_LEN] = {
-            use IndexingMode::*;
+        static ENTRIES: [(&str, usize, FieldClass); STATIC_LEN] = {
+            use FieldClass::*;
             [$((concat!($name, ": ", $value, "\r\n"), $name.len(), $kind),)*]
         };
     };
@@ -28,9 +28,9 @@ pub(super) const STATIC_LEN: usize = 61;
 
 /// The entry with this index, counted from 1.
 #[inline(always)]
-pub(super) fn entry(index: usize) -> Option<StaticEntry<'static>> {
+pub(super) fn entry(index: usize) -> Option<TableEntry<'static>> {
     let (line, name_len, kind) = ENTRIES.get(index.checked_sub(1)?)?;
-    Some(StaticEntry {
+    Some(TableEntry {
         line: line.as_bytes(),
         name_len: *name_len,
         kind: *kind,
@@ -63,7 +63,7 @@ const fn is_prefix(prefix: &[u8], bytes: &[u8]) -> bool {
 }
 
 table! {
-    ":authority" "" OddAuthority,
+    ":authority" "" InvalidAuthority,
     ":method" "GET" Method,
     ":method" "POST" Method,
     ":path" "/" Path,
@@ -85,8 +85,8 @@ table! {
     "access-control-allow-origin" "" Plain,
     "age" "" Plain,
     "allow" "" Plain,
-    "authorization" "" Mark(At::Authorization),
-    "cache-control" "" Mark(At::CacheControl),
+    "authorization" "" Presence(At::Authorization),
+    "cache-control" "" Presence(At::CacheControl),
     "content-disposition" "" Plain,
     "content-encoding" "" Plain,
     "content-language" "" Plain,
@@ -100,7 +100,7 @@ table! {
     "expect" "" Expect,
     "expires" "" Plain,
     "from" "" Plain,
-    "host" "" OddHost,
+    "host" "" InvalidHost,
     "if-match" "" Indexed(At::IfMatch),
     "if-modified-since" "" Indexed(At::IfModifiedSince),
     "if-none-match" "" Indexed(At::IfNoneMatch),
@@ -119,7 +119,7 @@ table! {
     "server" "" Plain,
     "set-cookie" "" Plain,
     "strict-transport-security" "" Plain,
-    "transfer-encoding" "" OfConnection,
+    "transfer-encoding" "" ConnectionSpecific,
     "user-agent" "" Indexed(At::UserAgent),
     "vary" "" Plain,
     "via" "" Plain,
@@ -131,7 +131,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn kinds_are_those_of_names_and_values() {
+    fn static_entries_have_the_class_of_their_name_and_value() {
         for index in 1..=STATIC_LEN {
             let Some(entry) = entry(index) else {
                 panic!("{index}");
@@ -140,7 +140,7 @@ mod tests {
             let value = rest
                 .strip_prefix(b": ")
                 .and_then(|rest| rest.strip_suffix(b"\r\n"));
-            let kind = value.map(|value| IndexingMode::for_name(name).with_value(value));
+            let kind = value.map(|value| FieldClass::for_name(name).with_value(value));
             assert_eq!(kind, Some(entry.kind), "{index}");
         }
         assert!(entry(0).is_none() && entry(62).is_none());

@@ -1,29 +1,29 @@
-//! The dynamic table of HPACK: fields as lines of text, the newest first. Read RFC 7541 §2.3.2 and §4.
+//! The dynamic table of HPACK: fields as text lines. Entries are numbered from the newest. Read RFC 7541 §2.3.2 and §4.
 //!
-//! All lines are in one buffer, oldest first. A line is 4 bytes longer than its name and value, for which the table's
-//! size counts 32 bytes; so the live lines never exceed that size. Evicted lines are a prefix of the buffer, which is
-//! removed once it is the larger part.
+//! All lines are in one buffer, the oldest first. A line is 4 bytes longer than its name and value, while the table's
+//! size counts 32 bytes in addition to them; so the live lines never exceed that size. Evicted lines are a prefix of
+//! the buffer; the prefix is removed once it is the larger part.
 
 use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
-use super::indexing_mode::IndexingMode;
-use super::static_table::StaticEntry;
+use super::indexing_mode::FieldClass;
+use super::static_table::TableEntry;
 
 /// The size of an entry in addition to its name and value (RFC 7541 §4.1).
 pub(in crate::h2) const ENTRY_LEN: usize = 32;
-/// Evicted bytes that are kept to avoid moving the rest.
+/// Evicted bytes that are kept, to avoid moving the live lines.
 const DEAD_LEN_MAX: usize = 1024;
 
 /// The dynamic table.
 #[derive(Debug)]
 pub(super) struct DynamicTable {
     lines: Vec<u8>,
-    /// The newest first.
+    /// Newest first.
     entries: VecDeque<EntryPosition>,
     /// Evicted bytes at the start of `lines`.
     dead_len: usize,
-    /// Bytes that were removed from the start of `lines` so far, modulo 2^32.
+    /// The number of bytes removed from the start of `lines` so far, modulo 2^32.
     removed_len: u32,
     /// The size as defined by RFC 7541 §4.1.
     size: usize,
@@ -32,11 +32,11 @@ pub(super) struct DynamicTable {
 
 #[derive(Clone, Copy, Debug)]
 struct EntryPosition {
-    /// The offset of the line, counted without removals, so that removals need not update it.
+    /// The offset of the line as if nothing had ever been removed, so that removals need not update it.
     line_offset: u32,
     len: u32,
     name_len: u32,
-    kind: IndexingMode,
+    kind: FieldClass,
     is_value_valid: bool,
 }
 
@@ -52,12 +52,12 @@ impl DynamicTable {
         }
     }
 
-    /// The entry with this number, from 0.
+    /// The entry with this number; the newest is 0.
     #[inline(always)]
-    pub(super) fn get(&self, number: usize) -> Option<StaticEntry<'_>> {
+    pub(super) fn get(&self, number: usize) -> Option<TableEntry<'_>> {
         let position = self.entries.get(number)?;
         let start = position.line_offset.wrapping_sub(self.removed_len) as usize;
-        Some(StaticEntry {
+        Some(TableEntry {
             line: self.lines.get(start..start + position.len as usize)?,
             name_len: position.name_len as usize,
             kind: position.kind,
@@ -71,15 +71,15 @@ impl DynamicTable {
         self.evict(0);
     }
 
-    /// Adds a field. A field larger than the table empties it (RFC 7541 §4.4).
-    pub(super) fn insert(&mut self, entry: &StaticEntry<'_>) {
+    /// Adds a field. A field that is larger than the table empties it (RFC 7541 §4.4).
+    pub(super) fn insert(&mut self, entry: &TableEntry<'_>) {
         let size = entry.line.len() - 4 + ENTRY_LEN;
         self.evict(size);
-        // RFC 7541 §4.4: this is not an error.
+        // RFC 7541 §4.4: too large an entry is not an error.
         if size > self.size_max {
             return;
         }
-        // Amortized: fewer bytes are moved than were removed.
+        // Amortized constant time: fewer bytes are moved than were evicted.
         if self.dead_len > DEAD_LEN_MAX.max(self.lines.len() / 2) {
             self.lines.drain(..self.dead_len);
             self.removed_len = self.removed_len.wrapping_add(self.dead_len as u32);
@@ -103,10 +103,10 @@ impl DynamicTable {
                 break;
             };
             self.dead_len += position.len as usize;
-            // Without ": " and CRLF, which the size does not count.
+            // Excludes ": " and CRLF, which the size does not count.
             self.size -= position.len as usize - 4 + ENTRY_LEN;
         }
-        // No entry has an offset any more, so `removed_len` may stay.
+        // No entry refers to an offset any more, so `removed_len` need not be updated.
         if self.entries.is_empty() {
             self.lines.clear();
             self.dead_len = 0;
@@ -119,10 +119,10 @@ mod tests {
     use super::*;
 
     fn add(table: &mut DynamicTable, line: &str) {
-        table.insert(&StaticEntry {
+        table.insert(&TableEntry {
             line: line.as_bytes(),
             name_len: 1,
-            kind: IndexingMode::Plain,
+            kind: FieldClass::Plain,
             is_value_valid: true,
         });
     }
@@ -135,7 +135,7 @@ mod tests {
     }
 
     #[test]
-    fn the_oldest_make_room() {
+    fn oldest_entries_are_evicted_first() {
         let mut table = DynamicTable::new(70);
         add(&mut table, "a: 1\r\n");
         add(&mut table, "b: 2\r\n");
@@ -150,7 +150,7 @@ mod tests {
     }
 
     #[test]
-    fn one_too_large_empties_it() {
+    fn entry_larger_than_the_table_empties_it() {
         let mut table = DynamicTable::new(40);
         add(&mut table, "a: 1\r\n");
         add(&mut table, "b: 12345678\r\n");
@@ -161,8 +161,8 @@ mod tests {
     }
 
     #[test]
-    fn memory_stays_bounded_however_many_come() {
-        // Evicted lines are removed in time.
+    fn table_memory_is_bounded_under_many_insertions() {
+        // Evicted lines must be removed from the buffer.
         let mut table = DynamicTable::new(4096);
         for number in 0..10_000 {
             let line = alloc::format!("n: {number:0>200}\r\n");

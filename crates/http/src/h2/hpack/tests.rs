@@ -1,4 +1,4 @@
-//! Blocks as they come: the examples of RFC 7541 appendix C, and what a block must not be.
+//! Decodes field blocks: the examples of RFC 7541 appendix C, and invalid blocks.
 
 use alloc::string::String;
 use alloc::vec::Vec;
@@ -17,7 +17,7 @@ fn bytes(hex: &str) -> Vec<u8> {
         .collect()
 }
 
-fn said(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
+fn fields_text(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
     let line = |(name, value): &(Vec<u8>, Vec<u8>)| {
         let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
         alloc::format!("{}={}", text(name), text(value))
@@ -26,7 +26,7 @@ fn said(fields: &[(Vec<u8>, Vec<u8>)]) -> String {
 }
 
 #[test]
-fn requests_without_and_with_huffman() {
+fn rfc7541_request_examples() {
     // Appendices C.3 and C.4.
     for blocks in [
         [
@@ -41,7 +41,7 @@ fn requests_without_and_with_huffman() {
         ],
     ] {
         let mut probe = DecoderProbe::new(4096);
-        let heard = blocks.map(|block| said(&probe.decode(&bytes(block)).expect("a block")));
+        let heard = blocks.map(|block| fields_text(&probe.decode(&bytes(block)).expect("a block")));
         let wanted = [
             ":method=GET :scheme=http :path=/ :authority=www.example.com",
             ":method=GET :scheme=http :path=/ :authority=www.example.com cache-control=no-cache",
@@ -52,7 +52,7 @@ fn requests_without_and_with_huffman() {
 }
 
 #[test]
-fn responses_evict() {
+fn rfc7541_response_examples_with_eviction() {
     // Appendix C.6, with a table of 256 bytes.
     let mut probe = DecoderProbe::new(256);
     let blocks = [
@@ -62,7 +62,7 @@ fn responses_evict() {
         "88c1 6196 d07a be94 1054 d444 a820 0595 040b 8166 e084 a62d 1bff c05a 839b d9ab 77ad 94e7 821d \
          d7f2 e6c7 b335 dfdf cd5b 3960 d5af 2708 7f36 72c1 ab27 0fb5 291f 9587 3160 65c0 03ed 4ee5 b106 3d50 07",
     ];
-    let heard = blocks.map(|block| said(&probe.decode(&bytes(block)).expect("a block")));
+    let heard = blocks.map(|block| fields_text(&probe.decode(&bytes(block)).expect("a block")));
     let date = "date=Mon, 21 Oct 2013 20:13:21 GMT location=https://www.example.com";
     assert_eq!(
         heard[0],
@@ -83,32 +83,35 @@ fn responses_evict() {
 }
 
 #[test]
-fn what_is_no_block() {
+fn invalid_blocks_are_refused() {
     for (block, fault) in [
         ("80", HpackError::Index),
         ("be", HpackError::Index),
-        // Zero padding beyond the accepted length.
+        // Zero padding longer than an accepted integer.
         ("ff 80 80 80 80 80 00", HpackError::Integer),
         ("ff", HpackError::Integer),
         ("40", HpackError::Integer),
-        ("40 05 61", HpackError::Cut),
+        ("40 05 61", HpackError::Truncated),
         ("00 01 61 82 ff ff", HpackError::Huffman),
         ("00 01 61 84 ff ff ff ff", HpackError::Huffman),
         ("7e 00", HpackError::Index),
         // A size update after a field.
         ("82 20", HpackError::SizeUpdate),
-        // 4,097 bytes, one more than announced.
+        // 4,097 bytes, one more than was announced.
         ("3f e2 1f", HpackError::SizeUpdate),
     ] {
         let heard = DecoderProbe::new(4096).decode(&bytes(block));
         assert_eq!(heard, Err(fault), "{block}");
     }
     let sizes = DecoderProbe::new(4096).decode(&bytes("20 3f e1 1f 82"));
-    assert_eq!(sizes.map(|it| said(&it)).as_deref(), Ok(":method=GET"));
+    assert_eq!(
+        sizes.map(|it| fields_text(&it)).as_deref(),
+        Ok(":method=GET")
+    );
 }
 
 #[test]
-fn what_we_write_is_read() {
+fn encoded_blocks_decode_to_the_same_fields() {
     let mut out = Vec::new();
     let date = b"Sun, 06 Nov 1994 08:49:37 GMT";
     for status in [StatusCode::OK, StatusCode::NOT_FOUND, StatusCode::CONFLICT] {
@@ -124,7 +127,7 @@ fn what_we_write_is_read() {
         );
         put_field_short(FieldName::Other("X-Own"), b"www.example.com", &mut out);
         put_field_u64(StandardHeader::ContentLength, 1024, &mut out);
-        let heard = DecoderProbe::new(0).decode(&out).map(|it| said(&it));
+        let heard = DecoderProbe::new(0).decode(&out).map(|it| fields_text(&it));
         let wanted = alloc::format!(
             ":status={} date=Sun, 06 Nov 1994 08:49:37 GMT server=lowroad x-own=www.example.com content-length=1024",
             status.code()
@@ -134,7 +137,7 @@ fn what_we_write_is_read() {
 }
 
 #[test]
-fn every_known_name_is_written_in_lower_case() {
+fn standard_names_are_encoded_in_lower_case() {
     // RFC 9113 §8.2: upper case makes a message malformed.
     for known in StandardHeader::ALL {
         let mut out = Vec::new();

@@ -1,4 +1,4 @@
-//! Every error of RFC 9113 and RFC 9218 that a client can make, with its code.
+//! Every error of RFC 9113 and RFC 9218 that a client can make, with its error code.
 
 use super::*;
 
@@ -9,9 +9,9 @@ fn put_settings(settings: &[(u16, u32)]) -> Vec<u8> {
 }
 
 /// A server with four streams: 1 has a complete request, 3 an incomplete body, 5 is closed, 7 was reset by the server.
-fn prepared() -> Talk {
-    let mut talk = Talk::open(H2Settings::default());
-    talk.tell(
+fn prepared() -> ServerHarness {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(
         &[
             get(1, "/", &[]),
             post(3, &[]),
@@ -20,15 +20,16 @@ fn prepared() -> Talk {
         ]
         .concat(),
     );
-    talk.answer(5, 0);
-    talk.server
-        .reset(StreamId(7), ErrorCode::CANCEL, &mut talk.out);
-    talk.heard();
-    talk
+    harness.respond(5, 0);
+    harness
+        .server
+        .reset(StreamId(7), ErrorCode::CANCEL, &mut harness.out);
+    harness.take_output();
+    harness
 }
 
 #[test]
-fn the_connection_ends() {
+fn connection_errors_end_the_connection() {
     let raw = |kind, flags, stream, payload: &[u8]| frame_of(kind, flags, stream, payload);
     let large = alloc::vec![0; 16_385];
     let bad_block = raw(kind::HEADERS, 5, 9, &[0x80]);
@@ -243,28 +244,28 @@ fn the_connection_ends() {
             ErrorCode::FRAME_SIZE_ERROR,
         ),
     ] {
-        let mut talk = prepared();
-        let heard = talk.tell(&input);
+        let mut harness = prepared();
+        let heard = harness.receive(&input);
         assert_eq!(heard, format!("fault {}", code.name()), "{section}");
-        let said = talk.heard();
+        let said = harness.take_output();
         let last = said.rsplit(", ").next().unwrap_or_default();
         assert!(
             last.starts_with("goaway ") && last.ends_with(code.name()),
             "{section}: {said}"
         );
-        assert!(talk.server.is_finished());
-        assert_eq!(talk.counters.ended, 1);
+        assert!(harness.server.is_finished());
+        assert_eq!(harness.counters.ended, 1);
         assert_eq!(
-            talk.tell(&get(99, "/", &[])),
+            harness.receive(&get(99, "/", &[])),
             "",
             "nothing is read any more"
         );
-        assert_eq!(talk.heard(), "");
+        assert_eq!(harness.take_output(), "");
     }
 }
 
 #[test]
-fn a_stream_ends() {
+fn stream_errors_reset_the_stream() {
     let trailers = |flags| frame_of(kind::HEADERS, flags, 3, &block(&[("a", "b")]));
     let pseudo = frame_of(kind::HEADERS, 5, 3, &block(&[(":path", "/")]));
     for (section, id, input, code) in [
@@ -300,35 +301,36 @@ fn a_stream_ends() {
             ErrorCode::PROTOCOL_ERROR,
         ),
     ] {
-        let mut talk = prepared();
+        let mut harness = prepared();
         assert_eq!(
-            talk.tell(&input),
+            harness.receive(&input),
             format!("{id} reset {}", code.name()),
             "{section}"
         );
         assert_eq!(
-            talk.heard(),
+            harness.take_output(),
             format!("{id} reset {}", code.name()),
             "{section}"
         );
-        assert_eq!(talk.server.streams(), 2, "its work goes on");
-        talk.server
-            .release_reset_stream(StreamId(id), &mut talk.out);
-        assert_eq!(talk.server.streams(), 1);
-        assert!(!talk.server.is_finished());
+        assert_eq!(harness.server.streams(), 2, "its work goes on");
+        harness
+            .server
+            .release_reset_stream(StreamId(id), &mut harness.out);
+        assert_eq!(harness.server.streams(), 1);
+        assert!(!harness.server.is_finished());
     }
 }
 
 #[test]
-fn nothing_happens() {
-    // RFC 9113 requires that these are ignored, or permits it.
+fn unknown_and_late_frames_are_ignored() {
+    // RFC 9113 requires or permits that these frames are ignored.
     let unknown = frame_of(99, 0xff, 77, b"abc");
     let priority = frame_of(kind::PRIORITY, 0, 9, &[0, 0, 0, 1, 16]);
     let update = frame_of(kind::PRIORITY_UPDATE, 0, 0, b"\0\0\0\x0bu=1");
     let pushes = put_settings(&[(id::ENABLE_PUSH, 1)]);
-    let mut talk = prepared();
+    let mut harness = prepared();
     assert_eq!(
-        (talk.tell(&pushes), talk.heard()),
+        (harness.receive(&pushes), harness.take_output()),
         (String::new(), "settings ok".into()),
         "ENABLE_PUSH of a client"
     );
@@ -345,66 +347,70 @@ fn nothing_happens() {
         ),
         ("PONG of nothing", frame_of(kind::PING, 1, 0, &[7; 8])),
     ] {
-        let mut talk = prepared();
-        assert_eq!(talk.tell(&input), "", "{what}");
-        assert_eq!(talk.heard(), "", "{what}");
-        let heard = talk.tell(&get(11, "/", &[]));
+        let mut harness = prepared();
+        assert_eq!(harness.receive(&input), "", "{what}");
+        assert_eq!(harness.take_output(), "", "{what}");
+        let heard = harness.receive(&get(11, "/", &[]));
         assert!(heard.starts_with("11 Get"), "{what}: {heard}");
     }
 }
 
 #[test]
-fn what_does_not_begin_as_it_should() {
-    // RFC 9113 §3.4: the preface, then SETTINGS.
+fn invalid_preface_is_a_connection_error() {
+    // RFC 9113 §3.4: a client sends the preface, then SETTINGS.
     for input in [
         b"GET / HTTP/1.1\r\nHost: h\r\n\r\n".to_vec(),
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\rx".to_vec(),
         [&PREFACE[..], &get(1, "/", &[])].concat(),
         [&PREFACE[..], &frame_of(kind::SETTINGS, flag::ACK, 0, &[])].concat(),
     ] {
-        let mut talk = Talk::new(H2Settings::default());
-        assert_eq!(talk.tell(&input), "fault PROTOCOL_ERROR");
+        let mut harness = ServerHarness::new(H2Settings::default());
+        assert_eq!(harness.receive(&input), "fault PROTOCOL_ERROR");
         assert_eq!(
-            talk.heard(),
+            harness.take_output(),
             "settings 3, 0 window 65535, goaway 0 PROTOCOL_ERROR"
         );
     }
 }
 
 #[test]
-fn going_away_takes_two_steps() {
-    // RFC 9113 §6.8: requests on their way are still answered.
-    let mut talk = Talk::open(H2Settings::default());
-    talk.tell(&get(1, "/", &[]));
-    talk.server.drain(&mut talk.out);
-    assert_eq!(talk.heard(), "goaway 2147483647 NO_ERROR, ping leaving.");
+fn drain_sends_goaway_twice() {
+    // RFC 9113 §6.8: requests sent before the client receives GOAWAY are still answered.
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(&get(1, "/", &[]));
+    harness.server.drain(&mut harness.out);
+    assert_eq!(
+        harness.take_output(),
+        "goaway 2147483647 NO_ERROR, ping leaving."
+    );
     assert!(
-        talk.tell(&get(3, "/", &[])).starts_with("3 Get"),
+        harness.receive(&get(3, "/", &[])).starts_with("3 Get"),
         "it was on its way"
     );
-    talk.tell(&frame_of(kind::PING, flag::ACK, 0, b"leaving."));
-    assert_eq!(talk.heard(), "goaway 3 NO_ERROR");
+    harness.receive(&frame_of(kind::PING, flag::ACK, 0, b"leaving."));
+    assert_eq!(harness.take_output(), "goaway 3 NO_ERROR");
     let late = [post(5, &[]), data(5, b"abc", true), reset(7)].concat();
     assert_eq!(
-        talk.tell(&late[..late.len() - 13]),
+        harness.receive(&late[..late.len() - 13]),
         "",
         "the client will ask elsewhere"
     );
-    assert!(!talk.server.is_finished());
-    talk.answer(1, 0);
-    talk.answer(3, 0);
-    assert!(talk.server.is_finished());
+    assert!(!harness.server.is_finished());
+    harness.respond(1, 0);
+    harness.respond(3, 0);
+    assert!(harness.server.is_finished());
 }
 
 #[test]
-fn a_client_goes_away() {
-    let mut talk = Talk::open(H2Settings::default());
-    talk.tell(&get(1, "/", &[]));
-    assert_eq!(talk.tell(&frame_of(kind::GOAWAY, 0, 0, &[0; 8])), "");
-    assert!(!talk.server.is_finished());
-    talk.answer(1, 0);
-    assert!(talk.server.is_finished());
-    talk.server
-        .end_with_error(ErrorCode::NO_ERROR, "", &mut talk.out);
-    assert!(talk.heard().ends_with("goaway 1 NO_ERROR"));
+fn goaway_of_the_client() {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(&get(1, "/", &[]));
+    assert_eq!(harness.receive(&frame_of(kind::GOAWAY, 0, 0, &[0; 8])), "");
+    assert!(!harness.server.is_finished());
+    harness.respond(1, 0);
+    assert!(harness.server.is_finished());
+    harness
+        .server
+        .end_with_error(ErrorCode::NO_ERROR, "", &mut harness.out);
+    assert!(harness.take_output().ends_with("goaway 1 NO_ERROR"));
 }

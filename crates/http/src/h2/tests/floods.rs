@@ -1,60 +1,68 @@
-//! Floods: input that costs the server more than the client, and the end of the connection.
+//! Floods: input that costs the server more than the client must end the connection.
 
 use lowroad_limits::{CellRate, RequestRate};
 
 use super::*;
 
-/// The input of each round, by its number.
+/// The input of a round, by the number of the round.
 type Input = fn(u32) -> Vec<u8>;
 
 /// Sends input repeatedly until the connection ends. Returns the number of rounds.
-fn until_the_end(talk: &mut Talk, max: usize, mut input: impl FnMut(u32) -> Vec<u8>) -> usize {
+fn rounds_until_connection_ends(
+    harness: &mut ServerHarness,
+    max: usize,
+    mut input: impl FnMut(u32) -> Vec<u8>,
+) -> usize {
     for round in 0..max {
-        let heard = talk.tell(&input(round as u32));
+        let heard = harness.receive(&input(round as u32));
         if heard.ends_with("fault ENHANCE_YOUR_CALM") {
-            assert!(talk.heard().ends_with("ENHANCE_YOUR_CALM"));
-            assert_eq!((talk.counters.ended, talk.counters.floods), (1, 1));
+            assert!(harness.take_output().ends_with("ENHANCE_YOUR_CALM"));
+            assert_eq!((harness.counters.ended, harness.counters.floods), (1, 1));
             return round;
         }
         assert!(!heard.contains("fault"), "{heard}");
-        // The output is not needed here.
-        talk.out.clear();
+        // The output is not needed.
+        harness.out.clear();
     }
     max
 }
 
 #[test]
-fn rapid_reset() {
-    let mut talk = Talk::open(H2Settings::default());
-    let rounds = until_the_end(&mut talk, 3000, |round| {
+fn rapid_reset_is_limited() {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    let rounds = rounds_until_connection_ends(&mut harness, 3000, |round| {
         let id = round * 2 + 1;
         [get(id, "/", &[]), reset(id)].concat()
     });
-    // By then 128 slots are occupied, since `done` was not called; each further stream is refused, and then reset.
+    // By then 128 slots are occupied, since `release_reset_stream` was not called; each further stream is refused, and
+    // then reset.
     assert_eq!(rounds, 128 + (1000 - 128) / 2);
-    assert_eq!(talk.server.streams(), 128);
-    assert!(talk.counters.refused > 400 && talk.counters.resets > 400);
+    assert_eq!(harness.server.streams(), 128);
+    assert!(harness.counters.refused > 400 && harness.counters.resets > 400);
 }
 
 #[test]
-fn rapid_reset_where_work_ends_at_once() {
-    let mut talk = Talk::open(H2Settings::default());
+fn rapid_reset_with_immediately_released_streams() {
+    let mut harness = ServerHarness::open(H2Settings::default());
     for id in (0..1000).map(|number| number * 2 + 1) {
-        talk.tell(&[get(id, "/", &[]), reset(id)].concat());
-        talk.server
-            .release_reset_stream(StreamId(id), &mut talk.out);
+        harness.receive(&[get(id, "/", &[]), reset(id)].concat());
+        harness
+            .server
+            .release_reset_stream(StreamId(id), &mut harness.out);
     }
-    assert_eq!(talk.counters.refused, 0);
-    // Half a minute refills the whole budget.
-    talk.now_ms += 31_000;
+    assert_eq!(harness.counters.refused, 0);
+    // The budget is fully refilled after half a minute.
+    harness.now_ms += 31_000;
     for id in (1000..2000).map(|number| number * 2 + 1) {
-        let heard = talk.tell(&[get(id, "/", &[]), reset(id)].concat());
+        let heard = harness.receive(&[get(id, "/", &[]), reset(id)].concat());
         assert!(heard.ends_with("reset CANCEL"), "{heard}");
-        talk.server
-            .release_reset_stream(StreamId(id), &mut talk.out);
+        harness
+            .server
+            .release_reset_stream(StreamId(id), &mut harness.out);
     }
     assert_eq!(
-        talk.tell(&[get(5001, "/", &[]), reset(5001)].concat())
+        harness
+            .receive(&[get(5001, "/", &[]), reset(5001)].concat())
             .split(", ")
             .last(),
         Some("fault ENHANCE_YOUR_CALM")
@@ -62,25 +70,25 @@ fn rapid_reset_where_work_ends_at_once() {
 }
 
 #[test]
-fn made_you_reset() {
-    let mut talk = Talk::open(H2Settings::default());
-    // The client makes the server reset each stream, by a window that overflows; the work goes on.
-    let rounds = until_the_end(&mut talk, 3000, |round| {
+fn made_you_reset_attack_is_limited() {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    // The client makes the server reset each stream, by a window overflow; the work for the streams continues.
+    let rounds = rounds_until_connection_ends(&mut harness, 3000, |round| {
         let id = round * 2 + 1;
         [get(id, "/", &[]), window(id, 0x7fff_ffff)].concat()
     });
     assert_eq!(rounds, 1000, "one budget for all");
     assert_eq!(
-        talk.server.streams(),
+        harness.server.streams(),
         128,
         "slots are free when the work has ended"
     );
 }
 
 #[test]
-fn frames_of_little_use() {
+fn glitch_frames_are_limited() {
     let many = 10_000; // the default of `H2Settings::glitches`
-    // Each PING and SETTINGS is acknowledged, so a flood of them would also fill the output.
+    // Each PING and SETTINGS frame is acknowledged, so a flood of them would also fill the output.
     let ping = |_| frame_of(kind::PING, 0, 0, b"12345678");
     let settings = |_| {
         let mut out = Vec::new();
@@ -102,16 +110,16 @@ fn frames_of_little_use() {
         ("unknown", unknown),
     ];
     for (what, input) in kinds {
-        let mut talk = Talk::open(H2Settings::default());
-        talk.tell(&post(1, &[]));
-        let rounds = until_the_end(&mut talk, 20_000, input);
+        let mut harness = ServerHarness::open(H2Settings::default());
+        harness.receive(&post(1, &[]));
+        let rounds = rounds_until_connection_ends(&mut harness, 20_000, input);
         assert!((many - 10..=many).contains(&rounds), "{what}: {rounds}");
     }
 }
 
 #[test]
-fn windows_that_are_used_are_no_flood() {
-    // A normal download sends two window updates for each few frames.
+fn window_updates_of_a_download_are_not_glitches() {
+    // A normal download sends two window updates per few frames.
     let settings = H2Settings {
         glitches: CellRate::new(RequestRate {
             requests: 1,
@@ -120,43 +128,49 @@ fn windows_that_are_used_are_no_flood() {
         }),
         ..H2Settings::default()
     };
-    let mut talk = Talk::open(settings);
-    talk.tell(&get(1, "/", &[]));
-    talk.answer(1, 10_000_000);
+    let mut harness = ServerHarness::open(settings);
+    harness.receive(&get(1, "/", &[]));
+    harness.respond(1, 10_000_000);
     for _ in 0..1000 {
-        assert_eq!(talk.tell(&[window(0, 1000), window(1, 1000)].concat()), "");
-        talk.send(16_384);
+        assert_eq!(
+            harness.receive(&[window(0, 1000), window(1, 1000)].concat()),
+            ""
+        );
+        harness.send(16_384);
     }
-    // Tiny frames are glitches.
-    let rounds = until_the_end(&mut talk, 100, |_| [window(0, 1), window(1, 1)].concat());
+    // Window updates after tiny frames are glitches.
+    let rounds =
+        rounds_until_connection_ends(&mut harness, 100, |_| [window(0, 1), window(1, 1)].concat());
     assert!(rounds < 25, "{rounds}");
 }
 
 #[test]
-fn continuation() {
-    // Empty CONTINUATION frames cost work without using any length limit, so their number is bounded, too.
-    let mut talk = Talk::open(H2Settings::default());
-    talk.tell(&frame_of(
+fn continuation_flood_is_limited() {
+    // Empty CONTINUATION frames cost work without reaching any length limit, so their number is limited, too.
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(&frame_of(
         kind::HEADERS,
         0,
         1,
         &block(&[(":method", "GET")]),
     ));
-    let rounds = until_the_end(&mut talk, 100, |_| frame_of(kind::CONTINUATION, 0, 1, b""));
+    let rounds = rounds_until_connection_ends(&mut harness, 100, |_| {
+        frame_of(kind::CONTINUATION, 0, 1, b"")
+    });
     assert_eq!(rounds, 8);
-    let mut talk = Talk::open(H2Settings::default());
-    talk.tell(&frame_of(kind::HEADERS, 0, 1, &[0x82]));
+    let mut harness = ServerHarness::open(H2Settings::default());
+    harness.receive(&frame_of(kind::HEADERS, 0, 1, &[0x82]));
     let large = alloc::vec![0; 16_384];
-    let rounds = until_the_end(&mut talk, 100, |_| {
+    let rounds = rounds_until_connection_ends(&mut harness, 100, |_| {
         frame_of(kind::CONTINUATION, 0, 1, &large)
     });
     assert_eq!(rounds, 3, "64 KB");
 }
 
 #[test]
-fn a_block_that_is_small_and_means_much() {
-    let mut talk = Talk::open(H2Settings::default());
-    // The HPACK bomb: one field of 4,000 bytes in the table, then its index repeatedly.
+fn hpack_bomb_is_refused() {
+    let mut harness = ServerHarness::open(H2Settings::default());
+    // HPACK bomb: one field of 4,000 bytes in the dynamic table, then its index repeatedly.
     let mut bomb = block(&[
         (":method", "GET"),
         (":scheme", "http"),
@@ -166,9 +180,9 @@ fn a_block_that_is_small_and_means_much() {
     bomb.extend_from_slice(&[0x40, 1, b'a', 0x7f, 0xa1, 0x1e]);
     bomb.extend(core::iter::repeat_n(b'b', 4000));
     bomb.extend(core::iter::repeat_n(0xbe, 12_000));
-    let heard = talk.tell(&frame_of(kind::HEADERS, 5, 1, &bomb));
+    let heard = harness.receive(&frame_of(kind::HEADERS, 5, 1, &bomb));
     assert_eq!(heard, "1 refused HeadTooLarge");
-    // The tables are still equal on both sides.
+    // The dynamic tables of both sides are still synchronized.
     let mut next = block(&[
         (":method", "GET"),
         (":scheme", "http"),
@@ -176,21 +190,21 @@ fn a_block_that_is_small_and_means_much() {
         (":path", "/"),
     ]);
     next.push(0xbe);
-    let heard = talk.tell(&frame_of(kind::HEADERS, 5, 3, &next));
+    let heard = harness.receive(&frame_of(kind::HEADERS, 5, 3, &next));
     assert!(heard.starts_with("3 Get / h [a: bbbb"), "{heard}");
 }
 
 #[test]
-fn more_streams_than_there_may_be() {
-    // REFUSED_STREAM lets the client try again (RFC 9113 §8.7).
+fn streams_over_the_limit_are_refused() {
+    // After REFUSED_STREAM the client may retry (RFC 9113 §8.7).
     let settings = H2Settings {
         streams_max: 2,
         ..H2Settings::default()
     };
-    let mut talk = Talk::open(settings);
-    talk.tell(&[get(1, "/", &[]), get(3, "/", &[])].concat());
-    assert_eq!(talk.tell(&get(5, "/", &[])), "");
-    assert_eq!(talk.heard(), "5 reset REFUSED_STREAM");
-    talk.answer(1, 0);
-    assert!(talk.tell(&get(7, "/", &[])).starts_with("7 Get"));
+    let mut harness = ServerHarness::open(settings);
+    harness.receive(&[get(1, "/", &[]), get(3, "/", &[])].concat());
+    assert_eq!(harness.receive(&get(5, "/", &[])), "");
+    assert_eq!(harness.take_output(), "5 reset REFUSED_STREAM");
+    harness.respond(1, 0);
+    assert!(harness.receive(&get(7, "/", &[])).starts_with("7 Get"));
 }

@@ -1,8 +1,8 @@
-//! One version of a library in memory, and its state for a worker.
+//! One version of a library in memory, and its state for one worker.
 //!
-//! The file is copied into memory and opened from there. So overwriting the file does not change running code, and
-//! the dynamic loader does not mistake a new version for the old one, as it does with libraries of the same name.
-//! `libloading` opens the library. Its types do not keep the copied function pointers from outliving the library;
+//! The file is copied into memory and opened from there. So overwriting the file does not change running code, and the
+//! dynamic loader does not mistake a new version for the old one, as it does with libraries of the same path.
+//! `libloading` opens the library. Its types do not prevent the copied function pointers from outliving the library;
 //! the order of the fields does.
 
 use std::ffi::c_void;
@@ -20,7 +20,7 @@ use super::super::identity::{ModuleIdentity, StartContext};
 use super::super::native_worker::WorkerState;
 use super::super::table::{CallPointee, TABLE};
 
-/// The longest library in bytes.
+/// The maximum size of a library in bytes.
 const LIBRARY_LEN_MAX: u64 = 256 << 20;
 
 type AbiFn = unsafe extern "C" fn() -> u32;
@@ -29,14 +29,15 @@ type StartFn = unsafe extern "C" fn(CallPointer) -> *mut c_void;
 type HandleFn = unsafe extern "C" fn(*mut c_void, CallPointer, i32, u32) -> i32;
 type StopFn = unsafe extern "C" fn(*mut c_void);
 
-/// A library in memory.
+/// A library that was loaded into memory.
 pub struct LoadedLibrary {
     start: Option<StartFn>,
     handle: HandleFn,
     stop: Option<StopFn>,
-    /// Closed after everything that may run its code; fields drop in order.
+    /// Dropped after everything that may run its code: fields are dropped in order.
     _library: Library,
-    /// The loader identifies the library by this descriptor's number, which no other library may get before the close.
+    /// The loader identifies the library by the path of this descriptor, so the descriptor must stay open as long as
+    /// the library.
     _memory: OwnedFd,
 }
 
@@ -45,9 +46,9 @@ impl LoadedLibrary {
     pub fn open(path: &Path) -> Result<LoadedLibrary, String> {
         let memory = copy(path)?;
         let name = format!("/proc/self/fd/{}", memory.as_raw_fd());
-        // SAFETY: this runs the initializers of a library that the operator configured as a module.
-        // RTLD_NOW reports missing symbols here rather than at the first call. RTLD_LOCAL keeps the symbols of modules
-        // apart.
+        // SAFETY: this runs the initializers of a library that the operator has configured as a module. RTLD_NOW
+        // reports missing symbols here instead of at the first function call. RTLD_LOCAL hides the symbols from other
+        // modules.
         let library = unsafe { Library::open(Some(name), RTLD_NOW | RTLD_LOCAL) };
         let library = library.map_err(|error| format!("not a usable shared library: {error}"))?;
         check(&library)?;
@@ -70,9 +71,9 @@ impl LoadedLibrary {
     }
 }
 
-/// Checks the interface version, then passes the server's functions.
+/// Checks the interface version, then passes the table of the server's functions to the library.
 fn check(library: &Library) -> Result<(), String> {
-    // SAFETY: these two functions have the same types in every version of lowroad.h.
+    // SAFETY: these two functions have the same type in every version of lowroad.h.
     let (abi, load) = unsafe {
         (
             library.get::<AbiFn>(b"lowroad_abi\0").map(|found| *found),
@@ -86,7 +87,7 @@ fn check(library: &Library) -> Result<(), String> {
                 .to_string(),
         );
     };
-    // SAFETY: the function has no arguments; its type is checked above.
+    // SAFETY: in every version, the function has this type.
     let found = unsafe { abi() };
     // SAFETY: the table is static and begins with its version and size.
     if found != ABI || unsafe { load(&TABLE) } != 0 {
@@ -101,10 +102,10 @@ fn check(library: &Library) -> Result<(), String> {
 /// Copies a file into an anonymous memory file.
 fn copy(path: &Path) -> Result<OwnedFd, String> {
     let text = |error: std::io::Error| error.to_string();
-    // Opened once: the length and the content are of the same file.
+    // Opened once, so that length and content are those of the same file.
     let mut source = File::open(path).map_err(text)?;
     let len = source.metadata().map_err(text)?.len();
-    // Bounds the memory that a wrong path in the configuration can take.
+    // Limits the memory that a wrong path in the configuration can use.
     if len > LIBRARY_LEN_MAX {
         return Err(format!(
             "it has {len} bytes; at most {LIBRARY_LEN_MAX} are allowed"
@@ -115,15 +116,15 @@ fn copy(path: &Path) -> Result<OwnedFd, String> {
         .map_err(|error| format!("no memory for a copy: {error}"))?;
     let mut target = File::from(memory);
     let copied = std::io::copy(&mut source, &mut target).map_err(text)?;
-    // A file may be copied while a linker or an upload still writes it.
+    // The file may have been copied while a linker or an upload was still writing it.
     if !is_whole(&target, copied) {
         return Err("an incomplete ELF file; write it to another path and rename it".to_string());
     }
     Ok(target.into())
 }
 
-/// Whether the file has the length that its ELF header implies; the section header table is at the end. Use of a
-/// truncated mapping would end the server with SIGBUS.
+/// Whether the file is at least as long as its ELF header requires; the section header table is at the end. Accessing a
+/// truncated mapping would kill the server with SIGBUS.
 fn is_whole(file: &File, len: u64) -> bool {
     use std::os::unix::fs::FileExt;
     let mut head = [0; 64];
@@ -136,21 +137,22 @@ fn is_whole(file: &File, len: u64) -> bool {
         bytes[..len].copy_from_slice(&head[offset..offset + len]);
         u64::from_le_bytes(bytes)
     };
-    // The section headers are at the end of a library as linkers write it.
+    // Linkers write the section headers at the end of a library.
     let (sections_offset, section_len, sections) = (number(40, 8), number(58, 2), number(60, 2));
     sections_offset
         .checked_add(section_len * sections)
         .is_some_and(|end| end <= len)
 }
 
-/// A library started for one worker.
+/// A library that was started for one worker.
 pub struct LibraryInstance {
     library: Arc<LoadedLibrary>,
     state: *mut c_void,
     identity: Arc<ModuleIdentity>,
 }
 
-// SAFETY: by lowroad.h one thread at a time uses a state, not always the same one. All other fields are `Send`.
+// SAFETY: lowroad.h requires that a module's state can be used by different threads, one at a time. All other fields
+// are `Send`.
 unsafe impl Send for LibraryInstance {}
 
 impl LibraryInstance {
@@ -164,7 +166,7 @@ impl LibraryInstance {
         // A module without `lowroad_start` has no state.
         let mut state = std::ptr::null_mut();
         if let Some(start) = library.start {
-            // SAFETY: the pointer is valid during the call; `library` keeps the code mapped.
+            // SAFETY: the pointer is valid during this function call; `library` keeps the code mapped.
             state = unsafe { start(CallPointee::new(&mut start_context).pointer()) };
             if state.is_null() {
                 let name = &identity.name;
@@ -186,8 +188,8 @@ impl WorkerState for LibraryInstance {
     fn handle(&mut self, call: &mut HostedCall, event: CallEvent) -> CallStep {
         let (event, number) = event.to_numbers();
         let mut pointee = CallPointee::new(call);
-        // SAFETY: `state` came from this library's `start`, and `self` is borrowed exclusively, so there is no other
-        // user. The call's pointer is valid during the call.
+        // SAFETY: `state` came from this library's `start`, and `self` is borrowed exclusively, so the state has no
+        // other user. The pointer to the call is valid during this function call.
         let next = unsafe { (self.library.handle)(self.state, pointee.pointer(), event, number) };
         if !(-1..=1).contains(&next) {
             let line = format!("lowroad_handle returned {next}, which is not in enum lowroad_next");

@@ -1,14 +1,14 @@
-//! Messages between a server and the process of a module.
+//! Messages between the server and a module's process.
 
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-/// From the server to the process.
+/// Messages from the server to the process.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum ToModule {
-    /// The first message.
+    /// The first message: starts the module.
     Start {
         name: String,
         library: PathBuf,
@@ -16,28 +16,28 @@ pub enum ToModule {
         workers: usize,
         response_len_max: usize,
     },
-    /// A call begins.
+    /// Starts a call.
     Request {
         call: u64,
         worker: usize,
         head: Box<CallHead>,
     },
-    /// An event of a call.
+    /// Passes an event to a call.
     Event {
         call: u64,
         worker: usize,
         event: i32,
         number: u32,
-        /// A fetch's status.
+        /// The status of a fetch.
         status: u16,
-        /// A part of the body, or a fetch's bytes.
+        /// A part of the body, or the content of a fetch.
         #[serde(with = "serde_bytes")]
         bytes: Vec<u8>,
     },
 }
 
 impl ToModule {
-    /// The worker that receives it.
+    /// The index of the worker that receives the message.
     pub fn worker(&self) -> usize {
         match self {
             ToModule::Start { .. } => 0,
@@ -46,16 +46,16 @@ impl ToModule {
     }
 }
 
-/// From the process to the server.
+/// Messages from the process to the server.
 #[derive(Debug, Serialize, Deserialize)]
 pub enum FromModule {
-    /// The answer to the first message.
+    /// The reply to `Start`.
     Started(Result<(), String>),
-    /// The module handled a request or an event.
+    /// The reply to `Request` and `Event`: the module has processed it.
     Handled { call: u64, handled: Box<EventReply> },
-    /// A call's ticket was used.
+    /// The ticket of a call was used.
     Continued { call: u64 },
-    /// A line for the log.
+    /// A log line.
     Line { level: u32, text: String },
 }
 
@@ -78,7 +78,7 @@ pub struct CallHead {
     pub root: PathBuf,
 }
 
-/// A module's output and requests for one event.
+/// The output and requested operations of a module, for one event.
 #[derive(Debug, Default, Serialize, Deserialize)]
 pub struct EventReply {
     pub next: i32,
@@ -90,6 +90,6 @@ pub struct EventReply {
     pub flushed: bool,
     pub timer_ms: Option<u32>,
     pub fetches: Vec<serde_bytes::ByteBuf>,
-    /// The module has not read all of the body that it got.
+    /// The module has not read all of the body that was sent to it.
     pub body_held: bool,
 }

@@ -1,4 +1,4 @@
-//! A module's process, seen from the server: its start, and the messages exchanged until it dies.
+//! A module's process, from the server's view: starts it, and exchanges messages with it until it dies.
 
 use std::collections::HashMap;
 use std::io;
@@ -21,24 +21,24 @@ use super::SeparateState;
 use super::messages::{EventReply, FromModule, ToModule};
 use super::pending_messages::UnansweredCalls;
 
-/// How long a process may take to start, in milliseconds.
+/// Time limit for the start of a process, in milliseconds.
 const START_MS_MAX: u64 = 10_000;
-/// How long the output of a dead process is read. Another process may have inherited its end of the socket, so the
-/// end of the stream may never come.
-const REST_MAX: Duration = Duration::from_secs(1);
+/// Time limit for reading the remaining output of a dead process. Another process may have inherited its end of the
+/// socket, and then the end of the stream never arrives.
+const DRAIN_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// A process and its socket.
 pub struct ModuleProcess {
     child: ChildProcess,
     socket: UnixStream,
-    /// Its calls.
+    /// The calls of the process.
     pub connection: Arc<ProcessConnection>,
     /// The messages to be sent; taken by `run`.
     frames: Option<mpsc::UnboundedReceiver<Vec<u8>>>,
 }
 
 impl ModuleProcess {
-    /// Starts a process, and waits until the module in it has started.
+    /// Starts a process, and waits until its module has started.
     pub fn start(shared: &SeparateState) -> Result<ModuleProcess, String> {
         let name = &shared.identity.name;
         let text = |error: io::Error| format!("module {name}: its process does not start: {error}");
@@ -63,7 +63,7 @@ impl ModuleProcess {
 
     fn start_module(&mut self, shared: &SeparateState) -> io::Result<Result<(), String>> {
         let limit = Some(Duration::from_millis(START_MS_MAX));
-        // A process that hangs during its start must not block this thread for ever.
+        // A process that hangs while it starts must not block this thread forever.
         self.socket.set_read_timeout(limit)?;
         stream::write(
             &mut self.socket,
@@ -75,7 +75,7 @@ impl ModuleProcess {
                 response_len_max: shared.response_len_max,
             },
         )?;
-        // Lines of the log may come before the outcome of the start.
+        // Log lines can precede the result of the start.
         loop {
             match stream::read(&mut self.socket)? {
                 FromModule::Started(started) => return Ok(started),
@@ -87,12 +87,12 @@ impl ModuleProcess {
 
 impl Drop for ModuleProcess {
     fn drop(&mut self) {
-        // The process may have ended already; then this only collects its exit status.
+        // If the process has ended already, this only collects its exit status.
         let _ = self.child.kill();
     }
 }
 
-/// The calls of a process.
+/// The connection to a process: sends messages about calls, and dispatches the replies.
 pub struct ProcessConnection {
     out: mpsc::UnboundedSender<Vec<u8>>,
     state: Mutex<PendingCall>,
@@ -101,33 +101,33 @@ pub struct ProcessConnection {
 
 /// The outcome of a message to a process.
 pub enum ModuleReply {
-    /// The module has handled it.
+    /// The module has processed the message.
     Handled(Box<EventReply>),
-    /// The process died before it took the message.
-    NotBegun,
+    /// The process died before it began to process the message.
+    NotStarted,
 }
 
 #[derive(Default)]
 struct PendingCall {
     closed: bool,
-    /// All output of the process was read.
-    is_read: bool,
+    /// All output of the process has been read.
+    is_fully_read: bool,
     unanswered: UnansweredCalls,
-    /// Whether the process has had a call.
+    /// Whether the process has ever had a call.
     has_had_call: bool,
     replies: HashMap<u64, oneshot::Sender<ModuleReply>>,
-    /// The server's tickets of waiting calls.
+    /// The tickets, in the server, of waiting calls.
     tickets: HashMap<u64, u64>,
 }
 
 impl ProcessConnection {
-    /// Sends a message about a call and returns the receiver of its reply. The queue is bounded by the number of
-    /// concurrent calls.
+    /// Sends a message about a call, and returns the receiver of its reply; `None` if the process is dead. The queue is
+    /// bounded by the number of concurrent calls.
     pub fn send(&self, call: u64, message: &ToModule) -> Option<oneshot::Receiver<ModuleReply>> {
-        // Encoded before the lock is taken, since a message may hold megabytes.
+        // Encoded before the lock is taken, since a message can contain megabytes.
         let frame = stream::frame(message).ok()?;
         let (sender, receiver) = oneshot::channel();
-        // Under the lock, so that no message is queued after `close` has collected the unanswered ones.
+        // Sent under the lock, so that no message is queued after `close` has collected the unanswered ones.
         let mut state = self.state();
         if state.closed {
             return None;
@@ -138,7 +138,8 @@ impl ProcessConnection {
             return None;
         }
         state.has_had_call = true;
-        // In the order of the channel, under the same lock: the order shows the messages that a worker had not taken.
+        // Recorded under the same lock, so that the order is that of the channel; it shows which messages no worker has
+        // taken.
         state.unanswered.record_sent(message.worker(), call);
         state.replies.insert(call, sender);
         Some(receiver)
@@ -149,7 +150,7 @@ impl ProcessConnection {
         self.state().closed
     }
 
-    /// Whether the process has had a call.
+    /// Whether the process has ever had a call.
     pub fn has_had_call(&self) -> bool {
         self.state().has_had_call
     }
@@ -159,7 +160,7 @@ impl ProcessConnection {
         let mut state = self.state();
         state.replies.remove(&call);
         state.tickets.remove(&call);
-        // The queue is written without the lock, which `handle_message` needs for each reply.
+        // The final message is queued without the lock, which `handle_message` needs for each reply.
         drop(state);
         if let Some(Ok(frame)) = final_message.map(stream::frame) {
             // A dead process needs no notification.
@@ -167,18 +168,18 @@ impl ProcessConnection {
         }
     }
 
-    /// Registers the server's ticket of a waiting call.
+    /// Registers the ticket, in the server, of a waiting call.
     pub fn ticket(&self, call: u64, number: u64) {
         let mut state = self.state();
         state.tickets.insert(call, number);
-        // The process died in the meantime, and only this wakes the call.
+        // The process has died in the meantime; nothing else would wake the call.
         if state.closed {
             drop(state);
             tickets::resume_call(number);
         }
     }
 
-    /// Ends the process.
+    /// Kills the process.
     pub fn kill(&self) {
         self.kill.notify_one();
     }
@@ -191,11 +192,10 @@ impl ProcessConnection {
         match message {
             FromModule::Handled { call, handled } => {
                 let mut state = self.state();
-                // The lock is released before the waiting call runs.
                 state.unanswered.record_answer(call);
                 let reply = state.replies.remove(&call);
                 drop(state);
-                // The receiver of an abandoned call is gone.
+                // An abandoned call has no receiver.
                 let _ = reply.map(|reply| reply.send(ModuleReply::Handled(handled)));
             }
             FromModule::Continued { call } => {
@@ -210,19 +210,19 @@ impl ProcessConnection {
     pub fn close(&self) {
         let mut state = self.state();
         state.closed = true;
-        // If output is missing, a call may have been answered in it, and would wrongly count as not begun.
-        if state.is_read {
+        // If output is missing, a call may have been answered in it, and must not count as not begun.
+        if state.is_fully_read {
             let unanswered = std::mem::take(&mut state.unanswered);
             for call in unanswered.unstarted_calls() {
                 let reply = state.replies.remove(&call);
-                let _ = reply.map(|reply| reply.send(ModuleReply::NotBegun));
+                let _ = reply.map(|reply| reply.send(ModuleReply::NotStarted));
             }
         }
         // The receivers of these replies get an error.
         // The lock is released first, since a resumed call may use this connection.
         state.replies.clear();
         let tickets = std::mem::take(&mut state.tickets);
-        // Tickets wake calls, which may lock the state again.
+        // Released first: tickets wake calls, which may lock the state again.
         drop(state);
         for ticket in tickets.into_values() {
             tickets::resume_call(ticket);
@@ -230,13 +230,14 @@ impl ProcessConnection {
     }
 }
 
-/// Exchanges messages with a process until it dies or must end, then returns it.
+/// Exchanges messages with a process until the process dies or must be killed, then returns it.
 pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> ModuleProcess {
     let connection = process.connection.clone();
     if let (Ok(socket), Some(mut frames)) = (socket(&process), process.frames.take()) {
         let (mut reader, mut writer) = socket.into_split();
         let write = async {
-            // One task writes all messages, in the order of the queue: the process must see a call's events in order.
+            // A single task writes all messages, in the order of the queue: the process must receive a call's events in
+            // order.
             while let Some(frame) = frames.recv().await {
                 if writer.write_all(&frame).await.is_err() {
                     return;
@@ -252,20 +253,20 @@ pub async fn run(shared: Arc<SeparateState>, mut process: ModuleProcess) -> Modu
         let end = match end {
             Some(end) => Some(end),
             None => {
-                // The process may have ended already.
+                // Without effect if the process has ended already.
                 process.child.signal(Signal::KILL);
-                // The process is dead, but its last output is still in the socket.
-                timeout(REST_MAX, read_future).await.ok()
+                // The process is dead, but the socket may still contain its last output.
+                timeout(DRAIN_TIMEOUT, read_future).await.ok()
             }
         };
-        // Only an orderly end proves that no reply was lost; otherwise unanswered calls are not repeated.
-        connection.state().is_read = end.is_some_and(|end| end.is_err_and(|it| is_end(&it)));
+        // Only an orderly end of the stream proves that no reply was lost; otherwise no calls are repeated.
+        connection.state().is_fully_read = end.is_some_and(|end| end.is_err_and(|it| is_end(&it)));
     }
     process
 }
 
-/// Whether a read failed because the process is gone and all its output was read. A Unix socket whose other end closed
-/// with messages that it had not read reports a reset, once nothing is left to read (unix(7)).
+/// Whether a read failed because the process is dead and all of its output has been read. If the peer of a Unix socket
+/// closes it without having read all messages, the socket reports a reset, after all data have been read (unix(7)).
 fn is_end(error: &io::Error) -> bool {
     use io::ErrorKind::{ConnectionReset, UnexpectedEof};
     matches!(error.kind(), UnexpectedEof | ConnectionReset)
@@ -285,10 +286,10 @@ async fn read(
     }
 }
 
-/// The socket, for the runtime.
+/// The socket for the runtime.
 fn socket(process: &ModuleProcess) -> io::Result<tokio::net::UnixStream> {
     let socket = process.socket.try_clone()?;
-    // The timeout of the start applies to blocking reads only.
+    // The timeout was for the blocking reads at the start.
     socket.set_read_timeout(None)?;
     socket.set_nonblocking(true)?;
     tokio::net::UnixStream::from_std(socket)
@@ -300,5 +301,5 @@ fn log(shared: &SeparateState, message: FromModule) {
     }
 }
 
-/// Makes the command that starts a process.
+/// Returns the command that starts a process.
 pub type SpawnProcess = Box<dyn Fn() -> Command + Send + Sync>;

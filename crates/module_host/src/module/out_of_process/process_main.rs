@@ -1,5 +1,5 @@
-//! The main function of a module's process: one thread reads the server's messages, and one for each worker calls
-//! the library. The process ends when the socket closes.
+//! The main function of a module's process: one thread reads the server's messages, and one thread per worker runs the
+//! library. The process ends when the socket is closed.
 
 use std::collections::HashMap;
 use std::net::Shutdown;
@@ -24,10 +24,10 @@ use super::messages::{CallHead, EventReply, FromModule, ToModule};
 
 type ServedCall = <LibraryCode as ModuleBackend>::CallInstance;
 
-/// Serves a module over a socket until its other end is closed.
+/// Runs a module, and serves the calls that arrive over the socket, until the server closes it.
 ///
 /// # Errors
-/// A fault of the socket, or an invalid message.
+/// An error of the socket, or an invalid message.
 pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     let out = MessageWriter(Arc::new(Mutex::new(socket.try_clone()?)));
     let ToModule::Start {
@@ -42,7 +42,7 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     };
     let lines = out.clone();
     let sink = Box::new(move |level, text: &str| {
-        // The module's lines go to the server, whose log the process cannot open.
+        // Log lines are sent to the server, since the process cannot open its log.
         let (level, text) = (level as u32, text.to_string());
         lines.send(&FromModule::Line { level, text });
     });
@@ -74,37 +74,38 @@ pub fn serve(mut socket: UnixStream) -> std::io::Result<()> {
     distribute(&mut socket, &threads)
 }
 
-/// Distributes messages to the workers' threads. A stuck thread does not keep this one from seeing the socket's end.
+/// Distributes messages to the threads of the workers. Because it never waits for them, a stuck module does not delay
+/// the detection of a closed socket.
 fn distribute(socket: &mut UnixStream, threads: &[Sender<ToModule>]) -> std::io::Result<()> {
     loop {
         let message: ToModule = match stream::read(socket) {
             Ok(message) => message,
-            // The server closed the socket: the process ends with it.
+            // The server has closed the socket, so the process ends.
             Err(error) if error.kind() == std::io::ErrorKind::UnexpectedEof => return Ok(()),
             Err(error) => return Err(error),
         };
         let worker = message.worker();
-        // A thread that has panicked no longer receives; its calls time out.
+        // A thread that has panicked receives nothing; its calls time out.
         let _ = threads[worker % threads.len()].send(message);
     }
 }
 
-/// The socket that all threads write to.
+/// Writes messages to the socket, for all threads.
 #[derive(Clone)]
 struct MessageWriter(Arc<Mutex<UnixStream>>);
 
 impl MessageWriter {
     fn send(&self, message: &FromModule) {
-        // One lock for a whole message, so that messages of several threads do not mix.
+        // One lock for a whole message, so that messages of different threads do not mix.
         let mut socket = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if stream::write(&mut *socket, message).is_err() {
-            // The shutdown wakes the reader, and the process ends.
+            // Shutting the socket down wakes the reader, and the process ends.
             let _ = socket.shutdown(Shutdown::Both);
         }
     }
 }
 
-/// A worker's thread. It answers each message, except the end of a call, before it takes the next.
+/// The thread of a worker. It answers each message, except the end of a call, before it takes the next one.
 struct ServeThread {
     number: usize,
     code: Arc<LibraryCode>,
@@ -132,7 +133,7 @@ impl ServeThread {
                             self.calls.insert(call, served_call);
                             self.handle(call, CallEvent::Request);
                         }
-                        // The server waits for an answer of each message.
+                        // The server expects a reply to each message.
                         Err(_) => self.answer(call, failed_reply()),
                     }
                 }
@@ -159,24 +160,24 @@ impl ServeThread {
             return drop(self.calls.remove(&number));
         }
         let Some((served_call, event)) = self.calls.get_mut(&number).zip(event) else {
-            // The server counts the answers, so an unknown call is answered too.
+            // The server counts the replies, so a message for an unknown call is answered, too.
             return self.answer(number, failed_reply());
         };
         let call = served_call.call();
         match event {
             CallEvent::Body(_) => {
-                // The module may not have read all of the earlier part.
+                // The module may not have read all of the previous part.
                 let mut unread = BytesMut::from(&call.unread_body[..]);
                 unread.extend_from_slice(&bytes);
                 call.unread_body = unread.freeze();
             }
             CallEvent::Fetched(fetch) => {
                 if let Some(slot) = call.fetches.get_mut((fetch as usize).wrapping_sub(1)) {
-                    *slot = FetchRequest::Over { status, bytes };
+                    *slot = FetchRequest::Complete { status, bytes };
                 }
             }
             CallEvent::Continued => {
-                // All uses of the ticket until now are one event.
+                // All uses of the ticket so far count as one event.
                 let mut context = Context::from_waker(Waker::noop());
                 let guard = call.ticket_guard.as_ref();
                 let _ = guard.map(|guard| guard.poll_used(&mut context));
@@ -195,12 +196,12 @@ impl ServeThread {
         let Some(served_call) = self.calls.get_mut(&number) else {
             return;
         };
-        // This thread is the only user of its worker's state, so the state is never busy.
+        // This thread is the only user of the worker's state, so the state is never busy.
         let next = match served_call.try_handle(event) {
             Some(Ok(next)) => next,
             _ => CallStep::Failed,
         };
-        // Before the call is removed: its output belongs to the answer.
+        // Before the call is removed, since its output belongs to the reply.
         let reply = take_reply(served_call.call(), next);
         self.answer(number, reply);
         let Some(served_call) = self.calls.get_mut(&number) else {
@@ -213,7 +214,7 @@ impl ServeThread {
                 call: number,
                 out: self.out.clone(),
             }));
-            // Used before the waker was registered.
+            // The ticket was used before the waker was registered.
             if let Poll::Ready(()) = guard.poll_used(&mut Context::from_waker(&waker)) {
                 waker.wake();
             }
@@ -221,7 +222,7 @@ impl ServeThread {
     }
 }
 
-/// The answer for a call that this process does not have.
+/// The reply for a call that this process does not know.
 fn failed_reply() -> EventReply {
     EventReply {
         next: CallStep::Failed.to_number(),
@@ -229,7 +230,7 @@ fn failed_reply() -> EventReply {
     }
 }
 
-/// Reports to the server that a call's ticket was used.
+/// Reports to the server that the ticket of a call was used.
 struct ContinueSignal {
     call: u64,
     out: MessageWriter,
@@ -241,13 +242,13 @@ impl Wake for ContinueSignal {
     }
 }
 
-/// Collects the module's output and requests since the last event.
+/// Collects the output and requested operations of the module since the last event.
 fn take_reply(call: &mut HostedCall, next: CallStep) -> EventReply {
     let chunk = call.draft.take();
     let targets = call.fetches.iter_mut().filter_map(|fetch| match fetch {
-        FetchRequest::Wanted(target) => {
+        FetchRequest::Requested(target) => {
             let target = target.to_vec().into();
-            *fetch = FetchRequest::Begun;
+            *fetch = FetchRequest::InProgress;
             Some(target)
         }
         _ => None,
@@ -272,7 +273,7 @@ fn take_reply(call: &mut HostedCall, next: CallStep) -> EventReply {
 
 fn request(head: CallHead) -> HandlerRequest {
     let query = head.query.as_ref().map(|query| &query[..]);
-    // The raw path is not sent separately: it is the target without its query.
+    // The raw path is not sent separately: it is the target without the query.
     let query_len = query.map_or(0, |query| query.len() + 1);
     let raw_path = &head.target[..head.target.len().saturating_sub(query_len)];
     HandlerRequest {
@@ -291,11 +292,11 @@ fn request(head: CallHead) -> HandlerRequest {
             &head.host,
             &head.lines,
         ),
-        // The fields of the connection are not part of the protocol; modules have no access to them.
+        // Modules have no access to these properties of the connection, so they are not sent.
         peer: head.peer,
         peer_port: 0,
         local: head.local,
-        secured: None,
+        tls: None,
         forwarded: None,
         root: head.root.into(),
         objects: Arc::new(RemoteObjects),
@@ -305,11 +306,11 @@ fn request(head: CallHead) -> HandlerRequest {
     }
 }
 
-/// The server has the objects; a call gets them by fetches.
+/// The objects are in the server; calls in the process get them by fetches.
 struct RemoteObjects;
 
 impl SubrequestSource for RemoteObjects {
-    fn now(&self, _: &[u8]) -> Option<Bytes> {
+    fn find_in_memory(&self, _: &[u8]) -> Option<Bytes> {
         None
     }
 

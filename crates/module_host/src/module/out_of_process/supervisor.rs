@@ -1,5 +1,5 @@
-//! Supervises two processes of a module: one that has the calls, and a spare that takes over when it dies. Independent
-//! of calls.
+//! Supervises two processes of a module: the active one, which has the calls, and a spare one, which takes over when
+//! the active one dies. Independent of calls.
 
 use std::future::{Future, pending};
 use std::pin::Pin;
@@ -14,7 +14,7 @@ use super::process::{ModuleProcess, ProcessConnection, run};
 use super::restart::{ProcessEnd, RestartPolicy};
 use super::{ModuleService, SeparateState};
 
-/// Keeps processes running until the module is no longer used; `first` has the calls.
+/// Keeps two processes running until the module is no longer used; `first` is the active one.
 pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
     let mut processes = ProcessTable {
         active: Some(LiveProcess::new(&shared, first)),
@@ -25,8 +25,8 @@ pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
         shared: shared.clone(),
     };
     loop {
-        // Each future is created once and kept in `processes`, so a branch that loses the race continues in the next
-        // round.
+        // Every future is created once and stored in `processes`, so a branch that does not complete continues in the
+        // next round.
         tokio::select! {
             () = shared.shutdown.notified() => return,
             dead = wait_for_end(&mut processes.active) => {
@@ -46,27 +46,27 @@ pub async fn supervise(shared: Arc<SeparateState>, first: ModuleProcess) {
     }
 }
 
-type ConversationFuture = Pin<Box<dyn Future<Output = ModuleProcess> + Send>>;
+type MessageLoopFuture = Pin<Box<dyn Future<Output = ModuleProcess> + Send>>;
 type StartFuture = Pin<Box<dyn Future<Output = Result<ModuleProcess, String>> + Send>>;
 
 struct ProcessTable {
     shared: Arc<SeparateState>,
     active: Option<LiveProcess>,
     spare: Option<LiveProcess>,
-    /// The next process: starting, or delayed by the back-off.
+    /// The start of the next process, unless it is delayed by `retry`.
     starting: Option<StartFuture>,
     retry: Option<Pin<Box<Sleep>>>,
     restart: RestartPolicy,
 }
 
-/// A process with its exchange of messages.
+/// A running process, with the future that exchanges its messages.
 struct LiveProcess {
     connection: Arc<ProcessConnection>,
-    conversation: ConversationFuture,
+    message_loop: MessageLoopFuture,
     started_at: Instant,
 }
 
-/// A dead process.
+/// A process that has died.
 struct DeadProcess {
     process: ModuleProcess,
     started_at: Instant,
@@ -76,24 +76,25 @@ impl LiveProcess {
     fn new(shared: &Arc<SeparateState>, process: ModuleProcess) -> LiveProcess {
         LiveProcess {
             connection: process.connection.clone(),
-            conversation: Box::pin(run(shared.clone(), process)),
+            message_loop: Box::pin(run(shared.clone(), process)),
             started_at: Instant::now(),
         }
     }
 }
 
 impl ProcessTable {
-    /// Moves the calls to the spare, and fails those of the dead process once it can receive no new ones.
+    /// Makes the spare process the active one, then fails the calls of the dead process.
     fn replace_active(&mut self, dead: &DeadProcess) {
-        // At once: the spare has started already, so calls have no gap.
+        // The spare has started already, so new calls need not wait.
         self.active = self.spare.take();
         if self.starting.is_none() {
-            // A spare may fail only while another process runs: some modules need a resource exclusively.
+            // Retried without a delay: a spare may have failed only because the other process was running, for modules
+            // that need exclusive access to a resource.
             self.retry = None;
             self.start_next(end(dead));
         }
         self.publish();
-        // Last: calls that the dead process had not begun are repeated, and must find the new one.
+        // Last: calls that the dead process had not begun are repeated, and must find the new process.
         self.close(dead);
     }
 
@@ -107,11 +108,11 @@ impl ProcessTable {
             Ok(process) => {
                 let live = LiveProcess::new(&self.shared, process);
                 match &self.active {
-                    // The first one that starts takes the calls; the next becomes the spare.
+                    // The first process to start becomes the active one, the next one the spare.
                     Some(_) => self.spare = Some(live),
                     None => {
                         self.active = Some(live);
-                        // It took the place of the active one, so a spare is still missing.
+                        // There is still no spare.
                         self.start_after(Duration::ZERO);
                     }
                 }
@@ -124,13 +125,13 @@ impl ProcessTable {
         self.publish();
     }
 
-    /// Starts another process after one that ended in this way.
+    /// Starts another process, after one that ended in this way.
     fn start_next(&mut self, previous_end: ProcessEnd) {
         let delay = self.restart.delay(previous_end);
         self.start_after(delay);
     }
 
-    /// Starts another process, at once or later.
+    /// Starts another process after a delay.
     fn start_after(&mut self, delay: Duration) {
         match delay {
             Duration::ZERO => self.starting = Some(start(self.shared.clone())),
@@ -138,11 +139,11 @@ impl ProcessTable {
         }
     }
 
-    /// Publishes the process that accepts calls.
+    /// Publishes which process accepts calls.
     fn publish(&self) {
         let service = match (&self.active, &self.retry) {
             (Some(active), _) => ModuleService::Up(active.connection.clone()),
-            // A retry is pending: calls fail at once rather than wait for the back-off.
+            // A retry is scheduled: calls fail immediately instead of waiting for the back-off.
             (None, Some(_)) => ModuleService::Down,
             (None, None) => ModuleService::Starting,
         };
@@ -159,8 +160,8 @@ impl ProcessTable {
 
 fn end(dead: &DeadProcess) -> ProcessEnd {
     match dead.process.connection.has_had_call() {
-        true => ProcessEnd::Asked,
-        false => ProcessEnd::Unasked(dead.started_at.elapsed()),
+        true => ProcessEnd::AfterFirstCall,
+        false => ProcessEnd::BeforeFirstCall(dead.started_at.elapsed()),
     }
 }
 
@@ -172,19 +173,18 @@ fn start(shared: Arc<SeparateState>) -> StartFuture {
     })
 }
 
-/// Waits for the end of a killed process on a blocking thread. It is short, but must not delay the runtime.
+/// Collects the exit status on a blocking thread, since waiting, although short, must not delay the runtime.
 fn reap(dead: DeadProcess) {
     tokio::task::spawn_blocking(move || drop(dead.process));
 }
 
-/// Waits until this process dies, if there is one.
+/// Waits until the process dies.
 async fn wait_for_end(live: &mut Option<LiveProcess>) -> DeadProcess {
-    // A branch of select! without a process never completes.
     let Some(live_process) = live else {
-        // A missing process never ends; `pending` disables the branch of `select!`.
+        // Without a process, this future never completes, which disables the branch of `select!`.
         return pending().await;
     };
-    let process = live_process.conversation.as_mut().await;
+    let process = live_process.message_loop.as_mut().await;
     let started_at = live_process.started_at;
     *live = None;
     DeadProcess {

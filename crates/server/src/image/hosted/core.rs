@@ -1,4 +1,4 @@
-//! One core of the hosted image: its event loop, and wake-ups between cores.
+//! A core of the hosted image: a thread with an event loop. Cores wake each other through eventfds.
 
 use std::io::{self, Read};
 use std::os::fd::OwnedFd;
@@ -15,13 +15,13 @@ use rustix::io::Errno;
 use super::link::TapLink;
 use crate::terminal_output;
 
-/// Maximum frames received before the server sends its queued output.
+/// Maximum frames received before the server runs and sends its responses.
 const BURST: usize = 64;
 
-/// Wakes sleeping cores: an eventfd for each core, readable after a wake-up.
+/// Wakes sleeping cores. Each core has an eventfd, which is readable after a wake-up.
 pub struct CoreWakeups {
     events: Vec<OwnedFd>,
-    /// A core has ended, so the others end, too.
+    /// Set when a core has ended, so that the others end, too.
     is_shut_down: AtomicBool,
 }
 
@@ -42,16 +42,16 @@ impl CoreWakeups {
         })
     }
 
-    /// Returns the guard that each core holds while it runs. A panic drops it, too.
+    /// Returns the guard that each core holds while it runs. A panic also drops the guard.
     pub fn shutdown_guard(&self) -> CoreShutdown<'_> {
         CoreShutdown(self)
     }
 
-    /// Wakes the cores of this bit set.
+    /// Wakes the cores in this bit set.
     fn wake(&self, cores: u64) {
         for (core, event) in self.events.iter().enumerate() {
             if cores >> core & 1 != 0 {
-                // The write fails only if the counter is full, and then the descriptor is readable anyway.
+                // The write fails only if the counter is at its maximum; then the descriptor is readable anyway.
                 _ = rustix::io::write(event, &1u64.to_ne_bytes());
             }
         }
@@ -65,13 +65,13 @@ impl Drop for CoreShutdown<'_> {
     }
 }
 
-/// A core.
+/// A core of the hosted image.
 pub struct HostedCore<'w> {
     core: u16,
     server: UnikernelServer,
     link: TapLink,
     wakeups: &'w CoreWakeups,
-    /// Receives a byte for each end signal; only one core has it.
+    /// Receives a byte for each signal to end; only core 0 has it.
     stop: Option<UnixStream>,
     started: Instant,
     is_stopping: bool,
@@ -100,15 +100,16 @@ impl<'w> HostedCore<'w> {
         }
     }
 
-    /// Runs until all cores have ended. Returns the number of frames that the device refused.
+    /// Runs until the server has stopped or another core has ended. Returns the number of frames that the device did
+    /// not accept.
     ///
     /// # Errors
-    /// When the device has gone, or after the second end signal.
+    /// The device was removed, or a second signal to end arrived.
     pub fn serve(&mut self, name: &str) -> Result<u64, String> {
         loop {
             let has_more = self.burst().map_err(|error| format!("{name}: {error}"))?;
             let now = self.now();
-            // After each burst, so that responses leave before the next frames are read.
+            // Runs after each burst, so that responses are sent before more frames are read.
             let next_us = self.server.tick(now, &mut self.link);
             self.wakeups.wake(self.server.take_wakes());
             while let Some(line) = self.server.take_message() {
@@ -117,12 +118,11 @@ impl<'w> HostedCore<'w> {
             if self.server.is_stopped(now) || self.wakeups.is_shut_down.load(Ordering::Acquire) {
                 return Ok(self.link.0.lost());
             }
-            // Full bursts continue without a sleep: more frames are waiting.
+            // A full burst is not followed by a sleep, because more frames are waiting.
             if has_more {
                 continue;
             }
-            // False if another core has just posted work: then this one must not wait.
-            // messages.
+            // False if another core has just posted work; then this core must not sleep.
             let result = match self.server.prepare_sleep() {
                 true => self.wait(next_us),
                 false => Ok(()),
@@ -132,7 +132,7 @@ impl<'w> HostedCore<'w> {
         }
     }
 
-    /// Receives a burst of frames. Returns whether there may be more.
+    /// Receives a burst of frames. Returns whether more frames may be waiting.
     fn burst(&mut self) -> io::Result<bool> {
         let now = self.now();
         for _ in 0..BURST {
@@ -145,13 +145,13 @@ impl<'w> HostedCore<'w> {
         Ok(true)
     }
 
-    /// Waits for a frame, a time, another core or a signal. The first signal begins a graceful shutdown.
+    /// Waits for a frame, the time `next_us`, another core or a signal. The first signal starts a graceful shutdown.
     ///
     /// # Errors
-    /// At the second signal.
+    /// The second signal.
     fn wait(&mut self, next_us: Option<u64>) -> Result<(), String> {
         let now_us = self.now().mono_us;
-        // Without a timer the wait has no timeout.
+        // Without a time, the wait has no timeout.
         let timeout =
             next_us.map(|deadline_us| Duration::from_micros(deadline_us.saturating_sub(now_us)));
         let timeout = timeout.and_then(|timeout| Timespec::try_from(timeout).ok());
@@ -166,14 +166,14 @@ impl<'w> HostedCore<'w> {
                 .map(|stop| PollFd::new(stop, PollFlags::IN)),
         );
         match poll(&mut fds, timeout.as_ref()) {
-            // A signal's byte can be read at the next wait.
+            // After an interruption, the signal's byte is read by the next wait.
             Ok(_) | Err(Errno::INTR) => {}
             Err(error) => return Err(format!("poll: {error}")),
         }
         let is_ready = |index: usize| fds.get(index).is_some_and(|fd| !fd.revents().is_empty());
         let (is_woken, is_signalled) = (is_ready(1), is_ready(2));
         if is_woken {
-            // Resets the eventfd; the loop then handles the reason of the wake-up.
+            // Resets the eventfd; the event loop then finds the posted work.
             _ = rustix::io::read(event, &mut [0; 8]);
         }
         match is_signalled {

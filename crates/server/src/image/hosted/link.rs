@@ -1,9 +1,9 @@
-//! The network device below the hosted image's stack: one queue of a tap device.
+//! The network device of the hosted image: one queue of a tap device.
 
 use lowroad_engine::tap_device::{TapDevice, TapOffload};
 use lowroad_net::{DeviceOffload, LinkDevice, OutgoingFrame};
 
-/// A tap device. This system's kernel completes checksums and segments large frames.
+/// A queue of a tap device. The host's kernel completes checksums and segments large frames.
 pub struct TapLink(pub TapDevice);
 
 impl LinkDevice for TapLink {

@@ -1,5 +1,5 @@
-//! The image's program as a process on a tap device, for debugging and for tests without a machine. Each core is a
-//! thread with an event loop around `lowroad_unikernel::UnikernelServer`, as in the image's kernel.
+//! Runs the image's program as a process on a tap device, for debugging and for tests without a virtual machine. Each
+//! core is a thread with an event loop around `lowroad_unikernel::UnikernelServer`, as in the image's kernel.
 
 mod core;
 mod link;
@@ -29,18 +29,18 @@ pub struct HostedImage<'h> {
     pub archive: SiteArchive,
     /// The tap device's name.
     pub tap: &'h str,
-    /// The source of the address.
+    /// The source of the image's address.
     pub ip: ImageAddress,
-    /// Bytes for all cores' pools and tables.
+    /// Memory in bytes for the pools and tables of all cores.
     pub memory_len: usize,
-    /// Threads, each with a queue of the device: 1 to [`CoreSet::COUNT_MAX`].
+    /// Number of threads, each with its own queue of the device: 1 to [`CoreSet::COUNT_MAX`].
     pub cores: u16,
 }
 
-/// Runs until a signal.
+/// Runs the image until a signal.
 ///
 /// # Errors
-/// A remedy for the operator.
+/// A message for the operator, with a remedy.
 pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     let (name, count) = (hosted.tap, hosted.cores);
     let device = HostTap::prepare(name, hosted.ip, count.into())?;
@@ -52,13 +52,13 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     let started = Instant::now();
     let stop = signals::receive_end_signals()?;
     let serve = |core: u16, tap: TapDevice, stop: Option<UnixStream>| {
-        // The end of one core, also by a panic, ends all.
+        // When one core ends, even by a panic, all cores end.
         let _shutdown_guard = wakeups.shutdown_guard();
         let machine = MachineSetup {
             mac: mac(name),
             mtu: MTU,
             address: hosted.ip.address(),
-            // Cores share no memory pools, so each gets an equal part.
+            // Each core has its own memory pools and gets an equal share.
             memory_len: hosted.memory_len / usize::from(count),
             secret,
             cores: (count > 1).then_some((cores, core)),
@@ -77,12 +77,12 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
         let mut total = serve(0, first, Some(stop));
         for handle in handles {
             let lost = handle.join().map_err(|_| "a core has panicked".to_string());
-            // The first error is reported; later ones are its consequences.
+            // Only the first error is reported; later ones are its consequences.
             total = total.and_then(|total| Ok(total + lost??));
         }
         total
     });
-    // After the cores have closed their queues.
+    // Removed only after the cores have closed their queues.
     drop(device);
     match lost? {
         0 => {}
@@ -91,14 +91,14 @@ pub fn run(hosted: &HostedImage<'_>) -> Result<(), String> {
     Ok(())
 }
 
-/// Opens the device, or this number of its queues.
+/// Opens `count` queues of the device.
 fn taps(name: &str, count: u16) -> Result<Vec<TapDevice>, String> {
     let devices = match count {
         1 => TapDevice::open(name).map(|tap| vec![tap]),
         _ => (0..count).map(|_| TapDevice::open_queue(name)).collect(),
     };
     devices.map_err(|error| match (error.kind(), count) {
-        // The kernel refuses IFF_MULTI_QUEUE for a device made without it, and the converse.
+        // The kernel refuses IFF_MULTI_QUEUE for a device created without it, and requires it for one created with it.
         (ErrorKind::InvalidInput, 2..) => format!(
             "the tap device {name} has only one queue; create it with `ip tuntap add dev {name} \
              mode tap multi_queue`"
@@ -110,8 +110,8 @@ fn taps(name: &str, count: u16) -> Result<Vec<TapDevice>, String> {
     })
 }
 
-/// Derives a MAC address from the device's name (FNV-1a): distinct for each name and the same at each start, because
-/// neighbours cache it. Locally administered: bit 1 of the first byte is set.
+/// Derives a MAC address from the device's name (FNV-1a). It must not change between starts, because neighbours cache
+/// it. Bit 1 of the first byte marks a locally administered address.
 fn mac(name: &str) -> [u8; 6] {
     let hash = name.bytes().fold(0x811c_9dc5u32, |hash, byte| {
         (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193)
@@ -132,7 +132,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn addresses_are_anybodys_and_differ() {
+    fn mac_addresses_are_local_and_distinct() {
         assert_eq!(mac("tap0")[0] & 3, 2);
         assert_ne!(mac("tap0"), mac("tap1"));
     }

@@ -1,4 +1,5 @@
-//! The cost of reading a configuration again, and of placing its problems, grows linearly with its sites.
+//! The cost of a reload, and of finding the lines of problems in a configuration, grows linearly with the number of
+//! sites.
 
 use std::path::Path;
 
@@ -8,15 +9,15 @@ use super::protocols::ProtocolInput;
 use crate::config_check;
 use crate::simulation::accelerator::{self, logger};
 
-/// The largest number of sites.
+/// The largest number of sites that is tested.
 const SITES: usize = 2000;
 
 pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
     ("sites that are read again", SITES, reload),
-    ("problems of sites", SITES, placed_problems),
+    ("problems of sites", SITES, locate_site_problems),
 ];
 
-/// Rebuilds the sites of a reload, where no two sites are equal.
+/// Builds all sites again, as a reload does. The sites are distinct.
 fn reload(count: usize) -> Box<dyn FnMut()> {
     let site = |number: usize| {
         format!(
@@ -33,8 +34,8 @@ fn reload(count: usize) -> Box<dyn FnMut()> {
     })
 }
 
-/// A problem with a path for each site.
-fn placed_problems(count: usize) -> Box<dyn FnMut()> {
+/// Finds the line of one problem for each site.
+fn locate_site_problems(count: usize) -> Box<dyn FnMut()> {
     let lines = (0..count).map(|number| format!("certificate = \"/etc/{number}.pem\"\n"));
     let text: String = lines.collect();
     let problems = (0..count).map(|number| format!("/etc/{number}.pem: can't be read\n"));

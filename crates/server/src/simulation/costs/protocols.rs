@@ -1,4 +1,4 @@
-//! Bodies and field blocks as direct input to the protocol code, so that no other code dilutes the counted cost.
+//! Bodies and field blocks that are passed directly to the protocol code, so that other code does not add to the cost.
 
 use lowroad_http::h1;
 use lowroad_http::h2::{self, ConnectionTurn, GlitchCounters, H2Settings, PREFACE, frame};
@@ -6,51 +6,51 @@ use lowroad_http::limits::RequestLimits;
 
 use super::sizes::repeated;
 
-/// Lengths of a body and of a frame, below the limits.
+/// Lengths of a body and of an HTTP/2 frame, below their limits.
 const BODY_LEN: usize = 64 << 10;
 const FRAME_LEN: usize = 14 << 10;
 
-/// Prepares the function to count for a length.
+/// Prepares an input of a length. The instructions of the returned function are counted.
 pub(super) type ProtocolInput = fn(usize) -> Box<dyn FnMut()>;
 
 pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
     ("chunks", BODY_LEN, |len| {
-        chunked(&repeated("1\r\na\r\n", len))
+        parse_chunked_body(&repeated("1\r\na\r\n", len))
     }),
     ("chunk extensions", BODY_LEN, |len| {
-        chunked(&repeated("1;a=\"b\\\"c\";d\r\na\r\n", len))
+        parse_chunked_body(&repeated("1;a=\"b\\\"c\";d\r\na\r\n", len))
     }),
     ("HTTP/2: fields", FRAME_LEN, |len| {
-        block(repeated(
+        parse_field_block(repeated(
             "\x00\x03x-a\x40abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz01",
             len,
         ))
     }),
     ("HTTP/2: fields for the table", FRAME_LEN, |len| {
-        block(repeated(
+        parse_field_block(repeated(
             "\x40\x03x-a\x40abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz01",
             len,
         ))
     }),
     ("HTTP/2: one large field", FRAME_LEN, |len| {
-        block(field(b"\x00\x03x-a", "a".repeat(len).as_bytes()))
+        parse_field_block(field(b"\x00\x03x-a", "a".repeat(len).as_bytes()))
     }),
     ("HTTP/2: a field of the table", FRAME_LEN, |len| {
         let mut fields = field(b"\x40\x03x-a", "a".repeat(2000).as_bytes());
         fields.resize(fields.len() + len, 0xbe);
-        block(fields)
+        parse_field_block(fields)
     }),
     ("HTTP/2: cookies", FRAME_LEN, |len| {
-        block(repeated("\x00\x06cookie\x03a=b", len))
+        parse_field_block(repeated("\x00\x06cookie\x03a=b", len))
     }),
     ("HTTP/2: sizes of the table", FRAME_LEN, |len| {
-        http2(head(
+        parse_http2(head(
             &[&vec![0x20; len][..], b"\x82\x86\x41\x01a\x84"].concat(),
             5,
         ))
     }),
     ("HTTP/2: priorities", FRAME_LEN, |len| {
-        block(field(
+        parse_field_block(field(
             b"\x00\x08priority",
             repeated("aN=1,", len).as_bytes(),
         ))
@@ -62,12 +62,12 @@ pub(super) const INPUTS: &[(&str, usize, ProtocolInput)] = &[
             frame::put_head(frame::kind::DATA, 0, 1, 1, &mut input);
             input.push(b'a');
         }
-        http2(input)
+        parse_http2(input)
     }),
 ];
 
-/// A request with a chunked body.
-fn chunked(chunks: &str) -> Box<dyn FnMut()> {
+/// Parses a request with a chunked body.
+fn parse_chunked_body(chunks: &str) -> Box<dyn FnMut()> {
     let head = "POST / HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n";
     let input = format!("{head}{chunks}0\r\n\r\n").into_bytes();
     Box::new(move || {
@@ -84,7 +84,7 @@ fn chunked(chunks: &str) -> Box<dyn FnMut()> {
     })
 }
 
-/// An HPACK field: the bytes that name it, and a value of 127 bytes or more.
+/// An HPACK literal field: the bytes that encode its name, and a value of 127 bytes or more.
 fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
     let mut bytes = [name, &[0x7f]].concat();
     let mut rest = value.len() - 0x7f;
@@ -97,10 +97,10 @@ fn field(name: &[u8], value: &[u8]) -> Vec<u8> {
     [bytes.as_slice(), value].concat()
 }
 
-/// A GET with these bytes of a field block.
-fn block(fields: impl AsRef<[u8]>) -> Box<dyn FnMut()> {
+/// Parses a GET with these additional bytes in its field block.
+fn parse_field_block(fields: impl AsRef<[u8]>) -> Box<dyn FnMut()> {
     // Flags 5, END_HEADERS and END_STREAM: the request has no body (RFC 9113 section 6.2).
-    http2(head(
+    parse_http2(head(
         &[b"\x82\x86\x41\x01a\x84", fields.as_ref()].concat(),
         5,
     ))
@@ -114,8 +114,8 @@ fn head(block: &[u8], flags: u8) -> Vec<u8> {
     input
 }
 
-/// A connection that begins with this input.
-fn http2(input: Vec<u8>) -> Box<dyn FnMut()> {
+/// Parses the input of an HTTP/2 connection.
+fn parse_http2(input: Vec<u8>) -> Box<dyn FnMut()> {
     Box::new(move || {
         let (settings, mut counters) = (H2Settings::default(), GlitchCounters::default());
         let (mut out, mut text) = (Vec::new(), Vec::new());
@@ -131,7 +131,7 @@ fn http2(input: Vec<u8>) -> Box<dyn FnMut()> {
             let mut place = None;
             match server.next(rest, &mut text, &mut place, &mut turn) {
                 Ok(step) if step.event.is_some() || step.used > 0 => rest = &rest[step.used..],
-                // All input is used, or the connection is over.
+                // All input was parsed, or the connection has ended.
                 Ok(_) | Err(_) => return,
             }
         }

@@ -1,10 +1,10 @@
-//! Compares a thousand entries of each kind that do not match a request with a single one.
+//! Compares the cost of a thousand configuration entries that do not match the request with the cost of a single one.
 
 use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::CountedExchange;
 
-/// One entry of each kind; `N` becomes its number, and `@` two bytes of an address.
+/// One entry of each kind. `N` is replaced by the entry's number, and `@` by two bytes of an address.
 const ENTRIES: [(&str, &str); 19] = [
     (
         "rule",
@@ -84,9 +84,9 @@ const ENTRIES: [(&str, &str); 19] = [
     ),
 ];
 
-/// Number of entries, compared with one.
+/// Number of entries that are compared with a single one.
 const MANY: usize = 1000;
-/// A thousand more entries may add one twentieth to the cost.
+/// A thousand entries may cost up to a twentieth more than one.
 const SHARE_MAX: f64 = 0.05;
 
 fn entries(entry: &str, count: usize) -> String {
@@ -104,7 +104,7 @@ fn entries_that_are_not_for_a_request_cost_nothing() {
         let prepare = move |count: usize| {
             let site = entries(entry, count);
             CountedExchange::get("/articles/2026/levels.html", "")
-                .at_site(&site)
+                .with_site(&site)
                 .prepare()
         };
         (name, prepare)

@@ -1,24 +1,24 @@
-//! Requests and responses of growing size: twice the length costs at most twice the instructions.
+//! Requests and responses of increasing length: twice the length must cost at most about twice the instructions.
 
 use lowroad_testkit::instructions::{self, CountedPiece};
 
 use super::protocols::INPUTS;
-use super::{BY_BYTE, CountedExchange, configurations};
+use super::{CountedExchange, SINGLE_BYTE_SEED, configurations};
 
-/// Lengths of a target and a head, below the limits.
+/// Lengths of a request target and a head, below their limits.
 const TARGET_LEN: usize = 8 << 10;
 const HEAD_LEN: usize = 15 << 10;
-/// Maximum length of an origin's head.
+/// Maximum length of the head of an origin's response.
 const RESPONSE_LEN: usize = 30 << 10;
 
-/// Linear cost doubles its increments: from half to full length it adds twice as much as from a quarter to half, and
-/// somewhat more where names are sorted or memory grows; quadratic cost would add four times as much.
+/// Maximum ratio of two increments: from half length to full length, and from a quarter to half length. Linear cost has
+/// a ratio of 2, somewhat more where names are sorted or memory grows; quadratic cost has a ratio of 4.
 const GROWTH_MAX: f64 = 2.5;
 
-/// Builds an exchange with a form of this length.
+/// Builds an exchange whose variable part has this length.
 type ExchangeForm = fn(usize) -> CountedExchange;
 
-/// Copies of a unit up to about this length, each numbered where the unit has an `N`.
+/// Repeats a unit up to about this length. Each `N` in the unit is replaced by the copy's number.
 pub(super) fn repeated(unit: &str, len: usize) -> String {
     let mut text = String::new();
     for number in 0.. {
@@ -39,19 +39,19 @@ fn field(name: &str, unit: &str, len: usize) -> CountedExchange {
 }
 
 fn answered(name: &str, unit: &str, len: usize) -> CountedExchange {
-    CountedExchange::answered(&format!("{name}: {}\r\n", repeated(unit, len)))
+    CountedExchange::with_response_fields(&format!("{name}: {}\r\n", repeated(unit, len)))
 }
 
 fn body(fields: &str, body: String) -> CountedExchange {
     let head = format!("POST / HTTP/1.1\r\nHost: test\r\n{fields}\r\n");
     CountedExchange {
         request: [head.into_bytes(), body.into_bytes()].concat(),
-        is_stored: false,
+        is_warmed_up: false,
         ..CountedExchange::get("/", "")
     }
 }
 
-/// Patterns of all shapes.
+/// Path patterns of all forms.
 const PATTERNS: [&str; 9] = [
     "/**/.git/**",
     "/**/*.bak",
@@ -64,7 +64,7 @@ const PATTERNS: [&str; 9] = [
     "report-*",
 ];
 
-/// Rules of every kind for paths.
+/// Rules of every kind that applies to paths.
 fn rules() -> String {
     let mut site = String::from("trusted_proxies = \"0.0.0.0/0\"\n");
     for pattern in PATTERNS {
@@ -84,14 +84,14 @@ fn rules() -> String {
 
 #[rustfmt::skip]
 const FORMS: &[(&str, usize, ExchangeForm)] = &[
-    ("path of segments", TARGET_LEN, |len| path("a/", len).at_site(&rules())),
-    ("path of one segment", TARGET_LEN, |len| path("a", len).at_site(&rules())),
-    ("path of slashes", TARGET_LEN, |len| path("/", len).at_site(&rules())),
-    ("path of escapes", TARGET_LEN, |len| path("%61/", len).at_site(&rules())),
-    ("path of hidden folders", TARGET_LEN, |len| path(".git/", len).at_site(&rules())),
-    ("path of names", TARGET_LEN, |len| path("x.php/", len).at_site(&rules())),
-    ("path of endings", TARGET_LEN, |len| path(".bak", len).at_site(&rules())),
-    ("path of many literals", TARGET_LEN, |len| path("aa/b/report-", len).at_site(&rules())),
+    ("path of segments", TARGET_LEN, |len| path("a/", len).with_site(&rules())),
+    ("path of one segment", TARGET_LEN, |len| path("a", len).with_site(&rules())),
+    ("path of slashes", TARGET_LEN, |len| path("/", len).with_site(&rules())),
+    ("path of escapes", TARGET_LEN, |len| path("%61/", len).with_site(&rules())),
+    ("path of hidden folders", TARGET_LEN, |len| path(".git/", len).with_site(&rules())),
+    ("path of names", TARGET_LEN, |len| path("x.php/", len).with_site(&rules())),
+    ("path of endings", TARGET_LEN, |len| path(".bak", len).with_site(&rules())),
+    ("path of many literals", TARGET_LEN, |len| path("aa/b/report-", len).with_site(&rules())),
     ("query", TARGET_LEN, |len| CountedExchange::get(&format!("/?{}", repeated("aN=b%20&", len - 12)), "")),
     ("fields", HEAD_LEN, |len| CountedExchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
     ("Accept", HEAD_LEN, |len| field("Accept", "text/x-N;q=0.5, ", len)),
@@ -100,10 +100,10 @@ const FORMS: &[(&str, usize, ExchangeForm)] = &[
     ("Authorization", HEAD_LEN, |len| field("Authorization", "Basic YTpi", len)),
     ("Cache-Control", HEAD_LEN, |len| field("Cache-Control", "max-age=N,", len)),
     ("Cache-Control in quotes", HEAD_LEN, |len| field("Cache-Control", "a=\"\\\",N\",", len)),
-    ("Connection", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("Connection", "x-N, ", len) }),
+    ("Connection", HEAD_LEN, |len| CountedExchange { is_warmed_up: false, ..field("Connection", "x-N, ", len) }),
     ("Cookie", HEAD_LEN, |len| field("Cookie", "nameN=value; ", len)),
-    ("Forwarded", HEAD_LEN, |len| field("Forwarded", "for=10.0.0.1;by=\"_N\", ", len).at_site("trusted_proxies = \"10.0.0.0/8\"\nclient_field = \"Forwarded\"\n")),
-    ("X-Forwarded-For", HEAD_LEN, |len| field("X-Forwarded-For", "10.0.0.1, ", len).at_site("trusted_proxies = \"0.0.0.0/0\"\n")),
+    ("Forwarded", HEAD_LEN, |len| field("Forwarded", "for=10.0.0.1;by=\"_N\", ", len).with_site("trusted_proxies = \"10.0.0.0/8\"\nclient_field = \"Forwarded\"\n")),
+    ("X-Forwarded-For", HEAD_LEN, |len| field("X-Forwarded-For", "10.0.0.1, ", len).with_site("trusted_proxies = \"0.0.0.0/0\"\n")),
     ("Host", HEAD_LEN, |len| CountedExchange { request: format!("GET / HTTP/1.1\r\nHost: {}\r\n\r\n", repeated("a.", len)).into_bytes(), ..CountedExchange::get("/", "") }),
     ("If-Match", HEAD_LEN, |len| field("If-Match", "\"N\", ", len)),
     ("If-None-Match", HEAD_LEN, |len| field("If-None-Match", "W/\"N\", ", len)),
@@ -111,13 +111,13 @@ const FORMS: &[(&str, usize, ExchangeForm)] = &[
     ("Pragma", HEAD_LEN, |len| field("Pragma", "x, ", len)),
     ("Range", HEAD_LEN, |len| field("Range: bytes=0-0,x", ",9N-", len)),
     ("Range that can't be satisfied", HEAD_LEN, |len| CountedExchange::get("/", &format!("Range: bytes={}9-\r\n", repeated("9N-,", len)))),
-    ("TE", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("TE", "x;q=0.N, ", len) }),
+    ("TE", HEAD_LEN, |len| CountedExchange { is_warmed_up: false, ..field("TE", "x;q=0.N, ", len) }),
     ("Upgrade", HEAD_LEN, |len| field("Connection: upgrade\r\nUpgrade", "x/N, ", len)),
     ("User-Agent", HEAD_LEN, |len| field("User-Agent", "(x; N) ", len)),
-    ("Via", HEAD_LEN, |len| CountedExchange { is_stored: false, ..field("Via", "1.1 xN, ", len) }),
-    ("head by bytes", HEAD_LEN / 4, |len| CountedExchange { seed: BY_BYTE, ..CountedExchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
+    ("Via", HEAD_LEN, |len| CountedExchange { is_warmed_up: false, ..field("Via", "1.1 xN, ", len) }),
+    ("head by bytes", HEAD_LEN / 4, |len| CountedExchange { seed: SINGLE_BYTE_SEED, ..CountedExchange::get("/", &repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
     ("trailers", 4000, |len| body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n")),
-    ("trailers by bytes", 4000, |len| CountedExchange { seed: BY_BYTE, ..body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n") }),
+    ("trailers by bytes", 4000, |len| CountedExchange { seed: SINGLE_BYTE_SEED, ..body("Transfer-Encoding: chunked\r\n", "0\r\n".to_string() + &repeated("x-N: a\r\n", len) + "\r\n") }),
     ("codings", HEAD_LEN, |len| body(&format!("Transfer-Encoding: {}\r\n", repeated("x, ", len)), String::new())),
     ("response's Cache-Control", RESPONSE_LEN, |len| answered("Cache-Control", "max-age=60, ", len)),
     ("response's Cache-Control with names", RESPONSE_LEN, |len| answered("Cache-Control", "private=\"x-N, y-N\", ", len)),
@@ -128,11 +128,11 @@ const FORMS: &[(&str, usize, ExchangeForm)] = &[
     ("response's Connection", RESPONSE_LEN, |len| answered("Connection", "x-N, ", len)),
     ("response's No-Vary-Search", RESPONSE_LEN, |len| answered("No-Vary-Search", "params=(\"aN\"), ", len)),
     ("response's Vary", RESPONSE_LEN, |len| answered("Vary", "Accept-Encoding, ", len)),
-    ("response's ETag", RESPONSE_LEN, |len| CountedExchange::answered(&format!("ETag: \"{}\"\r\n", repeated("N", len)))),
+    ("response's ETag", RESPONSE_LEN, |len| CountedExchange::with_response_fields(&format!("ETag: \"{}\"\r\n", repeated("N", len)))),
     ("response's Set-Cookie", RESPONSE_LEN, |len| answered("Set-Cookie", "a=bN; ", len)),
-    ("response's fields", RESPONSE_LEN, |len| CountedExchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
-    ("response's head by bytes", 8 << 10, |len| CountedExchange { seed: BY_BYTE, ..CountedExchange::answered(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
-    ("response's chunks", 64 << 10, |len| CountedExchange { response: format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", repeated("1\r\na\r\n", len)), ..CountedExchange::answered("") }),
+    ("response's fields", RESPONSE_LEN, |len| CountedExchange::with_response_fields(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789abcdefghijklmnopqrstuvwxyz0123456789\r\n", len))),
+    ("response's head by bytes", 8 << 10, |len| CountedExchange { seed: SINGLE_BYTE_SEED, ..CountedExchange::with_response_fields(&repeated("x-name-N: abcdefghijklmnopqrstuvwxyz0123456789\r\n", len)) }),
+    ("response's chunks", 64 << 10, |len| CountedExchange { response: format!("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{}0\r\n\r\n", repeated("1\r\na\r\n", len)), ..CountedExchange::with_response_fields("") }),
 ];
 
 #[test]
@@ -165,7 +165,7 @@ fn twice_the_length_is_at_most_twice_the_instructions() {
     };
     let mut failures = Vec::new();
     for (piece, counts) in pieces.iter().zip(counts) {
-        // Increments, so that a constant part of the cost does not count.
+        // Only increments are compared, so that a constant part of the cost is not counted.
         let steps = [
             counts[1].saturating_sub(counts[0]),
             counts[2].saturating_sub(counts[1]),

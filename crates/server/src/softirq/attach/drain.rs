@@ -1,5 +1,5 @@
-//! The end of a level: new connections go to the kernel at once, existing ones migrate with their next request, and
-//! idle ones end at the timeout.
+//! The drain of a level. New connections go to the kernel immediately; existing connections migrate with their next
+//! request; idle ones are closed after the drain timeout.
 
 use std::path::Path;
 use std::thread;
@@ -13,18 +13,18 @@ use lowroad_softirq::level::SoftirqLevel;
 use lowroad_softirq::level::parked;
 use lowroad_softirq::programs::folder;
 
-/// Polling interval while connections remain.
+/// Polling interval while connections remain in the level.
 const POLL_INTERVAL: Duration = Duration::from_millis(100);
 
-/// Handshakes in progress are in no table; they get this long to complete.
+/// Time for handshakes in progress, which are in no table.
 const HANDSHAKE_TIME: Duration = Duration::from_secs(1);
 
-/// Removes a level without a daemon.
+/// Drains and removes a level that has no daemon.
 ///
 /// # Errors
 /// A message for the user.
 pub fn detach(folder: &Path, drain_s: u32) -> Result<(), String> {
-    // The lock keeps other processes from attaching in the meantime.
+    // The lock prevents other processes from attaching in the meantime.
     let lock = level_lock::acquire(folder)?;
     lock.announce_end(drain_s);
     if let Ok(level) = SoftirqLevel::open(folder) {
@@ -33,7 +33,7 @@ pub fn detach(folder: &Path, drain_s: u32) -> Result<(), String> {
     remove(folder)
 }
 
-/// Removes a level's pins, and with the namespace's last level also the route to the probe address.
+/// Removes a level's pins. Also removes the route to the probe address if this was the namespace's last level.
 ///
 /// # Errors
 /// A message for the user.
@@ -43,20 +43,21 @@ pub fn remove(folder: &Path) -> Result<(), String> {
     Ok(())
 }
 
-/// Drains the connections, and switches the programs off.
+/// Drains the connections, then switches the programs off.
 pub fn end(level: &SoftirqLevel, drain_s: u32) {
     level.set_mode(layout::MODE_DRAIN);
     end_connections(level, |_| true, drain_s);
-    // Only now: the programs still translate migrated connections during the drain.
+    // Not earlier: during the drain the programs still translate the segments of migrated connections.
     level.set_mode(layout::MODE_OFF);
 }
 
-/// Waits for the connections that need this level, up to the timeout, and ends the rest.
+/// Waits until no selected connection needs the level. After the timeout, closes the remaining ones.
 pub fn end_connections(level: &SoftirqLevel, is_selected: impl Fn(u16) -> bool, drain_s: u32) {
     let started_at = Instant::now();
     let timeout = Duration::from_secs(u64::from(drain_s));
     let is_needed = || {
-        // Checked in the order in which a connection passes these states, so that none is missed between two checks.
+        // A connection passes these states in the order in which they are checked here, so none is missed between two
+        // checks.
         let is_translated = parked::has_parked(level, &is_selected);
         let remaining = level.connections_at(&is_selected);
         is_translated || remaining.open + remaining.migrating > 0

@@ -1,6 +1,6 @@
-//! First-page check after attaching: reports whether the server's first page can be answered by the level, and which
-//! of the servers' status pages only this machine may see. The sites' names are unknown here, so requests name the
-//! address.
+//! The first-page check after attaching. It reports whether the level can answer the server's first page, and which
+//! status pages the server shows only to this machine. The names of the server's sites are not known here, so Host is
+//! an address.
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -15,25 +15,25 @@ use lowroad_softirq::response::fetched_response::RevalidationFields;
 use super::origin;
 use crate::terminal_output;
 
-/// Default paths of status pages: Apache's two, and nginx's.
+/// Default paths of the status pages of Apache (the first two) and nginx.
 const STATUS_PATHS: [&str; 3] = ["/server-status", "/server-info", "/nginx_status"];
 
 /// The inputs of the check.
 pub struct LevelQuery<'a> {
     /// The attached ports.
     pub ports: &'a [u16],
-    /// The daemon's rules.
+    /// The daemon's storing rules.
     pub learning: LearnSettings,
     /// Connects to the server above.
     pub connect: ServerConnector,
 }
 
 impl LevelQuery<'_> {
-    /// Runs the check and prints its findings. Ends early when `has_ended` is true.
+    /// Runs the check and prints its findings. Stops early when `has_ended` is true.
     pub fn check(&self, has_ended: &AtomicBool) {
         let mut fetcher = AddressFetcher::new(&self.connect, true);
         for port in self.ports {
-            // `check_servers` has reported ports without a usable server.
+            // `check_servers` has already reported ports without a usable server.
             let Ok(server) = origin::server_address(*port) else {
                 continue;
             };
@@ -55,7 +55,7 @@ impl LevelQuery<'_> {
         server: SocketAddr,
         path: &str,
     ) -> Option<String> {
-        // The fields of a browser: a compressed response may be short enough.
+        // Has the header fields of a browser, because only a compressed response may be short enough.
         let host = server.to_string();
         let parts = KeyParts {
             class: ConnectionClass::default(),
@@ -68,10 +68,10 @@ impl LevelQuery<'_> {
             if_modified_since: None,
         };
         let key = RequestKey::build(&parts)?;
-        // Fetched from this machine's address and from the probe address, whose responses must be equal.
+        // Fetched both from this machine's address and from the probe address; the two responses must be equal.
         let response = match fetcher.fetch(&key.parts(), &RevalidationFields::default()) {
             Ok(response) => response,
-            Err(FetchError::ForFew {
+            Err(FetchError::DiffersBySource {
                 machine,
                 probe: outsider,
             }) => {
@@ -102,7 +102,7 @@ impl LevelQuery<'_> {
     }
 }
 
-/// A message that the level does not answer a page, and for how long.
+/// A message that the level does not answer a page, and whether that may change.
 fn denial_text(denial: &FetchDenial) -> String {
     let duration = match denial {
         FetchDenial::NotStorable(StorageRefusal::JustChanged) | FetchDenial::ServerError(_) => {
@@ -118,7 +118,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_true_for_a_moment_is_said_of_that() {
+    fn temporary_denial_is_reported_as_temporary() {
         let changed = denial_text(&FetchDenial::NotStorable(StorageRefusal::JustChanged));
         assert!(changed.starts_with("is not answered on the fast path for now: "));
         let private = denial_text(&FetchDenial::NotStorable(StorageRefusal::Private));

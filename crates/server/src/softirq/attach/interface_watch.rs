@@ -1,5 +1,6 @@
-//! Follows changes of a level's interfaces: replaced interfaces and new MTUs. A thread polls once a second. Interfaces
-//! that did not exist when the level was attached are ignored.
+//! Follows changes of a level's interfaces with a thread that polls once a second. Programs are attached again to an
+//! interface that was replaced, and MTU changes are applied. Interfaces that did not exist when the level was attached
+//! are ignored.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -13,7 +14,7 @@ use crate::cli::softirq::AttachArgs;
 use crate::terminal_output;
 
 const POLL_INTERVAL: Duration = Duration::from_secs(1);
-/// Maximum delay until the end is noticed.
+/// Maximum delay until the daemon's end is noticed.
 const STOP_POLL_INTERVAL: Duration = Duration::from_millis(100);
 
 /// Follows the interfaces until `stop`.
@@ -25,7 +26,7 @@ pub fn follow(
 ) {
     let mut last_problem = String::new();
     while wait(stop) {
-        // An interface may disappear during the query; the next one follows soon.
+        // An interface may disappear during the query; the next query follows soon.
         let Ok(all) = interfaces::all() else { continue };
         for (index, details) in find_replaced(&attached, &all) {
             match placement::reattach(args, level.folder(), details) {
@@ -37,7 +38,7 @@ pub fn follow(
                     terminal_output::note(&problem);
                     last_problem = problem;
                 }
-                // The same problem is reported once; the next poll tries again.
+                // The problem was already reported; the next poll tries again.
                 Err(_) => {}
             }
         }
@@ -49,7 +50,7 @@ pub fn follow(
     }
 }
 
-/// Waits for the next poll. Returns false at the end.
+/// Waits for the next poll. Returns false when the daemon ends.
 fn wait(stop: &AtomicBool) -> bool {
     let mut remaining = POLL_INTERVAL;
     while !remaining.is_zero() && !stop.load(Ordering::Relaxed) {
@@ -59,7 +60,7 @@ fn wait(stop: &AtomicBool) -> bool {
     !stop.load(Ordering::Relaxed)
 }
 
-/// Finds interfaces that were replaced by others of the same name.
+/// Finds interfaces that were replaced by others with the same name.
 fn find_replaced<'d>(
     attached: &[AttachedInterface],
     all: &'d [InterfaceDetails],
@@ -73,13 +74,13 @@ fn find_replaced<'d>(
             let current = all
                 .iter()
                 .find(|details| details.interface.name == interface.name)?;
-            // Another index: the interface was deleted and created again under its name.
+            // A new index means that the interface was deleted, and another one was created with its name.
             (current.interface.index != interface.index).then_some((index, current))
         })
         .collect()
 }
 
-/// The smallest MTU of the attached interfaces that exist.
+/// The smallest MTU of those attached interfaces that still exist.
 fn least_mtu(attached: &[AttachedInterface], all: &[InterfaceDetails]) -> Option<u32> {
     let existing = all
         .iter()

@@ -1,5 +1,5 @@
-//! Access log lines of responses from the level, written to standard output by a log thread. If the thread can't keep
-//! up, lines are dropped and counted; the daemon does not wait. For the binary log of a server in front, a line has a
+//! Writes access log lines of the level's responses to standard output, through a log thread. The daemon never waits
+//! for the log: if the thread can't keep up, lines are dropped and counted. For the binary log of a server in front, a line has a
 //! record.
 
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -26,7 +26,7 @@ pub struct LineWriter {
 }
 
 impl LineWriter {
-    /// Creates a writer with the format of that name.
+    /// Creates a writer for the log format of this name.
     pub fn new(format: Option<&str>, sink: Option<LineSink>) -> LineWriter {
         LineWriter {
             form: format.map(|format| match format {
@@ -40,7 +40,7 @@ impl LineWriter {
         }
     }
 
-    /// Writes the line of a response.
+    /// Writes the access log line of a response.
     pub fn write(&mut self, event: &LevelEvent<'_>) {
         let LevelEvent::Answered {
             time_ns: when_ns,
@@ -91,7 +91,7 @@ impl LineWriter {
             LineForm::Record => batch_line::append_line(&entry, &mut self.line),
         }
         if let Some(sink) = &self.sink {
-            // The log counts lost lines.
+            // The log counts the lines that it drops.
             let _ = sink.push(&self.line);
         }
     }

@@ -1,6 +1,6 @@
-//! The daemon's connections to the server above: to the local address that a client used, from that address or from the
-//! probe address. The level, which may be in front of `lo`, must not answer them itself, so each connection's port is
-//! exempted before it connects.
+//! The daemon's connections to the server above. A connection goes to the local address that a client used, from the
+//! same address or from the probe address. A level on `lo` must not answer these connections itself, so each
+//! connection's source port is exempted first.
 
 use std::collections::VecDeque;
 use std::io;
@@ -16,16 +16,17 @@ use lowroad_softirq::machine::probe_source;
 use rustix::net::sockopt::{set_ip_freebind, set_ipv6_freebind};
 use socket2::{Domain, Protocol, Socket, Type};
 
-/// Maximum exempted ports, which exceeds the daemon's concurrent connections. Older ports are free for other processes
-/// again.
+/// Maximum number of exempted ports; it exceeds the number of the daemon's concurrent connections. The exemption of
+/// older ports ends, because other processes may use these ports.
 const EXEMPT_MAX: usize = 64;
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Returns a function that connects to the server at an address, as long as the address is one of this machine.
+/// Returns a function that connects to the server at an address. Fails if the address no longer belongs to this
+/// machine.
 pub fn connector(level: Arc<SoftirqLevel>) -> ServerConnector {
     let exempt_ports = Mutex::new(VecDeque::new());
-    // Checked at each connect: with net.ipv4.ip_nonlocal_bind a socket could be bound to an address that has moved to
-    // another machine, which would then answer.
+    // Checked for each connection: if net.ipv4.ip_nonlocal_bind is set, a socket can be bound to an address that has
+    // moved to another machine, and that machine would respond.
     Arc::new(move |local, from| {
         connect(&level, interfaces::with_scope(local)?, from, &exempt_ports)
     })
@@ -42,14 +43,14 @@ fn connect(
         Type::STREAM,
         Some(Protocol::TCP),
     )?;
-    // The programs exempt ports only of these two source addresses.
+    // The programs exempt ports only for these two source addresses.
     match from {
         ConnectSource::Machine => {
             let mut any_port = server;
             any_port.set_port(0);
             socket.bind(&any_port.into())?;
         }
-        ConnectSource::Outsider => {
+        ConnectSource::ProbeSource => {
             let from = probe_source::address(server);
             bind_probe_source(&socket, server, from).map_err(io::Error::other)?;
         }
@@ -57,7 +58,7 @@ fn connect(
     if let Some(from) = socket.local_addr()?.as_socket()
         && let Ok(mut exempt_ports) = exempt_ports.lock()
     {
-        // The bound is a queue: the oldest port is answered by the level again.
+        // When the queue is full, the exemption of the oldest port ends.
         exempt_ports.push_back(from.port());
         if exempt_ports.len() > EXEMPT_MAX {
             let oldest = exempt_ports.pop_front().expect("there are some");
@@ -71,12 +72,12 @@ fn connect(
     Ok(stream)
 }
 
-/// Binds to the probe address and adds the route back from it. Another level may have removed the route, so each call
-/// adds it.
+/// Binds the socket to the probe address, and adds the route for the responses to it. The route is added for each
+/// connection, because another level may have removed it.
 pub fn bind_probe_source(socket: &Socket, server: SocketAddr, from: SocketAddr) -> io::Result<()> {
     probe_source::add(server)?;
-    // The address is not configured on an interface, so bind needs IP_FREEBIND (IPV6_FREEBIND): a route is not enough
-    // for IPv6.
+    // The address is not configured on an interface, so bind(2) needs IP_FREEBIND (IPV6_FREEBIND): for IPv6 the route
+    // alone does not suffice.
     match server {
         SocketAddr::V4(_) => set_ip_freebind(socket, true)?,
         SocketAddr::V6(_) => set_ipv6_freebind(socket, true)?,
@@ -84,14 +85,14 @@ pub fn bind_probe_source(socket: &Socket, server: SocketAddr, from: SocketAddr) 
     socket.bind(&from.into())
 }
 
-/// Returns one address of the port, preferably one that other machines can reach.
+/// Returns an address at which the port is served, preferably one that other machines can reach.
 ///
 /// # Errors
 /// When there is none: a message for the user.
 pub fn server_address(port: u16) -> Result<SocketAddr, String> {
     served_addresses(port)?
         .into_iter()
-        // `false` sorts first: global before link-local and loopback addresses, IPv4 before IPv6.
+        // `false` sorts first, so the order is: global before link-local and loopback addresses, IPv4 before IPv6.
         .min_by_key(|address| {
             (
                 address.is_loopback(),
@@ -106,7 +107,7 @@ pub fn server_address(port: u16) -> Result<SocketAddr, String> {
 /// Returns the addresses of this machine at which a port is served.
 ///
 /// # Errors
-/// When no server listens: a message for the user.
+/// No server listens on the port: a message for the user.
 pub fn served_addresses(port: u16) -> Result<Vec<IpAddr>, String> {
     let listening: Vec<IpAddr> = listeners::addresses(port).map_err(|error| error.to_string())?;
     listeners::describe_servers(port, &listening)?;
@@ -114,7 +115,7 @@ pub fn served_addresses(port: u16) -> Result<Vec<IpAddr>, String> {
     let local_addresses = local_addresses
         .into_iter()
         .map(|bytes| Ipv6Addr::from(bytes).to_canonical());
-    // A wildcard IPv6 socket accepts IPv4, too, unless it sets IPV6_V6ONLY.
+    // A wildcard IPv6 socket also accepts IPv4, unless it sets IPV6_V6ONLY.
     let has_any_v6 = listening.contains(&Ipv6Addr::UNSPECIFIED.into());
     let has_any_v4 = has_any_v6 || listening.contains(&Ipv4Addr::UNSPECIFIED.into());
     let is_served = |address: &IpAddr| {

@@ -1,4 +1,4 @@
-//! Placement of a level: its namespace, interfaces and tiers, and the requirements of the machine.
+//! Where a level is attached: its namespace, interfaces and tiers. Also checks the requirements of the system.
 
 use std::fmt;
 use std::fs;
@@ -25,7 +25,7 @@ pub struct AttachedInterface {
     interface: NetworkInterface,
     tier: ProgramTier,
     mtu: u32,
-    /// The reason that it does not use native XDP.
+    /// Why the interface does not use native XDP.
     reason: Option<String>,
 }
 
@@ -55,10 +55,10 @@ impl fmt::Display for AttachedInterface {
     }
 }
 
-/// Checks the requirements of all levels.
+/// Checks the requirements that all levels have.
 ///
 /// # Errors
-/// A message for the user: the missing part, and a remedy.
+/// A requirement is not met: a message for the user with a remedy.
 pub fn check_machine() -> Result<(), String> {
     if !rustix::process::geteuid().is_root() {
         return Err("this requires root, for CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON".into());
@@ -69,15 +69,15 @@ pub fn check_machine() -> Result<(), String> {
                 .into(),
         );
     }
-    // `None` (unknown) is no obstacle: without the function the programs do not load.
-    if doctor::machine().has_handover == Some(false) {
+    // `None` (unknown) is accepted: if the kernel lacks the function, the programs fail to load.
+    if doctor::machine().has_migration_kfunc == Some(false) {
         return Err(
             "the kernel does not support migration (bpf_sk_assign_tcp_reqsk, Linux 6.9): requests \
              that are not answered here would be lost"
                 .into(),
         );
     }
-    // The kernel takes connections over as validated SYN cookies.
+    // The kernel takes over connections as if they had returned valid SYN cookies.
     if TcpSettings::read().cookies == Some(0) {
         let reason = migration::describe(layout::HANDOVER_NO_COOKIES);
         return Err(reason.unwrap_or_default().to_owned());
@@ -85,7 +85,7 @@ pub fn check_machine() -> Result<(), String> {
     Ok(())
 }
 
-/// Checks whether pins persist and other processes can see them.
+/// Checks that pins persist and are visible to other processes.
 ///
 /// # Errors
 /// A message for the user.
@@ -93,7 +93,7 @@ pub fn check_pins() -> Result<(), String> {
     folder::pin_visibility_problem().map_or(Ok(()), Err)
 }
 
-/// Checks whether connections can migrate to the sockets of a port.
+/// Checks that connections can migrate to the sockets of a port.
 ///
 /// # Errors
 /// A message for the user.
@@ -113,7 +113,7 @@ pub fn check_port(port: u16) -> Result<(), String> {
 /// Checks that no other level answers on one of these ports.
 ///
 /// # Errors
-/// A message for the user if one does.
+/// Another level answers on one of these ports: a message for the user.
 pub fn check_ports_free(ports: &[u16], own_folder: &Path) -> Result<(), String> {
     let all = folder::all().map_err(|error| error.to_string())?;
     for other in all.iter().filter(|folder| *folder != own_folder) {
@@ -137,12 +137,12 @@ pub fn load(args: &AttachArgs, folder: &Path) -> Result<Vec<AttachedInterface>, 
     for details in select_interfaces(&args.interface)? {
         match programs.attach_interface(&details, args.tier) {
             Ok(interface) => attached.push(interface),
-            // The interface has gone since it was listed, and the user did not name it.
+            // The interface was listed but no longer exists, and the user did not name it.
             Err(_) if args.interface.is_empty() && !interface_exists(&details) => {}
             Err(problem) => return Err(problem),
         }
     }
-    // Removes programs of an earlier daemon from other interfaces and tiers.
+    // Removes the programs of a previous daemon from other interfaces and tiers.
     for (name, tier) in links::attached(folder) {
         if !attached
             .iter()
@@ -154,7 +154,7 @@ pub fn load(args: &AttachArgs, folder: &Path) -> Result<Vec<AttachedInterface>, 
     Ok(attached)
 }
 
-/// Attaches to an interface that has replaced one of the same name.
+/// Attaches to an interface that has replaced one with the same name.
 ///
 /// # Errors
 /// A message for the user.
@@ -174,7 +174,7 @@ fn interface_exists(details: &InterfaceDetails) -> bool {
 fn select_interfaces(names: &[String]) -> Result<Vec<InterfaceDetails>, String> {
     let all = interfaces::all().map_err(|error| format!("interfaces: {error}"))?;
     if names.is_empty() {
-        // The programs parse Ethernet frames.
+        // The programs parse only Ethernet frames.
         let usable = |details: &InterfaceDetails| {
             details.is_up && details.is_ethernet && !details.is_loopback
         };
@@ -212,7 +212,7 @@ pub fn sizes(args: &AttachArgs) -> MapSizes {
     }
 }
 
-/// Programs loaded so far, each with its tier.
+/// The programs that were loaded so far, each with its tier.
 struct TierPrograms<'a> {
     sizes: MapSizes,
     folder: &'a Path,
@@ -250,7 +250,7 @@ impl<'a> TierPrograms<'a> {
             (TierArg::Auto, Some(reason)) => Some(reason.to_owned()),
             (_, None) => match self.attach(details, ProgramTier::Xdp) {
                 Ok(()) => return Ok(attached(ProgramTier::Xdp, None)),
-                // Only the system's refusal falls back to TC; a fault of the programs is reported.
+                // TC is used instead only if the system refuses XDP; an error in the programs is reported.
                 Err(error @ LevelError::System { .. }) if requested == TierArg::Auto => {
                     Some(error.to_string())
                 }
@@ -263,7 +263,7 @@ impl<'a> TierPrograms<'a> {
     }
 
     fn attach(&mut self, details: &InterfaceDetails, tier: ProgramTier) -> Result<(), LevelError> {
-        // Loaded once per tier: the interfaces share the programs.
+        // Loaded once for each tier, because interfaces share the programs.
         let position = self.loaded.iter().position(|(other, _)| *other == tier);
         let index = match position {
             Some(index) => index,
@@ -277,9 +277,9 @@ impl<'a> TierPrograms<'a> {
     }
 }
 
-/// Whether an interface has 802.1Q subinterfaces.
+/// Whether an interface has 802.1Q subinterfaces (VLANs).
 fn has_vlans(name: &str) -> bool {
-    // Missing without the kernel module 8021q, and then there are no VLAN devices.
+    // Without the kernel module 8021q the file does not exist, and there are no VLAN devices.
     let table = fs::read_to_string("/proc/net/vlan/config").unwrap_or_default();
     table.lines().any(|line| {
         line.rsplit('|')

@@ -1,5 +1,5 @@
-//! The daemon's rules for learning responses, from its command line: of this process, or of another one, so that
-//! `explain` judges by the rules in force.
+//! The daemon's rules for storing responses, from its command line. `explain` uses this module for a running daemon, so
+//! that it applies the same rules.
 
 use std::path::Path;
 
@@ -13,7 +13,7 @@ use crate::cli::{CliCommand, CommandLine};
 use crate::softirq::managed_level;
 use crate::softirq::policy::AttachPolicy;
 
-/// The rules of a daemon with these arguments, independent of its programs.
+/// The rules of a daemon with these arguments, before they are adapted to the attached programs.
 ///
 /// # Errors
 /// A message for the user.
@@ -21,10 +21,10 @@ pub fn learn_settings(args: &AttachArgs) -> Result<LearnSettings, String> {
     Ok(learn_settings_for(&AttachPolicy::from_args(args)?, args))
 }
 
-/// The rules for a parsed policy.
+/// The rules for a policy that was already parsed.
 pub fn learn_settings_for(policy: &AttachPolicy, args: &AttachArgs) -> LearnSettings {
     let sizes = placement::sizes(args);
-    // A reserve: map entries that were just released are not free at once.
+    // A reserve, because map entries that were just released are not available immediately.
     let with_reserve = |all: u32| all - all / 16;
     let bounds = LearnSettings {
         published_max: lowroad_softirq::width::index(with_reserve(sizes.response_slots())),
@@ -37,7 +37,7 @@ pub fn learn_settings_for(policy: &AttachPolicy, args: &AttachArgs) -> LearnSett
     policy.learning(bounds)
 }
 
-/// Adapts the rules to the attached programs, which bound the segments of a response.
+/// Limits the rules to what the attached programs support: the number of a response's segments.
 #[must_use]
 pub fn limit_to_programs(learning: LearnSettings, folder: &Path) -> LearnSettings {
     LearnSettings {
@@ -47,7 +47,7 @@ pub fn limit_to_programs(learning: LearnSettings, folder: &Path) -> LearnSetting
     }
 }
 
-/// The arguments of a running daemon.
+/// The arguments of the daemon with this process number.
 #[must_use]
 pub fn daemon_arguments(pid: u32) -> Option<AttachArgs> {
     // Arguments are separated by NUL bytes (proc_pid_cmdline(5)).

@@ -1,6 +1,5 @@
-//! Supervisor of the level in front of the own server: restarts the daemon when it dies. The server itself can't,
-//! since it has given up root. The supervisor has no other task, so little can make it fail; if it dies, the daemon
-//! continues.
+//! The supervisor of the level in front of this server. It restarts the daemon after a crash, which the server can't
+//! do, since it has given up root. It does nothing else, so it is unlikely to fail; if it does, the daemon continues.
 
 use std::io::{Read, stdin};
 use std::os::unix::net::UnixStream;
@@ -25,25 +24,25 @@ use crate::cli::softirq::AttachArgs;
 use crate::softirq::managed_level::messages::{GONE, report_to_server};
 use crate::{signals, terminal_output};
 
-/// Pause before a restart: the first one, and the maximum.
+/// Minimum and maximum pause before a restart.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A daemon that ran this long did not fail at its start, so the pause is reset.
+/// A daemon that ran for this long did not fail at its start, so the pause is reset to the minimum.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// Runs the daemon with the same arguments, and restarts it until it ends normally or the server ends.
+/// Starts the daemon with the same arguments. Restarts it until it ends normally, or the server ends.
 ///
 /// # Errors
-/// When the first start fails; the daemon has printed the reason.
+/// The first start fails; the daemon has printed the reason.
 pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     placement::check_machine()?;
     placement::check_pins()?;
     folder::mount_pins().map_err(|error| error.to_string())?;
     capabilities::reduce(RETAINED)?;
     let folder = folder::port_folder(args.ports[0]).map_err(|error| error.to_string())?;
-    // The signals to reopen logs are for the server, but a whole process group may receive them.
+    // These signals reopen the server's logs, but may be sent to the whole process group.
     signals::discard(&[SIGHUP, SIGUSR1])?;
-    // Before the daemon starts, so that no signal is lost.
+    // Created before the daemon starts, so that no signal is lost.
     let stop = signals::receive(&[SIGTERM, SIGINT, SIGQUIT])?;
     let mut backoff = RestartBackoff::new(PAUSE_MIN, PAUSE_MAX, LONG_LIFE);
     let mut has_worked = false;
@@ -51,12 +50,12 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
         let mut daemon = start()?;
         let pid = daemon.pid();
         let end = wait(&mut daemon, &stop)?;
-        // A normal end is a detach, or the end of the server.
+        // The daemon was detached, or the server has ended.
         if end.status.success() || end.was_signalled {
             return Ok(());
         }
         let level = SoftirqLevel::open(&folder).ok();
-        // A daemon that never served has a lasting problem, so a restart would not help.
+        // A daemon that has never served has a lasting problem, which a restart would not solve.
         has_worked |= level
             .as_ref()
             .is_some_and(|opened| opened.control().pid == pid);
@@ -66,8 +65,8 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
                 end.status
             ));
         };
-        // Without a daemon no process receives the server's changes. Until the restart all requests go to the server,
-        // and responses published before are removed.
+        // Without a daemon, no process receives the server's changes. So published responses are removed, and until the
+        // restart all requests go to the server.
         level.set_mode(layout::MODE_DRAIN);
         if let Err(error) = publisher::purge(&level, &publisher::published(&level)) {
             terminal_output::note(error);
@@ -79,22 +78,22 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
             &format!("{description}; restart in {} s", pause.as_secs()),
         );
         match wait_for_restart(pause, &folder, &stop)? {
-            PauseOutcome::Whole => {}
-            PauseOutcome::TakenOff => return Ok(()),
+            PauseOutcome::Elapsed => {}
+            PauseOutcome::Detached => return Ok(()),
             PauseOutcome::Ended => return drain::detach(&folder, args.drain),
         }
     }
 }
 
 fn start() -> Result<ChildProcess, String> {
-    // The same binary, as the pinned maps have its layout.
+    // The same executable file, because its layout of the pinned maps must be the same.
     ChildProcess::spawn(same_command(|arg| arg != "--keep"))
         .map_err(|error| format!("starting the level's process: {error}"))
 }
 
 struct SupervisorEnd {
     status: ExitStatus,
-    /// Whether a signal to this process, passed on to the daemon, caused the end.
+    /// Whether the daemon ended because this process passed a signal on.
     was_signalled: bool,
 }
 
@@ -126,12 +125,12 @@ fn describe(status: ExitStatus) -> String {
     }
 }
 
-/// The result of a pause.
+/// The result of a pause before a restart.
 enum PauseOutcome {
-    Whole,
+    Elapsed,
     /// `lowroad detach` has removed the level.
-    TakenOff,
-    /// The server has ended, or this process received an end signal.
+    Detached,
+    /// The server has ended, or this process received a signal to end.
     Ended,
 }
 
@@ -142,15 +141,15 @@ fn wait_for_restart(
 ) -> Result<PauseOutcome, String> {
     let deadline = Instant::now() + pause;
     loop {
-        // Not polled for reading: messages are for the daemon. poll(2) reports the server's end (POLLHUP) without a
-        // request.
+        // Not polled for input, because messages on this socket are for the daemon. poll(2) reports the server's end
+        // (POLLHUP) in any case.
         let input = stdin();
         let server = PollFd::new(&input, PollFlags::empty());
         let result = ready([Some(server), Some(readable(stop))], Some(deadline));
         match result.map_err(|error| format!("waiting: {error}"))? {
             [false, false] if deadline > Instant::now() => {}
-            [false, false] if folder.exists() => return Ok(PauseOutcome::Whole),
-            [false, false] => return Ok(PauseOutcome::TakenOff),
+            [false, false] if folder.exists() => return Ok(PauseOutcome::Elapsed),
+            [false, false] => return Ok(PauseOutcome::Detached),
             _ => return Ok(PauseOutcome::Ended),
         }
     }

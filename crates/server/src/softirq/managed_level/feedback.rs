@@ -1,5 +1,5 @@
-//! Reads the output of the level's processes: access log lines for the server's log, and state reports for the error
-//! log and `lowroad status`.
+//! Reads the output of the level's processes. Access log lines go to the server's access log; state reports go to the
+//! error log and to `lowroad status`.
 
 use std::io::{BufRead, BufReader, Read};
 use std::sync::Arc;
@@ -13,12 +13,12 @@ use super::messages::{ATTACHED, GONE, NUMBERS};
 use crate::level::LevelReport;
 use lowroad_store::change_feed::ChangeFeed;
 
-/// Bytes of lines passed to the log at a time.
+/// Maximum bytes of lines that are passed to the log at once.
 const BATCH_LEN: usize = 64 * 1024;
 
 /// Reads and applies the level's output.
 pub struct LevelFeedback<R> {
-    /// The processes' standard output.
+    /// The standard output of both processes.
     pub output: BufReader<R>,
     /// The access log.
     pub access: Option<(LineSink, AccessLogFormat)>,
@@ -26,12 +26,12 @@ pub struct LevelFeedback<R> {
     pub logger: ErrorLogger,
     /// The level's state.
     pub health: Arc<LevelHealthState>,
-    /// Marked as changed when a daemon starts that has not received earlier changes.
+    /// Notified when a daemon restarts, because the new daemon has not received earlier changes.
     pub changes: Arc<ChangeFeed>,
 }
 
 impl<R: Read> LevelFeedback<R> {
-    /// Reads until the level answers. Returns false if it ends first.
+    /// Reads until the level answers requests. Returns false if the output ends first.
     pub fn wait_until_attached(&mut self) -> bool {
         let mut line = Vec::new();
         while self.next(&mut line) {
@@ -43,7 +43,7 @@ impl<R: Read> LevelFeedback<R> {
         false
     }
 
-    /// Reads until the processes have ended.
+    /// Reads and applies the output until the processes have ended.
     pub fn forward_output(&mut self) {
         let (mut line, mut batch) = (Vec::new(), Vec::new());
         while self.next(&mut line) {
@@ -52,12 +52,12 @@ impl<R: Read> LevelFeedback<R> {
                 (Some(_), Some((_, format))) => append_entry(&line, *format, &mut batch),
                 _ => {}
             }
-            // Lines are batched while more are buffered, and passed on before the next read may block.
+            // Lines are collected while more input is buffered, and passed on before the next read might block.
             let is_drained = self.output.buffer().is_empty();
             if let Some((sink, _)) = &self.access
                 && (batch.len() >= BATCH_LEN || is_drained && !batch.is_empty())
             {
-                // The log counts lost lines.
+                // The log itself counts the lines that it drops.
                 let _ = sink.push(&batch);
                 batch.clear();
             }
@@ -70,7 +70,7 @@ impl<R: Read> LevelFeedback<R> {
         }
     }
 
-    /// Reads the next line. Returns false at the end.
+    /// Reads the next line. Returns false at the end of the output.
     fn next(&mut self, line: &mut Vec<u8>) -> bool {
         line.clear();
         matches!(self.output.read_until(b'\n', line), Ok(1..))
@@ -80,16 +80,16 @@ impl<R: Read> LevelFeedback<R> {
         let line = String::from_utf8_lossy(line);
         let line = line.trim_end();
         if line.starts_with(ATTACHED) {
-            // The first start is no restart, so it is not reported.
+            // The first start is not a restart, so no warning is logged.
             if let restarts @ 1.. = self.health.record_attached() {
                 self.logger.warn(format_args!(
                     "softirq: the level is running again (start {restarts})"
                 ));
             }
-            // Earlier changes went to the previous daemon.
+            // Changes before this start were reported to the previous daemon only.
             self.changes.notify();
         } else if let Some(numbers) = line.strip_prefix(NUMBERS) {
-            self.health.keep_report(LevelReport::from_line(numbers));
+            self.health.record_report(LevelReport::from_line(numbers));
         } else if let Some(description) = line.strip_prefix(GONE) {
             self.logger.error(format_args!(
                 "softirq: the level's process has ended: {description}"
@@ -99,7 +99,7 @@ impl<R: Read> LevelFeedback<R> {
     }
 }
 
-/// Appends the entry of a line, if the line is complete: the last one of a killed writer may be cut.
+/// Appends the entry of a line, if the line is complete. A killed process may leave an incomplete last line.
 fn append_entry(line: &[u8], format: AccessLogFormat, batch: &mut Vec<u8>) {
     let end: &[u8] = match format {
         AccessLogFormat::Combined | AccessLogFormat::Extended => b"\"\n",
@@ -127,7 +127,7 @@ mod tests {
         std::env::temp_dir().join(format!("lowroad-heard-{name}-{}", std::process::id()))
     }
 
-    /// Runs this output through a reader. Returns the access log, the error log, and the state.
+    /// Applies this output. Returns the access log, the error log, and the level's state.
     fn after(name: &str, said: &str) -> (String, String, String) {
         let files = [
             file(&format!("{name}-access")),
@@ -162,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_of_the_log_pass_and_cut_ones_do_not() {
+    fn complete_log_lines_are_forwarded_and_incomplete_ones_dropped() {
         let said = "\n=attached: to port 80\n1.2.3.4 - \"a\"\n1.2.3.5 - \"cu\n=gone: signal 9\n\
                     \n=attached: to port 80\n1.2.3.6 - \"b\"\n";
         let (access, errors, healthy) = after("cut", said);
@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn one_that_dies_at_once_is_not_attached() {
+    fn daemon_that_ends_without_report_is_not_attached() {
         assert_eq!(after("dies", "\n=gone: signal 9\n").2, "no");
         assert_eq!(after("silent", "").2, "no");
     }

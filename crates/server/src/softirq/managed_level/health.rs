@@ -1,4 +1,4 @@
-//! The state of the own server's level, for `lowroad status`.
+//! The state of the level in front of this server, for `lowroad status` and metrics.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,7 +16,7 @@ pub struct LevelHealthState {
 
 #[derive(Default)]
 struct HealthRecord {
-    /// How often the daemon has reported readiness.
+    /// How often a daemon has reported readiness.
     starts: u64,
     current: CurrentHealth,
 }
@@ -26,13 +26,13 @@ enum CurrentHealth {
     #[default]
     Starting,
     Attached,
-    /// The daemon has ended and will be restarted; the text describes its end.
+    /// The daemon has ended and will be restarted. The text describes how it ended.
     Gone(String),
-    /// The level was not started, or its processes have ended; the text gives the reason.
+    /// The level was not started, or its processes have ended. The text gives the reason.
     Off(String),
 }
 
-/// The text after the processes have ended.
+/// The state's text after the processes have ended.
 pub const OFF: &str = "off: its processes have ended; restart the server to start it again";
 
 impl LevelHealth for LevelHealthState {
@@ -43,7 +43,7 @@ impl LevelHealth for LevelHealthState {
 
     fn text(&self) -> String {
         let state = self.state();
-        // The first start is no restart.
+        // The first start is not a restart.
         let restarts = state.starts.saturating_sub(1);
         match &state.current {
             CurrentHealth::Starting => "starting".into(),
@@ -60,12 +60,12 @@ impl LevelHealth for LevelHealthState {
 }
 
 impl LevelHealthState {
-    /// Records the numbers of the level's process.
-    pub fn keep_report(&self, report: LevelReport) {
+    /// Records a report of the level's numbers.
+    pub fn record_report(&self, report: LevelReport) {
         *self.report.lock().unwrap_or_else(PoisonError::into_inner) = report;
     }
 
-    /// Records that the daemon is ready. Returns the number of restarts.
+    /// Records that a daemon is ready. Returns the number of restarts so far.
     pub fn record_attached(&self) -> u64 {
         let mut state = self.state();
         state.starts += 1;
@@ -78,7 +78,7 @@ impl LevelHealthState {
         self.state().current = CurrentHealth::Gone(description.into());
     }
 
-    /// Records that the processes have ended. Returns whether that is unexpected.
+    /// Records that the processes have ended. Returns whether their end is unexpected.
     pub fn record_off(&self) -> bool {
         self.state().current = CurrentHealth::Off(OFF.into());
         !self.is_ending.load(Ordering::Relaxed)
@@ -89,7 +89,7 @@ impl LevelHealthState {
         self.state().current = CurrentHealth::Off(text.into());
     }
 
-    /// Records that the server ends the level, so that its end is expected.
+    /// Records that the server is ending the level, so the end of its processes is expected.
     pub fn record_ending(&self) {
         self.is_ending.store(true, Ordering::Relaxed);
     }

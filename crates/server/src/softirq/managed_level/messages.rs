@@ -1,18 +1,18 @@
-//! Reports from a level's processes to the server above.
+//! Reports from the level's processes to the server that started them.
 
 use crate::terminal_output;
 
-/// Line prefix of the report that the level answers. Access log lines never begin so.
+/// Line prefix of the report that the level answers requests. No access log line begins with it.
 pub const ATTACHED: &str = "=attached: ";
-/// Line prefix of the report that the daemon has ended. See [`ATTACHED`].
+/// Line prefix of the report that the daemon has ended.
 pub const GONE: &str = "=gone: ";
 
-/// Line prefix of the report of the level's numbers. See [`ATTACHED`].
+/// Line prefix of the report of the level's numbers.
 pub const NUMBERS: &str = "=numbers: ";
 
 /// Writes a report to the server.
 pub fn report_to_server(prefix: &str, text: &str) {
-    // Begins with a line end: a killed process may have left an incomplete log line. A write error means that the
-    // server has ended.
+    // Begins with a line end, because a killed process may have left an incomplete log line. A write error means that
+    // the server has ended, so it is ignored.
     let _ = terminal_output::out(format_args!("\n{prefix}{text}\n"));
 }

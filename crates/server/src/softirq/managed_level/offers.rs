@@ -1,5 +1,6 @@
-//! Messages between the own server and the daemon of its level, over one channel: the server reports changes, and the
-//! daemon requests responses without a connection. Independent of how responses are made and used.
+//! Messages between the server and the daemon of its level, over one channel: the server reports changes, and the
+//! daemon requests responses without an HTTP connection. This module does not depend on how responses are produced and
+//! used.
 
 use std::collections::HashMap;
 use std::net::SocketAddr;
@@ -17,7 +18,7 @@ use serde_bytes::ByteBuf;
 use crate::limits;
 use crate::running_server::{RunningServer, lock};
 
-/// Timeout of a request; after it the daemon uses a connection.
+/// Timeout of a request; afterwards the daemon uses an HTTP connection.
 const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// A message from the server to the daemon.
@@ -25,15 +26,15 @@ const RESPONSE_TIMEOUT: Duration = Duration::from_millis(500);
 pub enum ToDaemon {
     /// Any response may have changed.
     Changed,
-    /// The responses that match these patterns, one on each line, are purged.
+    /// Patterns of purged responses, one on each line.
     Purged(String),
     /// Any response may have changed, and not all later changes will be reported.
     Brief,
-    /// The response to the request with this number; empty: the daemon has to use a connection.
+    /// The response to the request with this number. If it is empty, the daemon has to use an HTTP connection.
     Answer(u64, ByteBuf),
 }
 
-/// A message from the daemon to the server: a request at an address.
+/// A message from the daemon to the server: a request to one of the server's addresses.
 #[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
 struct OfferRequest {
     number: u64,
@@ -41,7 +42,7 @@ struct OfferRequest {
     head: ByteBuf,
 }
 
-/// Sends a message if the channel has room.
+/// Sends a message without waiting for room in the channel.
 ///
 /// # Errors
 /// [`MessageError::NotReady`]: the channel is full.
@@ -49,7 +50,7 @@ pub fn send(channel: &PacketChannel, message: &impl Serialize) -> Result<(), Mes
     channel.send(&encode(message)?, &[], SendMode::Try)
 }
 
-/// The server's end: passes requests to workers until the daemon closes the channel.
+/// The server's side: passes requests to workers until the daemon closes the channel.
 pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServer>) {
     let mut buffer = Vec::new();
     while channel.receive(&mut buffer).is_ok() {
@@ -64,11 +65,11 @@ pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServe
         let channel = channel.clone();
         let reply = move |response: Option<&[u8]>| {
             let response = ByteBuf::from(response.unwrap_or_default());
-            // If it is not sent, the daemon uses a connection after its timeout.
+            // If the response can't be sent, the daemon's request times out, and it uses an HTTP connection.
             let _ = send(&channel, &ToDaemon::Answer(number, response));
         };
         let running = lock(running);
-        // An address without a listener of this server: the daemon has to ask as clients do.
+        // The server has no listener at this address, so the daemon has to use an HTTP connection.
         let Some(listener) = running.listeners.find_by_address(local) else {
             reply(None);
             continue;
@@ -77,11 +78,11 @@ pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServe
             head: head.into_vec(),
             limits: limits::settings(&running.config, &running.listeners, running.fd_limit).http,
             listener,
-            // The client is unknown: a response for all clients must not depend on it.
+            // No client is known: the response is for all clients, and must not depend on one.
             peer: local.ip(),
             reply: Box::new(reply),
         };
-        // Any worker will do: all share the store.
+        // Any worker can answer, because all share the store.
         let workers = u64::try_from(running.workers.len().max(1)).unwrap_or(1);
         let worker = usize::try_from(number % workers).unwrap_or(0);
         if let Some(worker) = running.workers.get(worker) {
@@ -92,7 +93,7 @@ pub fn serve_requests(channel: &Arc<PacketChannel>, running: &Mutex<RunningServe
     }
 }
 
-/// The daemon's end.
+/// The daemon's side.
 pub struct OfferRequests {
     channel: PacketChannel,
     number_next: AtomicU64,
@@ -100,8 +101,8 @@ pub struct OfferRequests {
 }
 
 impl OfferRequests {
-    /// Creates the daemon's end. The process number is part of request numbers, so that responses to an earlier daemon
-    /// match no request.
+    /// Creates the daemon's side. Request numbers contain the process number, so that a response to an earlier daemon
+    /// does not match a request.
     pub fn new(channel: PacketChannel) -> OfferRequests {
         OfferRequests {
             channel,
@@ -110,15 +111,15 @@ impl OfferRequests {
         }
     }
 
-    /// Requests the response to a request at this address. `None`: the server did not answer in time.
+    /// Requests a response from the server's address `local`. `None`: no response before the timeout.
     pub fn request(&self, local: SocketAddr, head: &[u8]) -> Option<Vec<u8>> {
         let number = self.number_next.fetch_add(1, Ordering::Relaxed);
         let (sender, receiver) = channel();
-        // Before the request is sent: the response may arrive at once.
+        // Inserted before the request is sent, because the response may arrive immediately.
         self.pending().insert(number, sender);
         let question = OfferRequest {
             number,
-            // The server's listeners have IPv4 addresses in their short form.
+            // The server's listeners have IPv4 addresses in IPv4 form, not mapped to IPv6.
             local: SocketAddr::new(local.ip().to_canonical(), local.port()),
             head: head.to_vec().into(),
         };
@@ -126,12 +127,12 @@ impl OfferRequests {
         let response = sent
             .ok()
             .and_then(|()| receiver.recv_timeout(RESPONSE_TIMEOUT).ok());
-        // A response after the timeout must find no entry.
+        // Removed so that a response after the timeout is ignored.
         self.pending().remove(&number);
         response.filter(|bytes| !bytes.is_empty())
     }
 
-    /// Returns the server's next report of a change. Passes responses received before it to their requests. `None`:
+    /// Returns the server's next report of a change. Passes responses that arrive before it to their requests. `None`:
     /// the server has ended.
     pub fn next_message(&self, buffer: &mut Vec<u8>) -> Option<ToDaemon> {
         loop {
@@ -146,7 +147,7 @@ impl OfferRequests {
 
     fn deliver(&self, number: u64, bytes: ByteBuf) {
         if let Some(sender) = self.pending().remove(&number) {
-            // The request may have timed out.
+            // Fails if the request has timed out.
             let _ = sender.send(bytes.into_vec());
         }
     }
@@ -161,7 +162,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn answers_go_to_who_asked() {
+    fn responses_are_delivered_to_their_requests() {
         let (server, daemon) = PacketChannel::pair().expect("sockets");
         let asks = OfferRequests::new(daemon.into());
         let (tell, told) = channel();
@@ -183,7 +184,7 @@ mod tests {
     }
 
     #[test]
-    fn a_question_names_the_address_in_its_short_form() {
+    fn request_has_ipv4_address_in_ipv4_form() {
         let (server, daemon) = PacketChannel::pair().expect("sockets");
         let asks = OfferRequests::new(daemon.into());
         let asking = std::thread::spawn(move || {

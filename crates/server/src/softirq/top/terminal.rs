@@ -1,4 +1,4 @@
-//! A terminal for `top`: uses the alternate screen, reads single keys, and restores the terminal at the end.
+//! The terminal of `top`. Uses the alternate screen, reads single keys, and restores the terminal when dropped.
 
 use std::io::{self, IsTerminal, Write, stdin, stdout};
 use std::time::{Duration, Instant};
@@ -8,14 +8,14 @@ use rustix::termios::{LocalModes, OptionalActions, Termios, tcgetattr, tcgetwins
 
 const ENTER: &str = "\x1b[?1049h\x1b[?25l";
 const LEAVE: &str = "\x1b[?25h\x1b[?1049l";
-/// Moves to the top left corner; each line then clears its rest, and the last one the lines below.
+/// Moves the cursor to the top left corner. Each line is cleared to its right, and the last line clears those below it.
 const HOME: &str = "\x1b[H";
 const CLEAR_LINE: &str = "\x1b[K\r\n";
 const CLEAR_BELOW: &str = "\x1b[J";
 
-/// A terminal that shows one page.
+/// A terminal that shows one page at a time.
 pub struct TerminalPage {
-    /// The settings to restore; `None` if standard input is no terminal.
+    /// The settings to restore; `None` if standard input is not a terminal.
     saved_settings: Option<Termios>,
 }
 
@@ -27,7 +27,7 @@ pub struct TerminalSize {
 }
 
 impl TerminalPage {
-    /// Takes over the terminal of standard output; `None` if it is none.
+    /// Takes over the terminal of standard output; `None` if standard output is not a terminal.
     pub fn take() -> io::Result<Option<TerminalPage>> {
         if !stdout().is_terminal() {
             return Ok(None);
@@ -38,7 +38,7 @@ impl TerminalPage {
         };
         if let Some(saved_settings) = &saved_settings {
             let mut keys = saved_settings.clone();
-            // ISIG stays, so that Ctrl-C still sends SIGINT.
+            // ISIG is kept, so that Ctrl-C still sends SIGINT.
             keys.local_modes
                 .remove(LocalModes::ICANON | LocalModes::ECHO);
             tcsetattr(stdin(), OptionalActions::Now, &keys)?;
@@ -55,7 +55,7 @@ impl TerminalPage {
                 rows: size.ws_row.into(),
                 columns: size.ws_col.into(),
             },
-            // The size of the VT100, for terminals that do not report theirs.
+            // The size of a VT100, for terminals that do not report their size.
             _ => TerminalSize {
                 rows: 24,
                 columns: 80,
@@ -63,18 +63,18 @@ impl TerminalPage {
         }
     }
 
-    /// Shows a page, cut to the terminal's size.
+    /// Shows a page, truncated to the terminal's size.
     pub fn show(&self, page: &str) -> io::Result<()> {
         write(&frame(page, self.size()))
     }
 
-    /// Waits for a key or the timeout. Returns whether the user wants to end.
+    /// Waits for a key or the timeout. Returns whether the user wants to quit.
     pub fn wait(&self, time: Duration) -> io::Result<bool> {
         let deadline = Instant::now() + time;
         loop {
             if self.saved_settings.is_none() {
                 let remaining = deadline.saturating_duration_since(Instant::now());
-                // A signal does not end the sleep early; the caller checks for one after it.
+                // A signal does not interrupt this sleep; the caller checks for a signal afterwards.
                 std::thread::sleep(remaining.min(Duration::from_millis(100)));
                 return Ok(false);
             }
@@ -87,7 +87,7 @@ impl TerminalPage {
             match rustix::io::read(&input, &mut key)? {
                 // End of input.
                 0 => return Ok(true),
-                // 3 is Ctrl-C, where the terminal passes it as a character.
+                // 3 is Ctrl-C, if the terminal passes it as a character.
                 _ if matches!(key[0], b'q' | b'Q' | 3) => return Ok(true),
                 _ => {}
             }
@@ -116,7 +116,7 @@ fn frame(page: &str, size: TerminalSize) -> String {
     let mut out = String::from(HOME);
     let lines: Vec<&str> = page.lines().take(size.rows.saturating_sub(1)).collect();
     for line in lines {
-        // Control characters of URLs must not reach the terminal.
+        // Control characters in URLs must not reach the terminal.
         out.extend(line.chars().filter(|c| !c.is_control()).take(size.columns));
         out.push_str(CLEAR_LINE);
     }
@@ -129,7 +129,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_cut_to_the_size_and_can_not_steer_the_terminal() {
+    fn pages_are_truncated_and_control_characters_removed() {
         let drawn = frame(
             "abcdef\nx\x1b[2Jy\nlast",
             TerminalSize {

@@ -1,4 +1,4 @@
-//! Intercepting servers of this network namespace, found by their lock files.
+//! Finds the intercepting servers of this network namespace by their lock files.
 
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -9,7 +9,7 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use crate::softirq::level_lock;
 
-/// Suffix of their lock names.
+/// Suffix of the names of their lock files.
 const SUFFIX: &str = "-worker";
 
 /// A running intercepting server.
@@ -21,7 +21,7 @@ pub struct WorkerInstance {
     pub pid: u32,
 }
 
-/// The lock name of a port's intercepting server.
+/// The lock name of the intercepting server of a port.
 ///
 /// # Errors
 /// When the thread's namespace can't be determined: a message for the user.
@@ -38,7 +38,7 @@ pub fn all() -> Vec<WorkerInstance> {
         return Vec::new();
     };
     let sample = sample.to_string_lossy().into_owned();
-    // Lock names differ only in the port: that of port 0 gives their prefix.
+    // Lock names differ only in the port, so the name for port 0 gives their common prefix.
     let prefix = sample.trim_end_matches(SUFFIX).trim_end_matches('0');
     let ports = level_lock::names().into_iter().filter_map(|name| {
         let port = name.strip_prefix(prefix)?.strip_suffix(SUFFIX)?;
@@ -46,7 +46,7 @@ pub fn all() -> Vec<WorkerInstance> {
     });
     let mut found: Vec<WorkerInstance> = ports
         .filter_map(|port| {
-            // A file without a lock is left over from a killed server.
+            // A file that is not locked was left by a killed server.
             let pid = level_lock::holder_pid(&lock_name(port).ok()?)?;
             Some(WorkerInstance { port, pid })
         })
@@ -55,7 +55,7 @@ pub fn all() -> Vec<WorkerInstance> {
     found
 }
 
-/// Sends SIGTERM to a port's intercepting server, if there is one.
+/// Sends SIGTERM to the intercepting server of a port. Returns its process, if there is one.
 ///
 /// # Errors
 /// A message for the user.

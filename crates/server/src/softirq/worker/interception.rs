@@ -1,5 +1,5 @@
-//! Interception by a server in front of another: starts it before root is given up, reports readiness, and ends it
-//! when the server receives an end signal or its supervisor has ended.
+//! The interception of another server's connections. It starts before root is given up, and ends when this server
+//! receives a signal to end or its supervisor ends.
 
 use std::io::{Read, Write};
 use std::net::SocketAddr;
@@ -13,11 +13,11 @@ use lowroad_softirq::programs::interception::{InterceptAddress, SocketIntercepti
 use signal_hook::consts::SIGTERM;
 
 use crate::events::MainEvent;
-use crate::level::FrontServer;
+use crate::level::ConnectionInterceptor;
 use crate::softirq::level_lock::LevelLock;
 use crate::softirq::policy::AttachPolicy;
 
-/// The byte written to standard input, a socket, when the server is ready.
+/// The byte that reports readiness to the supervisor, written to standard input, which is a socket.
 pub const READY: u8 = b's';
 
 /// An intercepted address.
@@ -25,11 +25,11 @@ pub const READY: u8 = b's';
 pub struct FrontAddress {
     /// The address that clients connect to.
     pub intercepted: SocketAddr,
-    /// The workers' listen address.
+    /// The listen address of this server's workers.
     pub listen: SocketAddr,
 }
 
-/// The addresses to intercept, and the interception while it runs.
+/// The addresses to intercept, and the running interception.
 pub struct WorkerFront {
     addresses: Vec<FrontAddress>,
     policy: AttachPolicy,
@@ -39,7 +39,7 @@ pub struct WorkerFront {
 }
 
 impl WorkerFront {
-    /// Creates it for these addresses and the clients of this policy.
+    /// Prepares the interception of these addresses, for the clients that the policy admits.
     pub fn new(
         addresses: Vec<FrontAddress>,
         policy: AttachPolicy,
@@ -56,7 +56,7 @@ impl WorkerFront {
     }
 }
 
-impl FrontServer for WorkerFront {
+impl ConnectionInterceptor for WorkerFront {
     fn intercept(
         &mut self,
         listeners: &mut ListenerSet,
@@ -66,7 +66,7 @@ impl FrontServer for WorkerFront {
         for address in &self.addresses {
             let id = listeners.ids.get(&address.listen).copied();
             let sockets = new_sockets.iter().flatten();
-            // One socket is enough: all workers' sockets share its port, and the kernel selects among them.
+            // One socket is enough: the sockets of all workers share its port, and the kernel selects one of them.
             let mut matching = sockets.filter(|(listener, _)| Some(*listener) == id);
             let (id, listener) = matching
                 .next()
@@ -75,7 +75,7 @@ impl FrontServer for WorkerFront {
                 address: address.intercepted,
                 socket: listener.socket.as_fd(),
             });
-            // The listener then stands for the address that clients connect to.
+            // The listener is named by the address that clients connect to.
             listeners.set_address(*id, address.intercepted);
         }
         let clients = self.policy.clients();
@@ -86,18 +86,18 @@ impl FrontServer for WorkerFront {
 
     fn report_ready(&self, events: Sender<MainEvent>) -> std::io::Result<()> {
         let mut socket = UnixStream::from(std::io::stdin().as_fd().try_clone_to_owned()?);
-        // Without a supervisor the write fails, which is no error.
+        // The write fails if there is no supervisor, which is not an error.
         let _ = socket.write_all(&[READY]);
         panic_policy::start("starter", move || {
-            // The read ends when the supervisor closes its end, at the latest with its process.
+            // The read returns when the supervisor closes its end of the socket, at the latest when it ends.
             while let Ok(1..) = (&socket).read(&mut [0; 16]) {}
-            // The main thread may have ended.
+            // The send fails if the main thread has ended.
             let _ = events.send(MainEvent::Signal(SIGTERM));
         })
     }
 
     fn end_interception(&mut self) {
-        // Without the program the kernel gives new connections to the other server again.
+        // Dropping it removes the program, so that the kernel gives new connections to the other server again.
         self.interception = None;
         self.lock.announce_end(self.drain_s);
     }

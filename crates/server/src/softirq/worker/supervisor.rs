@@ -1,5 +1,5 @@
-//! Supervisor of an interception: starts the intercepting server and the level below it, and restarts the server when
-//! it dies. It serves no requests, so little can make it fail; if it is killed, the others end.
+//! The supervisor of an interception. It starts the intercepting server and the level below it, and restarts the server
+//! after a crash. It serves no requests, so it is unlikely to fail; if it is killed, the server and the level end.
 
 use std::io::Read;
 use std::os::unix::net::UnixStream;
@@ -17,16 +17,16 @@ use crate::cli::softirq::{AttachArgs, TierArg, WorkerRole};
 use crate::softirq::namespace;
 use crate::{signals, terminal_output};
 
-/// Pause before a restart: the first one, and the maximum.
+/// Minimum and maximum pause before a restart.
 const PAUSE_MIN: Duration = Duration::from_secs(1);
 const PAUSE_MAX: Duration = Duration::from_secs(30);
-/// A server that ran this long did not fail at its start, so the pause is reset.
+/// A server that ran for this long did not fail at its start, so the pause is reset to the minimum.
 const LONG_LIFE: Duration = Duration::from_secs(60);
 
-/// Starts both processes, and restarts the server until one of them ends normally or a signal arrives.
+/// Starts both processes. Restarts the server until either process ends normally, or a signal arrives.
 ///
 /// # Errors
-/// When a process can't be started or fails; it has printed the reason.
+/// A process can't be started or fails; it has printed the reason.
 pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     if args.ports.len() > 1 {
         return Err("--worker takes one port; run attach for each port".into());
@@ -34,11 +34,11 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
     if let Some(namespace) = &args.netns {
         namespace::enter_namespace(namespace)?;
     }
-    // The signal to reopen logs is for the process that writes them, but a whole process group may receive it.
+    // SIGUSR1 reopens the logs of other processes, but may be sent to the whole process group.
     signals::discard(&[SIGUSR1])?;
     let mut processes = SupervisedProcesses {
         has_level: args.tier != TierArg::None,
-        // Before any child starts, so that no signal is lost.
+        // Created before the children start, so that no signal is lost.
         stop: signals::receive(&[SIGTERM, SIGINT, SIGQUIT, SIGHUP])?,
         worker: None,
         level: None,
@@ -52,18 +52,18 @@ pub fn supervise(args: &AttachArgs) -> Result<(), String> {
 
 struct SupervisedProcesses {
     has_level: bool,
-    /// Receives a byte for each end signal.
+    /// Receives a byte for each signal to end.
     stop: UnixStream,
     worker: Option<WorkerProcess>,
     level: Option<ChildProcess>,
     backoff: RestartBackoff,
 }
 
-/// The server, and a socket that closes with the supervisor and so ends the server.
+/// The intercepting server, and a socket: when the supervisor ends, the socket closes, and the server ends.
 type WorkerProcess = (ChildProcess, UnixStream);
 
-/// The events of one wait.
-struct KeeperEvents {
+/// The events during one wait.
+struct SupervisorEvents {
     is_signalled: bool,
     worker: Option<ChildProcess>,
     level: Option<ChildProcess>,
@@ -72,7 +72,7 @@ struct KeeperEvents {
 impl SupervisedProcesses {
     fn run(&mut self) -> Result<(), String> {
         let worker = self.start_worker()?;
-        // The worker has printed the reason to standard error.
+        // The server has printed the reason to standard error.
         let describe_end = |_| "the worker could not start; its message is above";
         self.worker = Some(worker.map_err(describe_end)?);
         let started = match self.has_level {
@@ -87,7 +87,7 @@ impl SupervisedProcesses {
         result.and(end_result)
     }
 
-    /// Handles events until a process ends normally or a signal arrives.
+    /// Handles events until either process ends normally, or a signal arrives.
     fn run_until_end(&mut self) -> Result<(), String> {
         let mut restart_at: Option<Instant> = None;
         loop {
@@ -108,8 +108,8 @@ impl SupervisedProcesses {
                 if !status.success() {
                     restart_at = Some(self.schedule_restart(status, lifetime));
                 } else if !self.has_level {
-                    // A normal end is caused by `detach`, which also signals the level; without a level this was the
-                    // last process.
+                    // `detach` has ended the server and also signals the level. If there is no level, this was the last
+                    // process.
                     return Ok(());
                 }
             }
@@ -117,19 +117,19 @@ impl SupervisedProcesses {
                 restart_at = None;
                 match self.start_worker() {
                     Ok(Ok(worker)) => self.worker = Some(worker),
-                    // It ended before it was ready: a failed start, which lengthens the pause.
+                    // The server ended before it was ready, so its lifetime is 0, and the next pause is longer.
                     Ok(Err(status)) => {
                         restart_at = Some(self.schedule_restart(status, Duration::ZERO))
                     }
-                    // The process could not be started at all, so it has no lifetime.
+                    // The process could not be started, so it has no exit status.
                     Err(_) => restart_at = Some(Instant::now() + self.backoff.record_failure()),
                 }
             }
         }
     }
 
-    /// Waits for a signal, the end of a process, or the deadline.
-    fn wait(&mut self, deadline: Option<Instant>) -> Result<KeeperEvents, String> {
+    /// Waits for a signal, the end of either process, or the deadline.
+    fn wait(&mut self, deadline: Option<Instant>) -> Result<SupervisorEvents, String> {
         let descriptors = [
             Some(readable(&self.stop)),
             self.worker.as_ref().map(|(worker, _)| readable(worker)),
@@ -138,18 +138,18 @@ impl SupervisedProcesses {
         let [is_signalled, worker_ended, level_ended] =
             ready(descriptors, deadline).map_err(|error| format!("waiting: {error}"))?;
         if is_signalled {
-            // Reads all signals received so far; they have the same effect.
+            // Reads the bytes of all signals received so far, which have the same effect as one.
             let _ = self.stop.read(&mut [0; 64]);
         }
         let worker = self.worker.take_if(|_| worker_ended);
-        Ok(KeeperEvents {
+        Ok(SupervisorEvents {
             is_signalled,
             worker: worker.map(|(worker, _)| worker),
             level: self.level.take_if(|_| level_ended),
         })
     }
 
-    /// Computes and prints the time of the next start.
+    /// Determines and prints the time of the next restart.
     fn schedule_restart(&mut self, status: ExitStatus, lifetime: Duration) -> Instant {
         let pause = self.backoff.record_end(lifetime);
         terminal_output::note(format_args!(
@@ -160,11 +160,11 @@ impl SupervisedProcesses {
         Instant::now() + pause
     }
 
-    /// Starts the server, and waits until it is ready or ends.
+    /// Starts the server. Waits until the server is ready or has ended.
     fn start_worker(&self) -> Result<Result<WorkerProcess, ExitStatus>, String> {
         let mut command = command(WorkerRole::Worker);
         if self.has_level {
-            // The service is ready when the level is, too, which reports it.
+            // Only the level reports readiness to the service manager, after the server is ready.
             command.env_remove("NOTIFY_SOCKET");
         }
         let (mut worker, mut socket) = start(command, ChildProcess::spawn_with_stream)?;
@@ -174,10 +174,10 @@ impl SupervisedProcesses {
         }
     }
 
-    /// Ends both processes and waits for them. Further signals are passed on: a second one ends a server without a
-    /// drain.
+    /// Ends both processes and waits for them. Passes further signals on, because a second signal makes the server skip
+    /// its drain.
     fn end(&mut self) -> Result<(), String> {
-        // The first round signals both processes without a further signal.
+        // The first round signals the processes without waiting for another signal.
         let mut is_signalled = true;
         while self.worker.is_some() || self.level.is_some() {
             if is_signalled {

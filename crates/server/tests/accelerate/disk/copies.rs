@@ -1,4 +1,4 @@
-//! Copies: responses in memory are also written to the disk, and loaded from there.
+//! Responses in memory are also written to the disk, and loaded from there.
 
 use std::io::Write;
 use std::sync::{Arc, Barrier};
@@ -13,18 +13,18 @@ fn ok(fields: &str, body: &str) -> String {
     response("200 OK", fields, body)
 }
 
-/// Short bodies, which differ by the number of the request to the origin.
+/// An origin with short bodies, which contain the number of the request.
 fn short(fields: &'static str) -> TestOrigin {
-    TestOrigin::with_response(move |asked| {
-        ok(fields, &format!("{} {}", asked.target, asked.number))
+    TestOrigin::with_response(move |request| {
+        ok(fields, &format!("{} {}", request.target, request.number))
     })
 }
 
 const USEFUL: &str = "Cache-Control: max-age=600\r\nETag: \"e\"\r\n";
 
 #[test]
-fn what_was_in_memory_is_there_after_a_kill() {
-    let mut host = Host::of(short(USEFUL));
+fn response_in_memory_is_found_on_disk_after_kill() {
+    let mut host = Host::new(short(USEFUL));
     let detail = |host: &Host| {
         let got = host.get("/a", "");
         assert_eq!(got.text(), "/a 0");
@@ -33,14 +33,14 @@ fn what_was_in_memory_is_there_after_a_kill() {
             .rsplit_once("detail=")
             .map(|(_, detail)| detail.to_owned())
     };
-    host.stores("/a", 1);
+    host.get_until_stored("/a", 1);
     host.start();
-    // It is short, so the first hit loads it into memory.
+    // The response is short, so the first hit loads it into memory.
     assert_eq!(detail(&host).as_deref(), Some("memory"));
     assert_eq!(detail(&host).as_deref(), Some("memory"));
     assert_eq!(host.status().value("disk_hits"), 1);
     host.start();
-    let head = host.ask("HEAD", "/a", "");
+    let head = host.request("HEAD", "/a", "");
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some("4"))
@@ -54,14 +54,14 @@ fn what_was_in_memory_is_there_after_a_kill() {
 }
 
 #[test]
-fn what_is_evicted_is_there() {
+fn evicted_response_is_found_on_disk() {
     const LEN: usize = 20_000;
-    let origin = TestOrigin::start(|asked, stream| {
+    let origin = TestOrigin::start(|request, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
-        let body = body(&asked.target, 0, LEN);
+        let body = body(&request.target, 0, LEN);
         stream.write_all(&[head.as_bytes(), &body].concat()).is_ok()
     });
-    let host = Host::of(origin);
+    let host = Host::new(origin);
     let mut client = host.server().connect();
     for round in 0..2 {
         for number in 0..150 {
@@ -76,29 +76,29 @@ fn what_is_evicted_is_there() {
 }
 
 #[test]
-fn what_is_of_no_use_for_long_is_not_written_and_what_it_replaces_goes() {
-    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
-        let fields = match asked.number {
+fn short_lived_response_is_not_written_and_removes_older_copy() {
+    let origin = TestOrigin::with_response(|request: &OriginRequest| {
+        let fields = match request.number {
             0 => "Cache-Control: max-age=0, stale-while-revalidate=600\r\n",
             _ => "Cache-Control: max-age=5\r\n",
         };
-        ok(fields, &asked.number.to_string())
+        ok(fields, &request.number.to_string())
     });
-    let mut host = Host::of(origin);
-    host.stores("/a", 1);
-    // Used once more while it is validated (stale-while-revalidate).
+    let mut host = Host::new(origin);
+    host.get_until_stored("/a", 1);
+    // Served stale while it is validated (stale-while-revalidate).
     assert_eq!(host.get("/a", "").text(), "0");
     wait_until("the disk forgets it", || {
         (host.status().value("disk_objects") == 0).then_some(())
     });
-    // Memory has a newer response, so the older copy on the disk must be gone.
+    // The newer response is only in memory, so the older copy on disk must have been removed.
     host.start();
     assert_eq!(host.get("/a", "").text(), "2");
 }
 
 #[test]
-fn what_was_validated_is_known_after_a_kill() {
-    let origin = TestOrigin::with_response(|asked| match asked.field("if-none-match") {
+fn validation_result_survives_kill() {
+    let origin = TestOrigin::with_response(|request| match request.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\nX-New: 1\r\n\r\n".into()
         }
@@ -107,8 +107,8 @@ fn what_was_validated_is_known_after_a_kill() {
             "x",
         ),
     });
-    let mut host = Host::of(origin);
-    host.stores("/a", 1);
+    let mut host = Host::new(origin);
+    host.get_until_stored("/a", 1);
     assert_eq!(host.get("/a", "").field("x-new"), None);
     host.status().wait_for("disk_stored", 2);
     host.start();
@@ -118,17 +118,17 @@ fn what_was_validated_is_known_after_a_kill() {
 }
 
 #[test]
-fn whom_it_is_for_is_known_after_a_kill() {
-    let origin = TestOrigin::with_response(|asked| {
-        let fields = match asked.target.as_str() {
+fn storability_with_credentials_survives_kill() {
+    let origin = TestOrigin::with_response(|request| {
+        let fields = match request.target.as_str() {
             "/all" => "Cache-Control: public, max-age=600\r\n",
             _ => "Cache-Control: max-age=600\r\n",
         };
-        ok(fields, &asked.number.to_string())
+        ok(fields, &request.number.to_string())
     });
-    let mut host = Host::of(origin);
-    host.stores("/all", 1);
-    host.stores("/own", 2);
+    let mut host = Host::new(origin);
+    host.get_until_stored("/all", 1);
+    host.get_until_stored("/own", 2);
     host.start();
     let credentials = "Authorization: Basic eDp5\r\n";
     assert_eq!(host.get("/all", credentials).text(), "0");
@@ -137,30 +137,30 @@ fn whom_it_is_for_is_known_after_a_kill() {
 }
 
 #[test]
-fn what_has_to_be_validated_after_a_kill_is() {
-    let origin = TestOrigin::with_response(|asked| match asked.field("if-none-match") {
+fn stale_response_is_validated_after_kill() {
+    let origin = TestOrigin::with_response(|request| match request.field("if-none-match") {
         Some(_) => "HTTP/1.1 304 Not Modified\r\nCache-Control: max-age=600\r\n\r\n".into(),
         None => ok(
             "ETag: \"e\"\r\nCache-Control: max-age=0, stale-while-revalidate=600\r\n",
             "x",
         ),
     });
-    let mut host = Host::of(origin);
-    host.stores("/a", 1);
+    let mut host = Host::new(origin);
+    host.get_until_stored("/a", 1);
     host.start();
-    // Stale, and used while it is validated.
+    // Served stale while it is validated.
     assert_eq!(host.get("/a", "").text(), "x");
     wait_until("it is validated", || {
-        let asked = host.origin.requests();
-        let is_asked = asked.last()?.field("if-none-match") == Some("\"e\"");
+        let requests = host.origin.requests();
+        let is_asked = requests.last()?.field("if-none-match") == Some("\"e\"");
         is_asked.then_some(())
     });
 }
 
 #[test]
-fn a_configuration_that_is_read_again_finds_it() {
-    let mut host = Host::of(short(USEFUL));
-    host.stores("/a", 1);
+fn reload_keeps_copies_on_disk() {
+    let mut host = Host::new(short(USEFUL));
+    host.get_until_stored("/a", 1);
     host.start();
     host.server().signal("HUP");
     host.server().wait_for_error_line("reload 1");
@@ -169,14 +169,14 @@ fn a_configuration_that_is_read_again_finds_it() {
 }
 
 #[test]
-fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
-    // Shorter than the limit for concurrent readers, longer than a stored object of this memory.
+fn response_too_long_for_memory_is_fetched_once() {
+    // Shorter than the limit for shared bodies, longer than an object that this memory stores.
     const LEN: usize = 3_900_000;
     let is_whole = Arc::new(Barrier::new(2));
     let at_the_end = is_whole.clone();
-    let origin = TestOrigin::start(move |asked, stream| {
+    let origin = TestOrigin::start(move |request, stream| {
         let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {LEN}\r\n{USEFUL}\r\n");
-        let body = body(&asked.target, asked.number, LEN);
+        let body = body(&request.target, request.number, LEN);
         let is_sent = stream
             .write_all(&[head.as_bytes(), &body[..LEN - 10]].concat())
             .is_ok();
@@ -189,12 +189,12 @@ fn of_what_memory_only_holds_while_it_comes_the_origin_is_asked_once() {
     for client in &mut clients {
         client.send("GET /a HTTP/1.1\r\nHost: test\r\n\r\n");
     }
-    // When one client has nearly the whole body, the others have joined or will.
+    // When one client has received nearly all of the body, the others have joined the fetch.
     clients[0].receive_once();
     is_whole.wait();
     for client in &mut clients {
         assert!(client.response().body == all);
-        // At once: a response on its way to the disk can still be read.
+        // The response can be read from the disk cache while it is being written.
         assert!(host.get("/a", "").body == all);
     }
     host.status().wait_for("disk_objects", 1);

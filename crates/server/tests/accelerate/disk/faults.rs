@@ -5,9 +5,9 @@ use std::os::unix::fs::FileExt;
 use super::{Host, LEN, body, long};
 
 #[test]
-fn what_was_damaged_is_asked_for_again() {
-    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
-    host.stores("/a", 1);
+fn damaged_copy_is_fetched_again() {
+    let mut host = Host::new(long("Cache-Control: max-age=600\r\n"));
+    host.get_until_stored("/a", 1);
     host.server = None;
     let mut damaged = 0;
     for entry in std::fs::read_dir(host.folder.path().join("cache")).expect("read") {
@@ -30,8 +30,8 @@ fn what_was_damaged_is_asked_for_again() {
 }
 
 #[test]
-fn without_a_folder_that_can_be_used_the_server_goes_on() {
-    let mut host = Host::of(long("Cache-Control: max-age=600\r\n"));
+fn server_runs_without_usable_folder() {
+    let mut host = Host::new(long("Cache-Control: max-age=600\r\n"));
     host.server = None;
     std::fs::remove_dir_all(host.folder.path().join("cache")).expect("remove");
     std::fs::write(host.folder.path().join("cache"), "a file").expect("write");
@@ -42,11 +42,11 @@ fn without_a_folder_that_can_be_used_the_server_goes_on() {
 }
 
 #[test]
-fn a_folder_that_goes_meanwhile_stops_nobody() {
-    let host = Host::of(long("Cache-Control: max-age=600\r\n"));
-    host.stores("/a", 1);
+fn server_continues_if_folder_is_removed() {
+    let host = Host::new(long("Cache-Control: max-age=600\r\n"));
+    host.get_until_stored("/a", 1);
     std::fs::remove_dir_all(host.folder.path().join("cache")).expect("remove");
-    // Open files stay readable; new objects find no space.
+    // Files that are open remain readable; new objects can't be written.
     assert!(host.get("/a", "").body == body("/a", 0, LEN));
     for number in 1..8 {
         let path = format!("/{number}");
@@ -55,11 +55,11 @@ fn a_folder_that_goes_meanwhile_stops_nobody() {
 }
 
 #[test]
-fn what_is_purged_without_the_folder_does_not_come_back() {
+fn purge_without_usable_folder_survives_restart() {
     for breaks in ["purges.new", "lock"] {
         let site = "purge_from = \"127.0.0.0/8\"";
         let mut host = Host::with(long("Cache-Control: max-age=600\r\n"), "1M", site);
-        host.stores("/a", 1);
+        host.get_until_stored("/a", 1);
         host.server = None;
         let broken = host.folder.path().join("cache").join(breaks);
         let _ = std::fs::remove_file(&broken); // not all are there
@@ -67,7 +67,7 @@ fn what_is_purged_without_the_folder_does_not_come_back() {
         host.start();
         host.server()
             .wait_for_error_line("continues without disk_cache");
-        assert_eq!(host.ask("PURGE", "/a", "").status, 200);
+        assert_eq!(host.request("PURGE", "/a", "").status, 200);
         host.server = None;
         std::fs::remove_dir(&broken).expect("remove");
         host.start();

@@ -1,4 +1,4 @@
-//! Servers killed under load: the objects found at the next start are complete and correct.
+//! Servers that are killed under load: all objects found at the next start are complete and correct.
 
 use std::io::Write;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
@@ -29,9 +29,9 @@ fn path_of(number: u64) -> String {
 }
 
 fn origin() -> TestOrigin {
-    TestOrigin::start(|asked, stream| {
-        let number: u64 = asked.target[1..].parse().expect("a number");
-        let (body, len) = (body(&asked.target, 0, len_of(number)), len_of(number));
+    TestOrigin::start(|request, stream| {
+        let number: u64 = request.target[1..].parse().expect("a number");
+        let (body, len) = (body(&request.target, 0, len_of(number)), len_of(number));
         let head = format!(
             "HTTP/1.1 200 OK\r\nCache-Control: max-age=600\r\nContent-Length: {len}\r\n\r\n"
         );
@@ -40,8 +40,8 @@ fn origin() -> TestOrigin {
 }
 
 #[test]
-fn what_is_sent_after_kills_under_load_is_right() {
-    let mut host = Host::of(origin());
+fn responses_after_kills_under_load_are_correct() {
+    let mut host = Host::new(origin());
     let mut found = 0;
     for round in 0..ROUNDS {
         let (checked, is_over) = (AtomicUsize::new(0), AtomicBool::new(false));
@@ -61,7 +61,7 @@ fn what_is_sent_after_kills_under_load_is_right() {
             lowroad_testkit::wait_until("some were checked", || {
                 (checked.load(SeqCst) >= 40).then_some(())
             });
-            // Kills the server in the middle of many writes.
+            // Kills the server while it writes many objects.
             host.server = None;
             is_over.store(true, SeqCst);
         });
@@ -79,7 +79,7 @@ fn what_is_sent_after_kills_under_load_is_right() {
     assert_eq!(host.status().value("disk_corrupt"), 0);
 }
 
-/// Checks the bytes that arrive: a kill may cut the response.
+/// Checks that all received bytes are correct. A kill may end the response early.
 fn check(address: std::net::SocketAddr, number: u64) {
     let Ok(stream) = std::net::TcpStream::connect(address) else {
         return;

@@ -1,5 +1,5 @@
-//! Late readers: clients that arrive while a body too long for memory is written read it from the disk, so the origin
-//! gets one request.
+//! Late readers: while a body that is too long for memory is written to the disk, later clients read it from there, so
+//! that the origin gets a single request.
 
 use std::io::Write;
 use std::net::TcpStream;
@@ -11,17 +11,17 @@ use lowroad_testkit::{TestClient, wait_until};
 
 use super::{Host, LEN, body};
 
-/// The number of parts that the origin may send.
+/// Number of parts that the origin may send.
 type Gate = Arc<AtomicUsize>;
 
-/// A part of the body.
+/// Length of a part.
 const PART_LEN: usize = 100_000;
 
-/// Sends a long body in parts as the gate opens, whole or without its last part.
-fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> TestOrigin {
+/// An origin that sends a long body in parts as the gate permits. If `is_cut`, the last part is missing.
+fn stepped_origin(gate: &Gate, is_chunked: bool, is_cut: bool) -> TestOrigin {
     let gate = gate.clone();
-    TestOrigin::start(move |asked: &OriginRequest, stream: &mut TcpStream| {
-        let body = body(&asked.target, asked.number, LEN);
+    TestOrigin::start(move |request: &OriginRequest, stream: &mut TcpStream| {
+        let body = body(&request.target, request.number, LEN);
         let framing = match is_chunked {
             true => "Transfer-Encoding: chunked".to_owned(),
             false => format!("Content-Length: {LEN}"),
@@ -43,14 +43,14 @@ fn gated(gate: &Gate, is_chunked: bool, is_cut: bool) -> TestOrigin {
     })
 }
 
-fn begin(host: &Host) -> TestClient {
+fn send_get(host: &Host) -> TestClient {
     let mut client = host.server().connect();
     client.send("GET /a HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n");
     client
 }
 
-/// Reads the whole body; `None` if it is cut.
-fn whole(client: &mut TestClient, is_chunked: bool) -> Option<Vec<u8>> {
+/// Receives the whole body; `None` if the connection ends before.
+fn receive_body(client: &mut TestClient, is_chunked: bool) -> Option<Vec<u8>> {
     if !is_chunked {
         return client.whole_response().map(|response| response.body);
     }
@@ -62,7 +62,7 @@ fn whole(client: &mut TestClient, is_chunked: bool) -> Option<Vec<u8>> {
     chunks(&client.received[end + 4..]).map(|(body, ..)| body)
 }
 
-/// Waits until the disk has more than this many bytes, and returns their number.
+/// Waits until the disk has more bytes than `before`; returns their number.
 fn wait_for_more(host: &Host, before: u64) -> u64 {
     wait_until("more on the disk", || {
         let bytes = host.status().value("disk_bytes");
@@ -70,35 +70,36 @@ fn wait_for_more(host: &Host, before: u64) -> u64 {
     })
 }
 
-/// The first client, after the body has exceeded memory and goes to the disk, and the bytes on the disk then.
-fn begin_on_disk(host: &Host, gate: &Gate) -> (TestClient, u64) {
-    let first = begin(host);
+/// Sends the first request and waits until its response is written to the disk. Returns the client and the number of
+/// bytes on the disk.
+fn wait_for_fetch_on_disk(host: &Host, gate: &Gate) -> (TestClient, u64) {
+    let first = send_get(host);
     gate.store(25, SeqCst);
     (first, wait_for_more(host, 0))
 }
 
-/// Clients that arrive at different moments; returns them in order.
-fn ask_at_moments(host: &Host, gate: &Gate) -> Vec<TestClient> {
-    let (first, _) = begin_on_disk(host, gate);
+/// Sends requests at different moments of the fetch; returns the clients in order.
+fn send_at_different_moments(host: &Host, gate: &Gate) -> Vec<TestClient> {
+    let (first, _) = wait_for_fetch_on_disk(host, gate);
     let mut clients = vec![first];
-    clients.extend((0..3).map(|_| begin(host)));
+    clients.extend((0..3).map(|_| send_get(host)));
     host.status().wait_for("disk_late_readers", 3);
     gate.store(28, SeqCst);
-    clients.push(begin(host));
+    clients.push(send_get(host));
     host.status().wait_for("disk_late_readers", 4);
     gate.store(usize::MAX, SeqCst);
     clients
 }
 
 #[test]
-fn all_share_one_request() {
+fn late_readers_share_one_fetch() {
     for is_chunked in [false, true] {
         let gate = Gate::default();
-        let host = Host::of(gated(&gate, is_chunked, false));
-        let clients = ask_at_moments(&host, &gate);
+        let host = Host::new(stepped_origin(&gate, is_chunked, false));
+        let clients = send_at_different_moments(&host, &gate);
         let expected = body("/a", 0, LEN);
         for mut client in clients {
-            assert!(whole(&mut client, is_chunked).as_ref() == Some(&expected));
+            assert!(receive_body(&mut client, is_chunked).as_ref() == Some(&expected));
         }
         host.status().wait_for("disk_stored", 1);
         assert!(host.get("/a", "").body == expected);
@@ -108,26 +109,26 @@ fn all_share_one_request() {
 }
 
 #[test]
-fn what_is_cut_is_cut_for_all() {
+fn incomplete_body_is_incomplete_for_all_readers() {
     for is_chunked in [false, true] {
         let gate = Gate::default();
-        let host = Host::of(gated(&gate, is_chunked, true));
-        for mut client in ask_at_moments(&host, &gate) {
-            assert!(whole(&mut client, is_chunked).is_none());
+        let host = Host::new(stepped_origin(&gate, is_chunked, true));
+        for mut client in send_at_different_moments(&host, &gate) {
+            assert!(receive_body(&mut client, is_chunked).is_none());
         }
         assert_eq!(host.origin.count(), 1);
-        // The next client causes a new fetch.
+        // The incomplete body is not stored, so the next request causes a new fetch.
         assert_eq!(host.status().value("disk_objects"), 0);
     }
 }
 
-/// A client that disconnects, even the first one, does not end the fetch for the others.
+/// The fetch continues for the other clients even if the first one disconnects.
 #[test]
-fn the_first_may_go() {
+fn fetch_continues_after_first_client_disconnects() {
     let gate = Gate::default();
-    let host = Host::of(gated(&gate, false, false));
-    let (first, _) = begin_on_disk(&host, &gate);
-    let mut second = begin(&host);
+    let host = Host::new(stepped_origin(&gate, false, false));
+    let (first, _) = wait_for_fetch_on_disk(&host, &gate);
+    let mut second = send_get(&host);
     host.status().wait_for("disk_late_readers", 1);
     drop(first);
     gate.store(usize::MAX, SeqCst);
@@ -135,29 +136,29 @@ fn the_first_may_go() {
     assert_eq!(host.origin.count(), 1);
 }
 
-/// A purge during the fetch keeps later clients from joining it.
+/// Clients that arrive after a purge do not join a fetch that started before it.
 #[test]
-fn who_comes_after_a_purge_gets_another() {
+fn request_after_purge_starts_another_fetch() {
     let gate = Gate::default();
-    let host = Host::of(gated(&gate, false, false));
-    let (mut first, _) = begin_on_disk(&host, &gate);
-    host.say(&["purge", "http://test/a"]);
+    let host = Host::new(stepped_origin(&gate, false, false));
+    let (mut first, _) = wait_for_fetch_on_disk(&host, &gate);
+    host.run_command(&["purge", "http://test/a"]);
     gate.store(usize::MAX, SeqCst);
-    assert!(begin(&host).response().body == body("/a", 1, LEN));
+    assert!(send_get(&host).response().body == body("/a", 1, LEN));
     assert!(first.response().body == body("/a", 0, LEN));
     assert_eq!(host.origin.count(), 2);
 }
 
-/// Clients after the purge share one new fetch.
+/// Clients that arrive after a purge share one new fetch.
 #[test]
-fn after_a_purge_all_share_the_next_request() {
+fn requests_after_purge_share_one_fetch() {
     let gate = Gate::default();
-    let host = Host::of(gated(&gate, false, false));
-    let (mut first, bytes) = begin_on_disk(&host, &gate);
-    host.say(&["purge", "http://test/a"]);
-    let mut second = begin(&host);
+    let host = Host::new(stepped_origin(&gate, false, false));
+    let (mut first, bytes) = wait_for_fetch_on_disk(&host, &gate);
+    host.run_command(&["purge", "http://test/a"]);
+    let mut second = send_get(&host);
     wait_for_more(&host, bytes);
-    let mut third = begin(&host);
+    let mut third = send_get(&host);
     host.status().wait_for("disk_late_readers", 1);
     gate.store(usize::MAX, SeqCst);
     for client in [&mut second, &mut third] {

@@ -12,17 +12,17 @@ fn ok(fields: &str, body: &str) -> String {
 const ALLOWED: &str = "purge_from = \"127.0.0.0/8\"";
 
 fn numbered() -> TestOrigin {
-    TestOrigin::with_response(|asked: &OriginRequest| {
+    TestOrigin::with_response(|request: &OriginRequest| {
         let fields = "Cache-Control: max-age=600\r\nCache-Tag: news\r\nCache-Groups: \"g\"\r\n";
-        match asked.method.as_str() {
+        match request.method.as_str() {
             "POST" => ok("Cache-Group-Invalidation: \"g\"\r\n", ""),
-            _ => ok(fields, &asked.number.to_string()),
+            _ => ok(fields, &request.number.to_string()),
         }
     })
 }
 
 #[test]
-fn what_was_confirmed_outlives_a_kill() {
+fn confirmed_purge_survives_kill() {
     let mut host = Host::with(numbered(), "1M", ALLOWED);
     for (number, (target, fields)) in [
         ("/a", ""),
@@ -33,9 +33,9 @@ fn what_was_confirmed_outlives_a_kill() {
     .iter()
     .enumerate()
     {
-        // From the second round on, the object comes from an earlier process.
-        assert_eq!(host.stores("/a", 1).text(), number.to_string());
-        let told = host.ask("PURGE", target, fields);
+        // In all rounds but the first, the object was stored by an earlier process.
+        assert_eq!(host.get_until_stored("/a", 1).text(), number.to_string());
+        let told = host.request("PURGE", target, fields);
         assert_eq!((told.status, told.text().as_str()), (200, "purged\n"));
         host.start();
         assert_eq!(
@@ -49,11 +49,11 @@ fn what_was_confirmed_outlives_a_kill() {
 }
 
 #[test]
-fn the_command_says_it_when_it_is_sure() {
-    let mut host = Host::of(numbered());
+fn purge_command_confirms_after_disk_write() {
+    let mut host = Host::new(numbered());
     for (number, what) in ["host:test", "group:g", "test/a"].iter().enumerate() {
-        assert_eq!(host.stores("/a", 1).text(), number.to_string());
-        let said = host.say(&["purge", what]);
+        assert_eq!(host.get_until_stored("/a", 1).text(), number.to_string());
+        let said = host.run_command(&["purge", what]);
         assert!(said.contains("purged at once"), "{said}");
         host.start();
     }
@@ -61,29 +61,32 @@ fn the_command_says_it_when_it_is_sure() {
 }
 
 #[test]
-fn what_is_purged_while_it_is_only_on_the_disk_is_not_found() {
+fn response_only_on_disk_is_purged() {
     let mut host = Host::with(numbered(), "1M", ALLOWED);
-    host.stores("/a", 1);
+    host.get_until_stored("/a", 1);
     host.start();
-    assert_eq!(host.ask("PURGE", "/a", "").status, 200);
+    assert_eq!(host.request("PURGE", "/a", "").status, 200);
     assert_eq!(host.get("/a", "").text(), "1");
 }
 
 #[test]
-fn a_group_is_forgotten_on_the_disk_too() {
-    let mut host = Host::of(numbered());
-    host.stores("/a", 1);
+fn cache_group_on_disk_is_invalidated() {
+    let mut host = Host::new(numbered());
+    host.get_until_stored("/a", 1);
     host.start();
-    assert_eq!(host.ask("POST", "/b", "Content-Length: 0\r\n").status, 200);
+    assert_eq!(
+        host.request("POST", "/b", "Content-Length: 0\r\n").status,
+        200
+    );
     assert_eq!(host.get("/a", "").text(), "2");
 }
 
 #[test]
-fn purges_go_when_they_are_over() {
+fn purge_record_is_removed_after_scan() {
     let host = Host::with(numbered(), "1M", ALLOWED);
-    host.stores("/a", 1);
+    host.get_until_stored("/a", 1);
     let kept = || std::fs::read_to_string(host.folder.path().join("cache/purges")).expect("read");
-    assert_eq!(host.ask("PURGE", "/a", "").status, 200);
+    assert_eq!(host.request("PURGE", "/a", "").status, 200);
     lowroad_testkit::wait_until("the scan", || (kept().lines().count() == 1).then_some(()));
     assert_eq!(host.status().value("disk_objects"), 0);
 }

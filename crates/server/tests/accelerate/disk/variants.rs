@@ -1,4 +1,4 @@
-//! Variants on the disk are selected as in memory, not by fields that clients forge.
+//! On disk, as in memory, fields that a client forges do not select a variant.
 
 use std::net::IpAddr;
 
@@ -9,14 +9,14 @@ use super::Host;
 use crate::front::response;
 
 #[test]
-fn a_forged_user_gets_no_page_of_that_user() {
-    let origin = TestOrigin::with_response(|asked: &OriginRequest| {
-        let fields = match asked.target.starts_with("/kept") {
+fn forged_user_field_does_not_select_variant_on_disk() {
+    let origin = TestOrigin::with_response(|request: &OriginRequest| {
+        let fields = match request.target.starts_with("/kept") {
             true => "Cache-Control: max-age=600\r\n",
             false => "Cache-Control: max-age=600\r\nVary: X-Forwarded-User\r\n",
         };
-        let user = asked.field("x-forwarded-user").unwrap_or("-");
-        response("200 OK", fields, &format!("{} {user}", asked.target))
+        let user = request.field("x-forwarded-user").unwrap_or("-");
+        response("200 OK", fields, &format!("{} {user}", request.target))
     });
     let mut host = Host::with(origin, "1M", "trusted_proxies = \"127.0.0.2\"");
     let get = |host: &Host, from: [u8; 4], path: &str| {
@@ -34,7 +34,7 @@ fn a_forged_user_gets_no_page_of_that_user() {
         };
         assert_eq!(get(&host, first, path), page(first));
         // When this page is stored, no other write is in progress.
-        host.stores(&format!("/kept{path}"), number);
+        host.get_until_stored(&format!("/kept{path}"), number);
         host.start();
         assert_eq!(get(&host, second, path), page(second));
     }

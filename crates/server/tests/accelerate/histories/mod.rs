@@ -1,6 +1,6 @@
-//! Random histories: clients request resources that change, one after another and concurrently, and an oracle decides
-//! for each response whether a cache may send it. `LOWROAD_SEED` selects one history, `LOWROAD_SEEDS` their number.
-//! The simulator has the same clients (`src/simulation/histories`).
+//! Random histories: clients request resources that change, sequentially and concurrently. An oracle decides for each
+//! response whether a cache may send it. `LOWROAD_SEED` selects a single history, `LOWROAD_SEEDS` sets the number of
+//! histories. The simulator uses the same clients (`src/simulation/histories`).
 
 use std::io::Write;
 use std::net::SocketAddr;
@@ -12,8 +12,8 @@ use std::thread;
 use lowroad_testkit::origin::{OriginRequest, TestOrigin};
 use lowroad_testkit::{TempFolder, TestClient, TestServer};
 
-use crate::front::{PROGRAM, TestFront};
-use visitor::{Asking, History, Visitor};
+use crate::front::{PROGRAM, TestAccelerator};
+use visitor::{History, ModelClient, PendingRequest};
 use world::World;
 
 mod oracle;
@@ -21,17 +21,17 @@ mod visitor;
 mod world;
 
 const SEEDS: u64 = 200;
-/// Number of histories with a disk, each with a restart.
+/// Number of histories with a disk cache; each contains a restart.
 const SEEDS_WITH_DISK: u64 = 60;
-/// Requests of a single client.
+/// Requests of a client that runs alone.
 const ALONE: usize = 40;
 /// Number of concurrent clients, and the requests of each.
 const TOGETHER: (u64, usize) = (3, 15);
 
 #[test]
-fn all_responses_are_allowed() {
+fn random_histories_get_only_allowed_responses() {
     let world = Arc::new(World::default());
-    let front = TestFront::of_workers(2, origin_of(&world));
+    let front = TestAccelerator::with_workers(2, origin_of(&world));
     for seed in seeds(SEEDS) {
         let address = front.server.address();
         let history = History::new(seed, &world);
@@ -39,9 +39,9 @@ fn all_responses_are_allowed() {
     }
 }
 
-/// Memory has room for few objects, so most are read from the disk, and all of them after a restart.
+/// Memory has room for few objects, so most responses are read from the disk, after the restart all of them.
 #[test]
-fn all_responses_are_allowed_with_a_disk() {
+fn random_histories_with_disk_get_only_allowed_responses() {
     let world = Arc::new(World::default());
     let (origin, folder) = (origin_of(&world), TempFolder::new());
     let start = || {
@@ -77,29 +77,33 @@ fn origin_of(world: &Arc<World>) -> TestOrigin {
     let world = world.clone();
     TestOrigin::start(move |asked, stream| {
         let (head, body) = world.answer(asked);
-        // Two writes, so that heads arrive before bodies.
+        // Sent in two writes, so that heads arrive before bodies.
         let is_sent = stream.write_all(head.as_bytes()).is_ok();
         is_sent && (asked.method == "HEAD" || stream.write_all(&body).is_ok())
     })
 }
 
-/// `restarted` may replace the server between the concurrent requests and the last ones.
+/// Runs a history. `restarted` may replace the server after the concurrent requests.
 fn run(
     front: (SocketAddr, &TestOrigin),
     history: &History,
     restarted: impl FnOnce() -> SocketAddr,
 ) {
-    visit(front, Visitor::of(history, 0, true), ALONE);
+    visit(front, ModelClient::of(history, 0, true), ALONE);
     thread::scope(|scope| {
         for name in 1..=TOGETHER.0 {
-            scope.spawn(move || visit(front, Visitor::of(history, name, false), TOGETHER.1));
+            scope.spawn(move || visit(front, ModelClient::of(history, name, false), TOGETHER.1));
         }
     });
-    let last = Visitor::of(history, TOGETHER.0 + 1, true);
+    let last = ModelClient::of(history, TOGETHER.0 + 1, true);
     visit((restarted(), front.1), last, ALONE / 4);
 }
 
-fn visit((front, origin): (SocketAddr, &TestOrigin), mut visitor: Visitor<'_>, requests: usize) {
+fn visit(
+    (front, origin): (SocketAddr, &TestOrigin),
+    mut visitor: ModelClient<'_>,
+    requests: usize,
+) {
     let mut client = TestClient::connect(front);
     for _ in 0..requests {
         let Some(asking) = visitor.next() else {
@@ -116,7 +120,7 @@ fn visit((front, origin): (SocketAddr, &TestOrigin), mut visitor: Visitor<'_>, r
     }
 }
 
-fn fail(asked: Vec<OriginRequest>, asking: &Asking, why: &str) {
-    let asked = visitor::asked_of(&asked, asking);
+fn fail(asked: Vec<OriginRequest>, asking: &PendingRequest, why: &str) {
+    let asked = visitor::requests_for_target(&asked, asking);
     panic!("{why}\nthe origin was asked:\n{asked}");
 }

@@ -1,10 +1,11 @@
-//! The responses that RFC 9111 allows an ideal cache, derived from versions and times only, independent of any cache.
+//! The oracle: the responses that RFC 9111 allows to a cache, derived only from versions and times. Does not depend on
+//! a cache's implementation.
 
 use lowroad_testkit::ClientResponse;
 
 use super::world::{Kind, Resource, Version, World, language, part};
 
-/// A request from its client's view.
+/// A request as its client knows it.
 pub struct Request {
     pub of: Resource,
     pub id: String,
@@ -14,15 +15,15 @@ pub struct Request {
     pub if_none_match: Option<String>,
     pub range: Option<String>,
     pub if_range: Option<String>,
-    /// The time of its start.
+    /// Time of the start.
     pub began: u64,
-    /// The newest version acknowledged to any client by then: earlier ones are invalid.
+    /// The newest version that any client had received before the start; older versions are invalid.
     pub oldest: u64,
-    /// No other request is in progress, so it can't have joined an earlier one.
+    /// Whether no other request is in progress, so that this one can't have joined an earlier fetch.
     pub is_alone: bool,
 }
 
-/// The version of a response.
+/// The version that a response contains.
 pub fn version_of(request: &Request, response: &ClientResponse) -> Option<Version> {
     let number = response.field("x-version")?.parse().ok()?;
     Some(Version::of(request.of, number))
@@ -81,7 +82,7 @@ fn is(right: bool, otherwise: &str) -> Result<(), String> {
     right.then_some(()).ok_or_else(|| otherwise.to_string())
 }
 
-/// 416 requires a range beyond the end; an origin that answers causes no other refusal.
+/// A 416 requires a range beyond the end. No other refusal is allowed, since the origin answers.
 fn judge_refusal(request: &Request, response: &ClientResponse) -> Result<(), String> {
     is(
         response.status == 416 && request.range.is_some(),
@@ -89,7 +90,7 @@ fn judge_refusal(request: &Request, response: &ClientResponse) -> Result<(), Str
     )
 }
 
-/// At most one Age, at least the origin's value plus the time since.
+/// A response has at most one Age field, with at least the origin's value plus the time since.
 fn judge_age(version: &Version, response: &ClientResponse) -> Result<(), String> {
     let lines = response
         .head
@@ -104,11 +105,11 @@ fn judge_age(version: &Version, response: &ClientResponse) -> Result<(), String>
         Kind::Stale | Kind::StaleMustRevalidate | Kind::StaleWhileRevalidate => 60,
         _ => 0,
     };
-    // No history takes a minute.
+    // A history takes less than a minute.
     is((least..least + 60).contains(&age), "it has a wrong age")
 }
 
-/// Whether the response may be used without validation, or has been validated.
+/// Checks whether the response was validated or may be used without validation.
 fn judge_use(
     world: &World,
     request: &Request,
@@ -117,7 +118,7 @@ fn judge_use(
 ) -> Result<(), String> {
     let confirmed = world.confirmed(request.of, version.number, language);
     is(confirmed > 0, "the origin never said that")?;
-    // Fresh responses need no validation; stale-while-revalidate allows use during it.
+    // A fresh response needs no validation; with stale-while-revalidate, a stale one may be used during its validation.
     let needs_word = match version.kind {
         Kind::Stale | Kind::Silent | Kind::StaleMustRevalidate | Kind::NoCache => true,
         Kind::Fresh | Kind::ForAll | Kind::StaleWhileRevalidate | Kind::NoStore | Kind::Private => {

@@ -1,4 +1,4 @@
-//! A client of a random history: chooses requests, and checks the responses. Independent of the transport.
+//! A client of a random history: chooses requests and checks their responses. Does not depend on the transport.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -9,31 +9,31 @@ use lowroad_testkit::origin::OriginRequest;
 use super::oracle::{self, Request};
 use super::world::{Draws, Resource, World};
 
-/// The shared knowledge of a history's clients.
+/// The state that all clients of a history share.
 pub struct History {
     pub seed: u64,
     pub world: Arc<World>,
-    /// The newest version acknowledged to any client.
+    /// The newest version of each resource that any client has received.
     acknowledged: Mutex<HashMap<Resource, u64>>,
 }
 
 /// A client of a history.
-pub struct Visitor<'h> {
+pub struct ModelClient<'h> {
     history: &'h History,
     name: u64,
     draws: Draws,
-    /// The ETags that it has received.
+    /// The ETags that this client has received.
     tags: Vec<(Resource, String)>,
     asked: usize,
     is_alone: bool,
 }
 
 /// A request to send.
-pub struct Asking {
+pub struct PendingRequest {
     target: String,
     /// The request's bytes.
     pub head: String,
-    /// The response has a body, if its head announces one.
+    /// Whether the response has a body, unless its head excludes one.
     pub has_body: bool,
     of: Resource,
     /// The oracle's input; `None` for a POST.
@@ -66,10 +66,10 @@ impl History {
     }
 }
 
-impl<'h> Visitor<'h> {
-    /// Creates a client by its number. No other client runs beside one that is alone.
-    pub fn of(history: &'h History, name: u64, is_alone: bool) -> Visitor<'h> {
-        Visitor {
+impl<'h> ModelClient<'h> {
+    /// Creates a client with this number. If `is_alone`, no other client runs at the same time.
+    pub fn of(history: &'h History, name: u64, is_alone: bool) -> ModelClient<'h> {
+        ModelClient {
             history,
             name,
             draws: Draws(history.seed << 8 ^ name),
@@ -79,8 +79,8 @@ impl<'h> Visitor<'h> {
         }
     }
 
-    /// Its next request, if there is one.
-    pub fn next(&mut self) -> Option<Asking> {
+    /// Chooses the next request; `None` at the end.
+    pub fn next(&mut self) -> Option<PendingRequest> {
         let of = (self.history.seed, self.draws.below(4));
         let read = match self.draws.below(100) {
             0..6 => None,
@@ -92,7 +92,7 @@ impl<'h> Visitor<'h> {
         };
         let target = format!("/{}/{}", of.0, of.1);
         let post = || format!("POST {target} HTTP/1.1\r\nHost: test\r\nContent-Length: 0\r\n\r\n");
-        Some(Asking {
+        Some(PendingRequest {
             head: read.as_ref().map_or_else(post, head_of),
             has_body: read.as_ref().is_none_or(|read| read.method != "HEAD"),
             target,
@@ -101,11 +101,15 @@ impl<'h> Visitor<'h> {
         })
     }
 
-    /// Takes a response and checks it.
+    /// Checks the response to a request.
     ///
     /// # Errors
-    /// The reason why it is not allowed.
-    pub fn take(&mut self, asking: &Asking, response: &ClientResponse) -> Result<(), String> {
+    /// The rule that the response violates.
+    pub fn take(
+        &mut self,
+        asking: &PendingRequest,
+        response: &ClientResponse,
+    ) -> Result<(), String> {
         let Some(request) = &asking.read else {
             let version = response.field("x-version").map(str::parse);
             if let Some(Ok(number)) = version {
@@ -157,7 +161,7 @@ impl<'h> Visitor<'h> {
 }
 
 /// The origin's recent requests for the same target, for failure messages.
-pub fn asked_of(asked: &[OriginRequest], asking: &Asking) -> String {
+pub fn requests_for_target(asked: &[OriginRequest], asking: &PendingRequest) -> String {
     let lines = asked.iter().filter(|asked| asked.target == asking.target);
     let lines: Vec<_> = lines
         .map(|asked| asked.head.replace("\r\n", " | "))

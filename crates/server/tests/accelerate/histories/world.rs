@@ -1,5 +1,5 @@
-//! An origin with changing resources. A version's number determines all its properties, so that a response can be
-//! judged by itself. Independent of caches.
+//! An origin whose resources change. A version's number determines all properties of the version, so that a response
+//! can be judged without other information. Does not depend on a cache.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
@@ -31,10 +31,10 @@ impl Draws {
     }
 }
 
-/// A resource: the seed of its history, and its number there.
+/// A resource: the seed of its history, and its number in the history.
 pub type Resource = (u64, u64);
 
-/// A version's caching fields.
+/// The kind of a version's caching fields.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     Fresh,
@@ -73,10 +73,10 @@ pub struct Version {
 }
 
 impl Version {
-    /// A version by its number.
+    /// The version of a resource with this number.
     pub fn of(of: Resource, number: u64) -> Version {
         let mut draws = Draws(of.0 << 32 ^ of.1 << 16 ^ number);
-        // A resource mostly keeps its kind from version to version.
+        // Most versions of a resource have the same kind.
         let usual = Draws(of.0 << 32 ^ of.1).next();
         let kind = if draws.percent(70) {
             usual
@@ -99,19 +99,19 @@ impl Version {
         }
     }
 
-    /// Whether the response must not answer other requests.
+    /// Whether a response must not be sent to other clients.
     pub fn is_personal(&self, is_authorized: bool) -> bool {
         let is_for_all = matches!(self.kind, Kind::ForAll | Kind::StaleMustRevalidate);
         matches!(self.kind, Kind::NoStore | Kind::Private) || is_authorized && !is_for_all
     }
 
-    /// Its body in a language, personal or shared.
+    /// The body in a language; if the version is personal, the body contains the client's ID.
     pub fn body(&self, language: &str, id: &str) -> Vec<u8> {
         let Version {
             of, number, seed, ..
         } = self;
         let piece = format!("{}/{}.{number}.{language}.{id};", of.0, of.1);
-        // Some are long enough to be read while they arrive.
+        // Some bodies are so long that clients can read them while they arrive.
         let times = if seed % 10 == 0 {
             2000 + seed / 10 % 1000
         } else {
@@ -120,7 +120,7 @@ impl Version {
         piece.repeat(times as usize).into_bytes()
     }
 
-    /// Its ETag in a language.
+    /// The ETag in a language.
     pub fn tag(&self, language: &str) -> String {
         format!("\"{}-{}-{}-{language}\"", self.of.0, self.of.1, self.number)
     }
@@ -157,7 +157,7 @@ impl Version {
     }
 }
 
-/// The origin's language for an Accept-Language.
+/// The language that the origin selects by Accept-Language.
 pub fn language(version: &Version, accepted: Option<&str>) -> &'static str {
     match accepted {
         _ if !version.varies => "all",
@@ -167,7 +167,7 @@ pub fn language(version: &Version, accepted: Option<&str>) -> &'static str {
     }
 }
 
-/// The state of all resources. Time is a counter.
+/// The state of all resources. Times are values of a counter.
 #[derive(Default)]
 pub struct World {
     moments: AtomicU64,
@@ -183,12 +183,12 @@ struct State {
 }
 
 impl World {
-    /// The next time, later than all before.
+    /// Returns a time that is later than all earlier ones.
     pub fn moment(&self) -> u64 {
         self.moments.fetch_add(1, SeqCst) + 1
     }
 
-    /// Changes a resource without a request.
+    /// Changes a resource independently of requests.
     pub fn change(&self, of: Resource) -> u64 {
         let mut states = self.states();
         let state = states.entry(of).or_default();
@@ -196,7 +196,7 @@ impl World {
         state.number
     }
 
-    /// Its newest version.
+    /// The newest version of a resource.
     pub fn newest(&self, of: Resource) -> u64 {
         self.states().entry(of).or_default().number
     }
@@ -212,7 +212,7 @@ impl World {
             .unwrap_or(0)
     }
 
-    /// The time of the origin's last failure.
+    /// The time of the last failed response for a resource.
     pub fn failed(&self, of: Resource) -> u64 {
         self.states().entry(of).or_default().failed
     }
@@ -221,7 +221,7 @@ impl World {
         self.states.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// The origin's response: head and body.
+    /// The origin's response to a request: head and body.
     pub fn answer(&self, asked: &OriginRequest) -> (String, Vec<u8>) {
         let of = resource(&asked.target);
         let id = asked.field("x-id").unwrap_or("");
@@ -268,7 +268,7 @@ impl World {
     }
 }
 
-/// First and last byte of a range.
+/// The first and last byte of a range.
 pub fn part(range: &str, len: usize) -> Option<(usize, usize)> {
     let (from, to) = range.strip_prefix("bytes=")?.split_once('-')?;
     let (from, to): (usize, usize) = (from.parse().ok()?, to.parse().ok()?);

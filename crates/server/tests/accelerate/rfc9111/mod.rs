@@ -1,11 +1,11 @@
-//! RFC 9111 for shared caches, a file for each section. The enclosing module's `front` is an accelerator over sockets,
-//! or in the simulator (`src/simulation`).
+//! Tests of RFC 9111 for shared caches, one file for each section. They use the module `front` next to this one: an
+//! accelerator over sockets in `tests/accelerate`, or in the simulator in `src/simulation`.
 
 use std::sync::atomic::{AtomicUsize, Ordering::Relaxed};
 
 use lowroad_testkit::ClientResponse;
 
-use super::front::{self, OriginRequest, TestFront, TestOrigin, response};
+use super::front::{self, OriginRequest, TestAccelerator, TestOrigin, response};
 
 mod s3_storing;
 mod s4_1_variants;
@@ -22,48 +22,53 @@ pub const LONG_AGO: &str = "Sun, 06 Nov 1994 08:49:37 GMT";
 /// A date far in the future.
 pub const FAR: &str = "Fri, 01 Jan 2100 00:00:00 GMT";
 
-/// An accelerator in front of an origin that answers with the request's field `Say`: a status, and field lines
+/// An accelerator whose origin sends the response that the request field `Say` specifies: a status and field lines,
 /// separated by bars. The body is the number of the request.
-pub struct Told {
+pub struct ScriptedCache {
     /// The accelerator and its origin.
-    pub front: TestFront,
+    pub front: TestAccelerator,
     paths: AtomicUsize,
 }
 
-impl Told {
-    /// With default settings.
-    pub fn new() -> Told {
-        Told::of(TestFront::new(TestOrigin::with_response(obey)))
+impl ScriptedCache {
+    /// An accelerator with default settings.
+    pub fn new() -> ScriptedCache {
+        ScriptedCache::of(TestAccelerator::new(TestOrigin::with_response(
+            scripted_response,
+        )))
     }
 
-    /// With these lines of `[site.route.cache]`.
-    pub fn with(caching: &str) -> Told {
-        Told::of(TestFront::caching(TestOrigin::with_response(obey), caching))
+    /// An accelerator with these lines of `[site.route.cache]`.
+    pub fn with(caching: &str) -> ScriptedCache {
+        ScriptedCache::of(TestAccelerator::with_cache_settings(
+            TestOrigin::with_response(scripted_response),
+            caching,
+        ))
     }
 
-    fn of(front: TestFront) -> Told {
-        Told {
+    fn of(front: TestAccelerator) -> ScriptedCache {
+        ScriptedCache {
             front,
             paths: AtomicUsize::new(0),
         }
     }
 
-    /// A new path.
+    /// Returns a path that was not used before.
     pub fn path(&self) -> String {
         format!("/{}", self.paths.fetch_add(1, Relaxed))
     }
 
-    /// A GET with these field lines, answered by the origin with `say`.
+    /// Sends a GET with these field lines. If the request reaches the origin, the response is `say`.
     pub fn get(&self, path: &str, say: &str, fields: &str) -> ClientResponse {
         self.front.get(path, &format!("Say: {say}\r\n{fields}"))
     }
 
-    /// Whether a repeated GET gets the stored response.
+    /// Whether the response `say` is stored: a second GET gets the response to the first one.
     pub fn stores(&self, say: &str) -> bool {
         self.stores_for(say, "", "")
     }
 
-    /// Whether a GET with the fields `second` gets the stored response to one with the fields `first`.
+    /// Whether a GET with the fields `second` gets the stored response to a GET with the fields `first`.
     pub fn stores_for(&self, say: &str, first: &str, second: &str) -> bool {
         let path = self.path();
         let one = self.get(&path, say, first);
@@ -71,28 +76,28 @@ impl Told {
         one.body == two.body
     }
 
-    /// Fails for each of these responses that is not stored.
-    pub fn all_stored(&self, all: &[&str]) {
+    /// Asserts that each of these responses is stored.
+    pub fn assert_all_stored(&self, all: &[&str]) {
         let not: Vec<_> = all.iter().filter(|say| !self.stores(say)).collect();
         assert!(not.is_empty(), "not stored: {not:#?}");
     }
 
-    /// Fails for each of these responses that is stored.
-    pub fn none_stored(&self, all: &[&str]) {
+    /// Asserts that none of these responses is stored.
+    pub fn assert_none_stored(&self, all: &[&str]) {
         let stored: Vec<_> = all.iter().filter(|say| self.stores(say)).collect();
         assert!(stored.is_empty(), "stored: {stored:#?}");
     }
 }
 
-fn obey(asked: &OriginRequest) -> String {
-    let say = asked.field("say").unwrap_or("200 OK");
+fn scripted_response(request: &OriginRequest) -> String {
+    let say = request.field("say").unwrap_or("200 OK");
     let (status, fields) = say.split_once('|').unwrap_or((say, ""));
     let mut lines = String::new();
     for line in fields.split('|').filter(|line| !line.is_empty()) {
         lines += &format!("{}\r\n", line.trim());
     }
-    // A request number, long enough for ranges; 204 has no body.
-    let body = format!("{:08}", asked.number);
+    // The number has eight digits, so that ranges can be requested. A 204 has no body.
+    let body = format!("{:08}", request.number);
     match status.starts_with("204") {
         true => format!("HTTP/1.1 {status}\r\n{lines}X-Number: {body}\r\n\r\n"),
         false => response(status, &lines, &body),

@@ -1,32 +1,32 @@
 //! Section 3: which responses are stored.
 
-use super::front::{OriginRequest, TestFront, response};
-use super::{FAR, LONG_AGO, Told};
+use super::front::{OriginRequest, TestAccelerator, response};
+use super::{FAR, LONG_AGO, ScriptedCache};
 
 #[test]
-fn methods() {
-    let told = Told::new();
+fn only_responses_to_get_are_stored() {
+    let told = ScriptedCache::new();
     let say = "Say: 200 OK|Cache-Control: max-age=60\r\n";
-    // Only a response to GET answers a GET.
+    // Responses to other methods do not answer a GET.
     for method in ["HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS"] {
         let path = told.path();
         let before = told.front.origin.count();
-        told.front.ask(method, &path, say);
+        told.front.request(method, &path, say);
         told.front.get(&path, say);
         assert_eq!(told.front.origin.count(), before + 2, "{method}");
     }
-    // A POST always goes to the origin.
+    // A POST is always forwarded.
     let path = told.path();
     told.front.get(&path, say);
     let before = told.front.origin.count();
-    told.front.ask("POST", &path, say);
-    told.front.ask("POST", &path, say);
+    told.front.request("POST", &path, say);
+    told.front.request("POST", &path, say);
     assert_eq!(told.front.origin.count(), before + 2);
 }
 
 #[test]
-fn statuses_with_a_lifetime() {
-    let told = Told::new();
+fn statuses_stored_with_lifetime() {
+    let told = ScriptedCache::new();
     for status in [
         200, 203, 300, 301, 302, 303, 307, 308, 400, 403, 404, 405, 410, 414, 418, 451, 500, 501,
         502, 503, 504, 299, 599,
@@ -45,8 +45,8 @@ fn statuses_with_a_lifetime() {
 }
 
 #[test]
-fn statuses_without_a_lifetime() {
-    let told = Told::new();
+fn statuses_stored_without_lifetime() {
+    let told = ScriptedCache::new();
     for status in [200, 203, 300, 301, 308, 404, 405, 410, 414, 501] {
         let say = format!("{status} A|Last-Modified: {LONG_AGO}");
         assert!(told.stores(&say), "{status} may be guessed");
@@ -62,8 +62,8 @@ fn statuses_without_a_lifetime() {
 }
 
 #[test]
-fn a_response_without_content_is_stored() {
-    let told = Told::new();
+fn response_without_content_is_stored() {
+    let told = ScriptedCache::new();
     let path = told.path();
     let say = "204 No Content|Cache-Control: max-age=60";
     let (one, two) = (told.get(&path, say, ""), told.get(&path, say, ""));
@@ -73,8 +73,8 @@ fn a_response_without_content_is_stored() {
 }
 
 #[test]
-fn what_forbids_it() {
-    Told::new().none_stored(&[
+fn fields_that_forbid_storing() {
+    ScriptedCache::new().assert_none_stored(&[
         "200 OK|Cache-Control: no-store, max-age=60",
         "200 OK|Cache-Control: No-Store, max-age=60",
         "200 OK|Cache-Control: max-age=60|Cache-Control: no-store",
@@ -92,8 +92,8 @@ fn what_forbids_it() {
 }
 
 #[test]
-fn what_does_not_forbid_it() {
-    Told::new().all_stored(&[
+fn fields_that_do_not_forbid_storing() {
+    ScriptedCache::new().assert_all_stored(&[
         "200 OK|Cache-Control: max-age=60",
         "200 OK|Cache-Control: max-age=60, unknown, other=\"no-store\"",
         "200 OK|Cache-Control: max-age=60, x=\"private, no-cache\"",
@@ -107,15 +107,15 @@ fn what_does_not_forbid_it() {
 
 #[test]
 fn must_understand() {
-    let told = Told::new();
+    let told = ScriptedCache::new();
     assert!(told.stores("200 OK|Cache-Control: must-understand, no-store, max-age=60"));
     assert!(told.stores("404 A|Cache-Control: must-understand, no-store, max-age=60"));
     assert!(!told.stores("299 A|Cache-Control: must-understand, max-age=60"));
 }
 
 #[test]
-fn authorization() {
-    let told = Told::new();
+fn response_to_authorization_is_stored_only_if_allowed() {
+    let told = ScriptedCache::new();
     let auth = "Authorization: Basic YTpi\r\n";
     for (control, is_for_all) in [
         ("max-age=60", false),
@@ -140,13 +140,13 @@ fn authorization() {
 }
 
 /// A response to a request with credentials is stored only if its Cache-Control allows that. While no response is
-/// stored, the client's conditions go to the origin: otherwise a client of a private registry or API would always get
-/// all bytes.
+/// stored, the client's preconditions are forwarded: otherwise clients of a private registry or API would always
+/// receive complete responses.
 #[test]
-fn conditions_of_requests_with_credentials_reach_the_origin() {
-    let is_current = |asked: &OriginRequest| {
-        asked.field("if-none-match") == Some("\"a\"")
-            || asked.field("if-modified-since") == Some(LONG_AGO)
+fn preconditions_with_credentials_are_forwarded() {
+    let is_current = |request: &OriginRequest| {
+        request.field("if-none-match") == Some("\"a\"")
+            || request.field("if-modified-since") == Some(LONG_AGO)
     };
     let tag = "If-None-Match: \"a\"\r\n".to_owned();
     let date = format!("If-Modified-Since: {LONG_AGO}\r\n");
@@ -158,7 +158,7 @@ fn conditions_of_requests_with_credentials_reach_the_origin() {
         ("Cache-Control: public, max-age=60\r\n", true),
     ] {
         let validators = format!("ETag: \"a\"\r\nLast-Modified: {LONG_AGO}\r\n{control}");
-        let front = TestFront::saying(move |asked| match is_current(asked) {
+        let front = TestAccelerator::with_response(move |request| match is_current(request) {
             true => "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\n\r\n".into(),
             false => response("200 OK", &validators, "body"),
         });
@@ -174,24 +174,24 @@ fn conditions_of_requests_with_credentials_reach_the_origin() {
         }
         let count = if is_for_all { 3 } else { 5 };
         assert_eq!(front.origin.count(), count, "{control:?}");
-        // A changed version is sent whole.
+        // If the version has changed, the complete response is sent.
         let other = format!("{auth}If-None-Match: \"b\"\r\n");
         assert_eq!(front.get("/", &other).text(), "body");
     }
 }
 
 #[test]
-fn a_request_can_forbid_it() {
-    let told = Told::new();
+fn request_no_store_forbids_storing() {
+    let told = ScriptedCache::new();
     let say = "200 OK|Cache-Control: max-age=60";
     assert!(!told.stores_for(say, "Cache-Control: no-store\r\n", ""));
-    // A stored response may answer a request with no-store.
+    // A request with no-store may still be answered by a stored response.
     assert!(told.stores_for(say, "", "Cache-Control: no-store\r\n"));
 }
 
 #[test]
-fn qualified_directives_leave_fields_out_for_others() {
-    let told = Told::new();
+fn qualified_directives_remove_fields_from_stored_response() {
+    let told = ScriptedCache::new();
     for directive in [
         "private=\"x-own, x-other\"",
         "no-cache=\"X-Own\"",
@@ -210,8 +210,8 @@ fn qualified_directives_leave_fields_out_for_others() {
 }
 
 #[test]
-fn qualified_directives_leave_nothing_out_for_the_first() {
-    let told = Told::new();
+fn qualified_directives_keep_fields_in_first_response() {
+    let told = ScriptedCache::new();
     for directive in ["private=\"x-own\"", "no-cache=\"x-own\""] {
         let say = format!("200 OK|Cache-Control: {directive}, max-age=60|X-Own: 1");
         let first = told.get(&told.path(), &say, "");
@@ -220,8 +220,8 @@ fn qualified_directives_leave_nothing_out_for_the_first() {
 }
 
 #[test]
-fn fields_are_stored_as_they_came() {
-    let told = Told::new();
+fn fields_are_stored_unchanged() {
+    let told = ScriptedCache::new();
     let path = told.path();
     let say = format!(
         "200 OK|Cache-Control: max-age=60|X-A: 1|X-A: 2|X-Empty:|Expires: {FAR}|Last-Modified: {LONG_AGO}|Link: </a>"

@@ -1,10 +1,10 @@
-//! Section 4.1: keys, and variants by Vary.
+//! Section 4.1: cache keys, and variants selected by Vary.
 
-use super::Told;
+use super::ScriptedCache;
 
 #[test]
-fn a_key_is_the_whole_target_and_the_host() {
-    let told = Told::new();
+fn cache_key_has_complete_target_and_host() {
+    let told = ScriptedCache::new();
     let say = "Say: 200 OK|Cache-Control: max-age=60\r\n";
     let mut bodies = Vec::new();
     for target in [
@@ -21,8 +21,8 @@ fn a_key_is_the_whole_target_and_the_host() {
 }
 
 #[test]
-fn a_variant_for_each_value() {
-    let told = Told::new();
+fn vary_selects_variant_by_field_value() {
+    let told = ScriptedCache::new();
     let say = "200 OK|Cache-Control: max-age=60|Vary: X-Kind";
     assert!(told.stores_for(say, "X-Kind: a\r\n", "X-Kind: a\r\n"));
     assert!(
@@ -42,8 +42,8 @@ fn a_variant_for_each_value() {
 }
 
 #[test]
-fn all_variants_are_kept_side_by_side() {
-    let told = Told::new();
+fn variants_are_stored_concurrently() {
+    let told = ScriptedCache::new();
     let (path, say) = (
         told.path(),
         "200 OK|Cache-Control: max-age=60|Vary: X-Kind, X-Two",
@@ -59,8 +59,8 @@ fn all_variants_are_kept_side_by_side() {
 }
 
 #[test]
-fn any_number_of_variants_never_mixes() {
-    let told = Told::new();
+fn many_variants_are_kept_apart() {
+    let told = ScriptedCache::new();
     let (path, say) = (
         told.path(),
         "200 OK|Cache-Control: max-age=60|Vary: Say-Body|X-Body: ",
@@ -82,8 +82,8 @@ fn any_number_of_variants_never_mixes() {
 }
 
 #[test]
-fn a_star_fits_nobody() {
-    Told::new().none_stored(&[
+fn vary_star_or_malformed_vary_is_not_stored() {
+    ScriptedCache::new().assert_none_stored(&[
         "200 OK|Cache-Control: max-age=60|Vary: *",
         "200 OK|Cache-Control: max-age=60|Vary: Accept, *",
         "200 OK|Cache-Control: max-age=60|Vary: Accept|Vary: *",
@@ -93,8 +93,8 @@ fn a_star_fits_nobody() {
 }
 
 #[test]
-fn several_lines_are_one_list() {
-    let told = Told::new();
+fn vary_lines_are_combined() {
+    let told = ScriptedCache::new();
     let say = "200 OK|Cache-Control: max-age=60|Vary: X-A|Vary: ,x-b,,";
     assert!(told.stores_for(say, "X-A: 1\r\nX-B: 1\r\n", "X-B: 1\r\nX-A: 1\r\n"));
     assert!(!told.stores_for(say, "X-A: 1\r\nX-B: 1\r\n", "X-A: 2\r\nX-B: 1\r\n"));
@@ -102,8 +102,8 @@ fn several_lines_are_one_list() {
 }
 
 #[test]
-fn preferences_that_mean_the_same_are_one() {
-    let told = Told::new();
+fn equal_preferences_select_the_same_variant() {
+    let told = ScriptedCache::new();
     let say = "200 OK|Cache-Control: max-age=60|Vary: Accept-Language";
     let same = |one: &str, two: &str| {
         let line = |value: &str| format!("Accept-Language: {value}\r\n");
@@ -124,8 +124,8 @@ fn preferences_that_mean_the_same_are_one() {
 }
 
 #[test]
-fn a_condition_of_a_variant_is_for_its_own() {
-    let told = Told::new();
+fn precondition_applies_to_selected_variant() {
+    let told = ScriptedCache::new();
     let path = told.path();
     let say =
         |kind: &str| format!("200 OK|Cache-Control: max-age=60|Vary: X-Kind|ETag: \"{kind}\"");

@@ -1,17 +1,17 @@
-//! Section 4.2.4 and RFC 5861: how a stale response is used.
+//! Section 4.2.4 and RFC 5861: use of stale responses.
 
 use std::io::Write;
 
-use super::Told;
-use super::front::{TestFront, TestOrigin, numbered, response, wait_until};
+use super::ScriptedCache;
+use super::front::{TestAccelerator, TestOrigin, numbered_response, response, wait_until};
 
 /// A response that is stale on arrival.
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
 #[test]
-fn what_is_stale_is_not_used_without_a_word() {
-    let told = Told::new();
-    told.none_stored(&[
+fn stale_response_requires_validation() {
+    let told = ScriptedCache::new();
+    told.assert_none_stored(&[
         STALE,
         "200 OK|Age: 90|ETag: \"a\"|Cache-Control: max-age=60, stale-while-revalidate=30",
         "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60, must-revalidate, stale-while-revalidate=600",
@@ -22,13 +22,13 @@ fn what_is_stale_is_not_used_without_a_word() {
 }
 
 #[test]
-fn while_it_is_validated_it_is_the_answer() {
-    let front = TestFront::saying(|asked| match asked.number {
-        0 => numbered(
-            asked,
+fn stale_while_revalidate_serves_stale_response() {
+    let front = TestAccelerator::with_response(|request| match request.number {
+        0 => numbered_response(
+            request,
             "Age: 61\r\nCache-Control: max-age=60, stale-while-revalidate=600\r\n",
         ),
-        _ => numbered(asked, "Cache-Control: max-age=60\r\n"),
+        _ => numbered_response(request, "Cache-Control: max-age=60\r\n"),
     });
     assert_eq!(front.get("/", "").text(), "0");
     assert_eq!(front.get("/", "").text(), "0", "the old one is the answer");
@@ -38,16 +38,19 @@ fn while_it_is_validated_it_is_the_answer() {
     assert_eq!(front.origin.count(), 2, "it was asked once");
 }
 
-/// The client's status for a stale response if the origin's second response is this one.
-fn on_error(control: &str, second: &'static str) -> u16 {
+/// The status that the client gets for a stale response with this Cache-Control, if the origin's second response is
+/// `second`.
+fn status_after_second_response(control: &str, second: &'static str) -> u16 {
     let first = response(
         "200 OK",
         &format!("Age: 61\r\nETag: \"a\"\r\nCache-Control: {control}\r\n"),
         "x",
     );
-    let front = TestFront::new(TestOrigin::start(move |asked, stream| match asked.number {
-        0 => stream.write_all(first.as_bytes()).is_ok(),
-        _ => stream.write_all(second.as_bytes()).is_ok() && !second.is_empty(),
+    let front = TestAccelerator::new(TestOrigin::start(move |request, stream| {
+        match request.number {
+            0 => stream.write_all(first.as_bytes()).is_ok(),
+            _ => stream.write_all(second.as_bytes()).is_ok() && !second.is_empty(),
+        }
     }));
     assert_eq!(front.get("/", "").status, 200);
     front.get("/", "").status
@@ -56,54 +59,78 @@ fn on_error(control: &str, second: &'static str) -> u16 {
 const FAILED: &str = "HTTP/1.1 503 A\r\nContent-Length: 0\r\n\r\n";
 
 #[test]
-fn if_the_origin_fails_it_is_the_answer() {
-    assert_eq!(on_error("max-age=60, stale-if-error=600", FAILED), 200);
-    assert_eq!(on_error("max-age=60, stale-if-error=600", ""), 200);
+fn stale_if_error_serves_stale_response() {
     assert_eq!(
-        on_error("max-age=60, stale-if-error=600", "garbage\r\n\r\n"),
+        status_after_second_response("max-age=60, stale-if-error=600", FAILED),
         200
     );
     assert_eq!(
-        on_error("max-age=60", FAILED),
+        status_after_second_response("max-age=60, stale-if-error=600", ""),
+        200
+    );
+    assert_eq!(
+        status_after_second_response("max-age=60, stale-if-error=600", "garbage\r\n\r\n"),
+        200
+    );
+    assert_eq!(
+        status_after_second_response("max-age=60", FAILED),
         200,
         "by default for an hour"
     );
-    assert_eq!(on_error("s-maxage=60, stale-if-error=600", FAILED), 200);
+    assert_eq!(
+        status_after_second_response("s-maxage=60, stale-if-error=600", FAILED),
+        200
+    );
 }
 
 #[test]
-fn if_the_origin_fails_it_may_not_be_the_answer() {
+fn directives_that_forbid_stale_if_error() {
     assert_eq!(
-        on_error("max-age=60, stale-if-error=1", FAILED),
+        status_after_second_response("max-age=60, stale-if-error=1", FAILED),
         503,
         "it is over"
     );
-    assert_eq!(on_error("max-age=60, stale-if-error=0", FAILED), 503);
     assert_eq!(
-        on_error("max-age=60, must-revalidate, stale-if-error=600", FAILED),
+        status_after_second_response("max-age=60, stale-if-error=0", FAILED),
         503
     );
-    assert_eq!(on_error("max-age=60, must-revalidate", ""), 502);
-    assert_eq!(on_error("max-age=60, proxy-revalidate", FAILED), 503);
     assert_eq!(
-        on_error("s-maxage=60", FAILED),
+        status_after_second_response("max-age=60, must-revalidate, stale-if-error=600", FAILED),
+        503
+    );
+    assert_eq!(
+        status_after_second_response("max-age=60, must-revalidate", ""),
+        502
+    );
+    assert_eq!(
+        status_after_second_response("max-age=60, proxy-revalidate", FAILED),
+        503
+    );
+    assert_eq!(
+        status_after_second_response("s-maxage=60", FAILED),
         503,
         "it implies proxy-revalidate (§5.2.2.10)"
     );
-    assert_eq!(on_error("no-cache", FAILED), 503);
+    assert_eq!(status_after_second_response("no-cache", FAILED), 503);
 }
 
 #[test]
-fn an_answer_that_is_no_failure_counts() {
+fn client_error_is_not_replaced_by_stale_response() {
     const GONE: &str = "HTTP/1.1 404 A\r\nContent-Length: 0\r\n\r\n";
-    assert_eq!(on_error("max-age=60, stale-if-error=600", GONE), 404);
+    assert_eq!(
+        status_after_second_response("max-age=60, stale-if-error=600", GONE),
+        404
+    );
     const REFUSED: &str = "HTTP/1.1 401 A\r\nContent-Length: 0\r\n\r\n";
-    assert_eq!(on_error("max-age=60, stale-if-error=600", REFUSED), 401);
+    assert_eq!(
+        status_after_second_response("max-age=60, stale-if-error=600", REFUSED),
+        401
+    );
 }
 
 #[test]
-fn a_head_or_a_range_gets_it_too_if_the_origin_fails() {
-    let front = TestFront::saying(|asked| match asked.number {
+fn stale_if_error_applies_to_head_and_range() {
+    let front = TestAccelerator::with_response(|request| match request.number {
         0 => response(
             "200 OK",
             "Age: 61\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n",
@@ -114,5 +141,5 @@ fn a_head_or_a_range_gets_it_too_if_the_origin_fails() {
     front.get("/", "");
     assert_eq!(front.get("/", "").status, 200);
     assert_eq!(front.get("/", "Range: bytes=1-2\r\n").status, 206);
-    assert_eq!(front.ask("HEAD", "/", "").status, 200);
+    assert_eq!(front.request("HEAD", "/", "").status, 200);
 }

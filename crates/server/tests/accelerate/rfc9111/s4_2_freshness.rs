@@ -1,10 +1,10 @@
 //! Section 4.2: freshness lifetime and age.
 
-use super::{FAR, LONG_AGO, Told};
+use super::{FAR, LONG_AGO, ScriptedCache};
 
 #[test]
-fn the_most_specific_lifetime_counts() {
-    Told::new().all_stored(&[
+fn most_specific_lifetime_applies() {
+    ScriptedCache::new().assert_all_stored(&[
         "200 OK|Cache-Control: s-maxage=60, max-age=0",
         &format!("200 OK|Cache-Control: max-age=60|Expires: {LONG_AGO}"),
         &format!("200 OK|Expires: {FAR}"),
@@ -12,7 +12,7 @@ fn the_most_specific_lifetime_counts() {
         "200 OK|CDN-Cache-Control: max-age=60|Cache-Control: no-store",
         &format!("200 OK|CDN-Cache-Control: max-age=60|Expires: {LONG_AGO}"),
     ]);
-    Told::new().none_stored(&[
+    ScriptedCache::new().assert_none_stored(&[
         "200 OK|Cache-Control: s-maxage=0, max-age=60",
         &format!("200 OK|Cache-Control: max-age=0|Expires: {FAR}"),
         &format!("200 OK|Expires: {LONG_AGO}"),
@@ -23,8 +23,8 @@ fn the_most_specific_lifetime_counts() {
 }
 
 #[test]
-fn what_cannot_be_read_is_stale() {
-    Told::new().none_stored(&[
+fn malformed_lifetime_is_stale() {
+    ScriptedCache::new().assert_none_stored(&[
         "200 OK|Cache-Control: max-age=-1",
         "200 OK|Cache-Control: max-age=1.5",
         "200 OK|Cache-Control: max-age=abc",
@@ -42,8 +42,8 @@ fn what_cannot_be_read_is_stale() {
 }
 
 #[test]
-fn what_can_be_read_counts() {
-    Told::new().all_stored(&[
+fn unusual_but_valid_lifetime_applies() {
+    ScriptedCache::new().assert_all_stored(&[
         "200 OK|Cache-Control: max-age=\"60\"",
         "200 OK|Cache-Control: MAX-AGE=60",
         "200 OK|Cache-Control: ,,max-age=60,,",
@@ -57,8 +57,8 @@ fn what_can_be_read_counts() {
 }
 
 #[test]
-fn a_lifetime_is_counted_from_date() {
-    let told = Told::new();
+fn date_in_the_past_reduces_freshness() {
+    let told = ScriptedCache::new();
     assert!(!told.stores(&format!(
         "200 OK|Date: {LONG_AGO}|Cache-Control: max-age=60"
     )));
@@ -77,15 +77,15 @@ fn a_lifetime_is_counted_from_date() {
 }
 
 #[test]
-fn an_age_counts_against_the_lifetime_and_goes_on() {
-    let told = Told::new();
-    told.none_stored(&[
+fn received_age_reduces_freshness_and_increases() {
+    let told = ScriptedCache::new();
+    told.assert_none_stored(&[
         "200 OK|Age: 60|Cache-Control: max-age=60",
         "200 OK|Age: 61|Cache-Control: max-age=60",
         "200 OK|Age: 99999999999999999999999|Cache-Control: max-age=60",
         "200 OK|Age: 2147483648|Cache-Control: max-age=2147483647",
     ]);
-    told.all_stored(&[
+    told.assert_all_stored(&[
         "200 OK|Age: 30|Cache-Control: max-age=60",
         "200 OK|Age: 2147483647|Cache-Control: max-age=99999999999999999999",
     ]);
@@ -112,8 +112,8 @@ fn an_age_counts_against_the_lifetime_and_goes_on() {
 }
 
 #[test]
-fn what_is_stored_has_an_age() {
-    let told = Told::new();
+fn stored_response_has_age() {
+    let told = ScriptedCache::new();
     let (path, say) = (told.path(), "200 OK|Cache-Control: max-age=60");
     told.get(&path, say, "");
     let age = told.get(&path, say, "").field("age").map(str::to_string);
@@ -121,8 +121,8 @@ fn what_is_stored_has_an_age() {
 }
 
 #[test]
-fn a_date_in_the_past_makes_it_old() {
-    let told = Told::new();
+fn age_is_computed_from_date() {
+    let told = ScriptedCache::new();
     let path = told.path();
     let say = format!("200 OK|Date: {LONG_AGO}|Cache-Control: max-age=2000000000");
     let first = told.get(&path, &say, "");
@@ -134,10 +134,10 @@ fn a_date_in_the_past_makes_it_old() {
 }
 
 #[test]
-fn an_operator_s_lifetime_is_for_what_says_nothing() {
-    let told = Told::with("ttl = \"60s\"");
-    told.all_stored(&["200 OK", "404 A", "301 A|Location: /", "200 OK|ETag: \"a\""]);
-    told.none_stored(&[
+fn configured_ttl_applies_without_freshness_information() {
+    let told = ScriptedCache::with("ttl = \"60s\"");
+    told.assert_all_stored(&["200 OK", "404 A", "301 A|Location: /", "200 OK|ETag: \"a\""]);
+    told.assert_none_stored(&[
         "200 OK|Cache-Control: max-age=0",
         "200 OK|Cache-Control: no-store",
         "200 OK|Cache-Control: private",

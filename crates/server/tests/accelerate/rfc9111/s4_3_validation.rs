@@ -1,11 +1,12 @@
-//! Section 4.3: validation at the origin, and conditions of clients.
+//! Section 4.3: validation by the origin, and preconditions of clients.
 
 use super::LONG_AGO;
-use super::front::{OriginRequest, TestFront, TestOrigin, response};
+use super::front::{OriginRequest, TestAccelerator, TestOrigin, response};
 
-/// An origin that sends a response without a remaining lifetime, and then 304 with these fields.
-fn holding(stored: &'static str, news: &'static str) -> TestFront {
-    TestFront::saying(move |asked| match asked.number {
+/// An accelerator whose origin first sends a stale response with the fields `stored`, and then a 304 with the fields
+/// `news`.
+fn stale_then_304(stored: &'static str, news: &'static str) -> TestAccelerator {
+    TestAccelerator::with_response(move |request| match request.number {
         0 => response(
             "200 OK",
             &format!("Age: 61\r\nCache-Control: max-age=60\r\n{stored}"),
@@ -15,49 +16,52 @@ fn holding(stored: &'static str, news: &'static str) -> TestFront {
     })
 }
 
-fn second(front: &TestFront, fields: &str) -> (lowroad_testkit::ClientResponse, OriginRequest) {
+fn get_twice(
+    front: &TestAccelerator,
+    fields: &str,
+) -> (lowroad_testkit::ClientResponse, OriginRequest) {
     assert_eq!(front.get("/", "").text(), "body");
     let got = front.get("/", fields);
     (got, front.origin.requests().remove(1))
 }
 
 #[test]
-fn both_validators_are_sent() {
-    let front = holding(
+fn validation_sends_etag_and_last_modified() {
+    let front = stale_then_304(
         "ETag: W/\"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
         "",
     );
-    let (got, asked) = second(&front, "");
+    let (got, request) = get_twice(&front, "");
     assert_eq!((got.status, got.text().as_str()), (200, "body"));
-    assert_eq!(asked.field("if-none-match"), Some("W/\"a\""));
-    assert_eq!(asked.field("if-modified-since"), Some(LONG_AGO));
+    assert_eq!(request.field("if-none-match"), Some("W/\"a\""));
+    assert_eq!(request.field("if-modified-since"), Some(LONG_AGO));
 }
 
 #[test]
-fn what_there_is_is_sent() {
-    let (_, asked) = second(&holding("ETag: \"a\"\r\n", ""), "");
+fn validation_sends_the_only_validator() {
+    let (_, request) = get_twice(&stale_then_304("ETag: \"a\"\r\n", ""), "");
     assert_eq!(
         (
-            asked.field("if-none-match"),
-            asked.field("if-modified-since")
+            request.field("if-none-match"),
+            request.field("if-modified-since")
         ),
         (Some("\"a\""), None)
     );
     let dated = "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-    let (_, asked) = second(&holding(dated, ""), "");
+    let (_, request) = get_twice(&stale_then_304(dated, ""), "");
     assert_eq!(
         (
-            asked.field("if-none-match"),
-            asked.field("if-modified-since")
+            request.field("if-none-match"),
+            request.field("if-modified-since")
         ),
         (None, Some(LONG_AGO))
     );
 }
 
 #[test]
-fn the_client_s_conditions_are_not_the_origin_s() {
-    let front = holding("ETag: \"a\"\r\n", "");
-    let (got, asked) = second(
+fn preconditions_of_client_are_not_forwarded_with_validation() {
+    let front = stale_then_304("ETag: \"a\"\r\n", "");
+    let (got, request) = get_twice(
         &front,
         "If-None-Match: \"b\", \"c\"\r\nIf-Modified-Since: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
     );
@@ -68,8 +72,8 @@ fn the_client_s_conditions_are_not_the_origin_s() {
     );
     assert_eq!(
         (
-            asked.field("if-none-match"),
-            asked.field("if-modified-since")
+            request.field("if-none-match"),
+            request.field("if-modified-since")
         ),
         (Some("\"a\""), None)
     );
@@ -77,18 +81,21 @@ fn the_client_s_conditions_are_not_the_origin_s() {
         front.get("/", "If-None-Match: \"b\", \"a\"\r\n").status,
         304
     );
-    let front = holding("ETag: \"a\"\r\n", "");
-    assert_eq!(second(&front, "If-None-Match: W/\"a\"\r\n").0.status, 304);
+    let front = stale_then_304("ETag: \"a\"\r\n", "");
+    assert_eq!(
+        get_twice(&front, "If-None-Match: W/\"a\"\r\n").0.status,
+        304
+    );
 }
 
 #[test]
-fn a_304_updates_the_fields_but_not_those_of_the_bytes() {
-    let front = holding(
+fn fields_of_304_update_stored_response_except_representation_fields() {
+    let front = stale_then_304(
         "ETag: \"a\"\r\nX-Kept: 1\r\nX-New: 1\r\nContent-Type: text/plain\r\nX-Twice: 1\r\nX-Twice: 2\r\n",
         "ETag: \"a\"\r\nX-New: 2\r\nX-Twice: 3\r\nX-Added: 1\r\nContent-Length: 99\r\nContent-Encoding: gzip\r\n\
          Content-Range: bytes 0-1/2\r\nCache-Control: max-age=600\r\n",
     );
-    second(&front, "");
+    get_twice(&front, "");
     let got = front.get("/", "");
     assert_eq!((front.origin.count(), got.text().as_str()), (2, "body"));
     let fields = [
@@ -116,10 +123,10 @@ fn a_304_updates_the_fields_but_not_those_of_the_bytes() {
 }
 
 #[test]
-fn a_304_without_a_lifetime_renews_that_of_the_stored() {
-    // Without an Age in the 304, the response is fresh for another 60 s.
-    let front = holding("ETag: \"a\"\r\n", "");
-    second(&front, "");
+fn status_304_without_lifetime_restarts_stored_lifetime() {
+    // The 304 has no Age, so the response is fresh for another 60 s.
+    let front = stale_then_304("ETag: \"a\"\r\n", "");
+    get_twice(&front, "");
     let got = front.get("/", "");
     assert_eq!((got.text().as_str(), front.origin.count()), ("body", 2));
     assert!(
@@ -129,9 +136,9 @@ fn a_304_without_a_lifetime_renews_that_of_the_stored() {
 }
 
 #[test]
-fn a_304_that_forbids_storing_ends_it() {
-    let front = holding("ETag: \"a\"\r\n", "Cache-Control: no-store\r\n");
-    assert_eq!(second(&front, "").0.text(), "body");
+fn no_store_in_304_invalidates_stored_response() {
+    let front = stale_then_304("ETag: \"a\"\r\n", "Cache-Control: no-store\r\n");
+    assert_eq!(get_twice(&front, "").0.text(), "body");
     front.get("/", "");
     assert_eq!(
         front.origin.count(),
@@ -141,21 +148,24 @@ fn a_304_that_forbids_storing_ends_it() {
 }
 
 #[test]
-fn a_304_with_another_tag_is_about_something_else() {
-    let front = TestFront::saying(|asked| match (asked.number, asked.field("if-none-match")) {
-        (0, _) => response(
-            "200 OK",
-            "Age: 61\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n",
-            "old",
-        ),
-        (_, Some(_)) => {
-            "HTTP/1.1 304 Not Modified\r\nETag: \"b\"\r\nCache-Control: max-age=60\r\n\r\n".into()
+fn status_304_with_other_etag_causes_complete_fetch() {
+    let front = TestAccelerator::with_response(|request| {
+        match (request.number, request.field("if-none-match")) {
+            (0, _) => response(
+                "200 OK",
+                "Age: 61\r\nCache-Control: max-age=60\r\nETag: \"a\"\r\n",
+                "old",
+            ),
+            (_, Some(_)) => {
+                "HTTP/1.1 304 Not Modified\r\nETag: \"b\"\r\nCache-Control: max-age=60\r\n\r\n"
+                    .into()
+            }
+            _ => response(
+                "200 OK",
+                "Cache-Control: max-age=60\r\nETag: \"b\"\r\n",
+                "new",
+            ),
         }
-        _ => response(
-            "200 OK",
-            "Cache-Control: max-age=60\r\nETag: \"b\"\r\n",
-            "new",
-        ),
     });
     front.get("/", "");
     let got = front.get("/", "");
@@ -168,8 +178,8 @@ fn a_304_with_another_tag_is_about_something_else() {
 }
 
 #[test]
-fn a_304_for_nothing_stored_is_only_for_who_asked() {
-    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
+fn status_304_without_stored_response_is_not_shared() {
+    let front = TestAccelerator::with_response(|request| match request.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -181,8 +191,8 @@ fn a_304_for_nothing_stored_is_only_for_who_asked() {
     });
     assert_eq!(front.get("/", "If-None-Match: \"a\"\r\n").status, 304);
     assert_eq!(front.get("/", "").text(), "body");
-    // Not storable, so that the client's conditions go to the origin.
-    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
+    // This response is not storable, so the client's preconditions are forwarded.
+    let front = TestAccelerator::with_response(|request| match request.field("if-none-match") {
         Some(_) => {
             "HTTP/1.1 304 Not Modified\r\nETag: \"a\"\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
@@ -199,8 +209,8 @@ fn a_304_for_nothing_stored_is_only_for_who_asked() {
 }
 
 #[test]
-fn no_cache_is_validated_each_time() {
-    let front = TestFront::saying(|asked| match asked.field("if-none-match") {
+fn no_cache_response_is_validated_for_each_request() {
+    let front = TestAccelerator::with_response(|request| match request.field("if-none-match") {
         Some("\"a\"") => "HTTP/1.1 304 Not Modified\r\n\r\n".into(),
         _ => response(
             "200 OK",
@@ -215,8 +225,8 @@ fn no_cache_is_validated_each_time() {
 }
 
 #[test]
-fn a_client_s_date_is_judged_by_what_is_stored() {
-    let front = TestFront::saying(|_| {
+fn if_modified_since_is_compared_with_stored_last_modified() {
+    let front = TestAccelerator::with_response(|_| {
         response(
             "200 OK",
             "Cache-Control: max-age=60\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
@@ -241,8 +251,8 @@ fn a_client_s_date_is_judged_by_what_is_stored() {
 }
 
 #[test]
-fn a_304_to_a_client_has_what_it_needs() {
-    let front = TestFront::saying(|_| {
+fn status_304_has_required_fields() {
+    let front = TestAccelerator::with_response(|_| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nVary: X-Kind\r\nContent-Type: text/plain\r\n\
                       Expires: Fri, 01 Jan 2100 00:00:00 GMT\r\nContent-Location: /x\r\n";
         response("200 OK", fields, "body")
@@ -265,8 +275,8 @@ fn a_304_to_a_client_has_what_it_needs() {
 }
 
 #[test]
-fn preconditions_that_are_the_origin_s_go_there() {
-    let front = TestFront::saying(|asked| match asked.field("if-match") {
+fn if_match_is_forwarded() {
+    let front = TestAccelerator::with_response(|request| match request.field("if-match") {
         Some("\"b\"") => response(
             "412 Precondition Failed",
             "Cache-Control: max-age=60\r\n",
@@ -285,8 +295,8 @@ fn preconditions_that_are_the_origin_s_go_there() {
 }
 
 #[test]
-fn a_head_is_answered_from_a_get() {
-    let front = TestFront::saying(|_| {
+fn stored_get_answers_head() {
+    let front = TestAccelerator::with_response(|_| {
         response(
             "200 OK",
             "Cache-Control: max-age=60\r\nETag: \"a\"\r\n",
@@ -294,51 +304,58 @@ fn a_head_is_answered_from_a_get() {
         )
     });
     front.get("/", "");
-    let got = front.ask("HEAD", "/", "");
+    let got = front.request("HEAD", "/", "");
     assert_eq!(
         (got.status, got.field("content-length"), got.field("etag")),
         (200, Some("4"), Some("\"a\""))
     );
     assert_eq!(
-        front.ask("HEAD", "/", "If-None-Match: \"a\"\r\n").status,
+        front
+            .request("HEAD", "/", "If-None-Match: \"a\"\r\n")
+            .status,
         304
     );
     assert_eq!(front.origin.count(), 1);
 }
 
-/// An accelerator that honours the clients' request directives.
-fn honouring(answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static) -> TestFront {
-    TestFront::caching(
+/// An accelerator with `request_directives = true`.
+fn front_with_request_directives(
+    answer: impl Fn(&OriginRequest) -> String + Send + Sync + 'static,
+) -> TestAccelerator {
+    TestAccelerator::with_cache_settings(
         TestOrigin::with_response(answer),
         "request_directives = true",
     )
 }
 
-/// The results of two GETs around a HEAD that the origin answers with these fields; it has `"b"` from then on.
-fn around_a_head(fields: &'static str) -> (String, lowroad_testkit::ClientResponse, usize) {
-    let front = honouring(move |asked| match (asked.method.as_str(), asked.number) {
-        ("HEAD", _) => format!("HTTP/1.1 200 OK\r\n{fields}\r\n"),
-        (_, 0) => response(
-            "200 OK",
-            "Cache-Control: max-age=60\r\nETag: \"a\"\r\nX-A: 1\r\n",
-            "body",
-        ),
-        _ => response(
-            "200 OK",
-            "Cache-Control: max-age=60\r\nETag: \"b\"\r\n",
-            "different",
-        ),
+/// Sends a GET, a HEAD and a GET. The origin answers the HEAD with these fields, and later requests with the ETag
+/// `"b"`.
+fn gets_around_head(fields: &'static str) -> (String, lowroad_testkit::ClientResponse, usize) {
+    let front = front_with_request_directives(move |request| {
+        match (request.method.as_str(), request.number) {
+            ("HEAD", _) => format!("HTTP/1.1 200 OK\r\n{fields}\r\n"),
+            (_, 0) => response(
+                "200 OK",
+                "Cache-Control: max-age=60\r\nETag: \"a\"\r\nX-A: 1\r\n",
+                "body",
+            ),
+            _ => response(
+                "200 OK",
+                "Cache-Control: max-age=60\r\nETag: \"b\"\r\n",
+                "different",
+            ),
+        }
     });
     front.get("/", "");
-    // The request's no-cache forwards it.
-    let head = front.ask("HEAD", "/", "Cache-Control: no-cache\r\n");
+    // The request's no-cache makes the cache forward the HEAD.
+    let head = front.request("HEAD", "/", "Cache-Control: no-cache\r\n");
     assert_eq!(head.status, 200, "{fields}");
     let got = front.get("/", "");
     (got.text(), got, front.origin.count())
 }
 
 #[test]
-fn a_head_that_differs_ends_what_is_stored() {
+fn different_head_response_invalidates_stored_get() {
     for fields in [
         "Content-Length: 4\r\nETag: \"b\"\r\n",
         "Content-Length: 9\r\nETag: \"a\"\r\n",
@@ -347,22 +364,22 @@ fn a_head_that_differs_ends_what_is_stored() {
         "Last-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n",
         "ETag: \"a\"\r\nCache-Control: no-store\r\n",
     ] {
-        let (text, _, count) = around_a_head(fields);
+        let (text, _, count) = gets_around_head(fields);
         assert_eq!((&*text, count), ("different", 3), "{fields}");
     }
 }
 
-/// Some applications derive validators from the body, and so send none for HEAD. Another version may have the same
-/// length.
+/// Some applications derive validators from the body, and so send none in responses to HEAD. The same Content-Length
+/// does not prove that the version is the same.
 #[test]
-fn a_head_without_the_validator_says_nothing_of_what_is_stored() {
+fn head_response_without_validator_changes_nothing() {
     for fields in [
         "Content-Length: 4\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
         "X-A: 2\r\nCache-Control: max-age=90\r\n",
-        // Two ETags are invalid.
+        // A response with two ETags has no valid ETag.
         "ETag: \"a\"\r\nETag: \"b\"\r\nX-A: 2\r\nCache-Control: max-age=90\r\n",
     ] {
-        let (text, got, count) = around_a_head(fields);
+        let (text, got, count) = gets_around_head(fields);
         assert_eq!((&*text, count), ("body", 2), "{fields}");
         assert_eq!(got.field("x-a"), Some("1"), "{fields}");
         assert_eq!(got.field("cache-control"), Some("max-age=60"), "{fields}");
@@ -370,12 +387,12 @@ fn a_head_without_the_validator_says_nothing_of_what_is_stored() {
 }
 
 #[test]
-fn a_head_that_is_the_same_freshens_what_is_stored() {
+fn equal_head_response_freshens_stored_get() {
     for fields in [
         "Content-Length: 4\r\nETag: \"a\"\r\nX-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
         "ETag: \"a\"\r\nX-A: 2\r\nX-B: 2\r\nCache-Control: max-age=90\r\n",
     ] {
-        let (text, got, count) = around_a_head(fields);
+        let (text, got, count) = gets_around_head(fields);
         assert_eq!((&*text, count), ("body", 2), "{fields}");
         assert_eq!(got.field("etag"), Some("\"a\""));
         assert_eq!(got.field("content-length"), Some("4"));
@@ -385,22 +402,22 @@ fn a_head_that_is_the_same_freshens_what_is_stored() {
 }
 
 #[test]
-fn a_head_that_is_no_200_says_nothing_of_what_is_stored() {
-    let front = honouring(|asked| match asked.method.as_str() {
+fn head_response_other_than_200_changes_nothing() {
+    let front = front_with_request_directives(|request| match request.method.as_str() {
         "HEAD" => "HTTP/1.1 404 Not Found\r\nContent-Length: 9\r\nETag: \"b\"\r\n\r\n".into(),
         _ => response("200 OK", "Cache-Control: max-age=60\r\n", "body"),
     });
     front.get("/", "");
-    let head = front.ask("HEAD", "/", "Cache-Control: no-cache\r\n");
+    let head = front.request("HEAD", "/", "Cache-Control: no-cache\r\n");
     assert_eq!(head.status, 404);
     assert_eq!(front.get("/", "").text(), "body");
     assert_eq!(front.origin.count(), 2);
 }
 
 #[test]
-fn a_304_that_no_condition_asked_for_is_the_origin_s_fault() {
-    let front = TestFront::saying(|asked| match asked.target.as_str() {
-        "/stale" if asked.number == 0 => response(
+fn status_304_to_unconditional_request_is_502() {
+    let front = TestAccelerator::with_response(|request| match request.target.as_str() {
+        "/stale" if request.number == 0 => response(
             "200 OK",
             "Age: 61\r\nCache-Control: max-age=60, stale-if-error=60\r\n",
             "body",
@@ -414,24 +431,24 @@ fn a_304_that_no_condition_asked_for_is_the_origin_s_fault() {
         ("GET", "", 502),
         ("HEAD", "", 502),
         ("GET", "Range: bytes=0-1\r\n", 502),
-        // These conditions apply to a stored response, and there is none.
+        // These preconditions would apply to a stored response, but there is none.
         ("GET", "If-None-Match: \"a\"\r\n", 502),
         ("HEAD", "If-None-Match: \"a\"\r\n", 304),
     ] {
-        let got = front.ask(method, "/", fields);
+        let got = front.request(method, "/", fields);
         assert_eq!(got.status, status, "{method} {fields}");
     }
 }
 
 #[test]
-fn a_head_that_is_forwarded_spoils_nothing() {
-    let front = TestFront::saying(|asked| match asked.method.as_str() {
+fn forwarded_head_response_does_not_answer_get() {
+    let front = TestAccelerator::with_response(|request| match request.method.as_str() {
         "HEAD" => {
             "HTTP/1.1 200 OK\r\nContent-Length: 4\r\nCache-Control: max-age=60\r\n\r\n".into()
         }
         _ => response("200 OK", "Cache-Control: max-age=60\r\n", "body"),
     });
-    let got = front.ask("HEAD", "/", "");
+    let got = front.request("HEAD", "/", "");
     assert_eq!((got.status, got.field("content-length")), (200, Some("4")));
     assert_eq!(front.get("/", "").text(), "body");
     assert_eq!(front.get("/", "").text(), "body");

@@ -1,10 +1,10 @@
-//! Section 5.2.1: request directives, where they apply and where not.
+//! Section 5.2.1: request directives, with and without the setting `request_directives`.
 
-use super::Told;
+use super::ScriptedCache;
 
-/// Fresh for a while, and 30 s old.
+/// A fresh response with an age of 30 s.
 const FRESH: &str = "200 OK|Age: 30|ETag: \"a\"|Cache-Control: max-age=60";
-/// Stale for a second.
+/// A response that became stale a second ago.
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
 fn control(directives: &str) -> String {
@@ -12,8 +12,8 @@ fn control(directives: &str) -> String {
 }
 
 #[test]
-fn by_default_they_are_not_heard() {
-    let told = Told::new();
+fn request_directives_are_ignored_by_default() {
+    let told = ScriptedCache::new();
     for directive in ["no-cache", "max-age=0", "max-age=10", "min-fresh=50"] {
         assert!(
             told.stores_for(FRESH, "", &control(directive)),
@@ -22,7 +22,7 @@ fn by_default_they_are_not_heard() {
     }
     assert!(told.stores_for(FRESH, "", "Pragma: no-cache\r\n"));
     assert!(!told.stores_for(STALE, "", &control("max-stale=600")));
-    // No response is stored, but the request is answered: the directive is ignored by default.
+    // Although no response is stored, the request is forwarded: by default the directive is ignored.
     let got = told.get(&told.path(), FRESH, &control("only-if-cached"));
     assert_eq!(got.status, 200);
     assert!(
@@ -32,8 +32,8 @@ fn by_default_they_are_not_heard() {
 }
 
 #[test]
-fn where_they_count_a_client_can_want_something_fresher() {
-    let told = Told::with("request_directives = true");
+fn no_cache_max_age_and_min_fresh_are_honoured_if_enabled() {
+    let told = ScriptedCache::with("request_directives = true");
     for directive in [
         "no-cache",
         "max-age=0",
@@ -67,8 +67,8 @@ fn where_they_count_a_client_can_want_something_fresher() {
 }
 
 #[test]
-fn where_they_count_a_client_can_take_something_stale() {
-    let told = Told::with("request_directives = true");
+fn max_stale_is_honoured_if_enabled() {
+    let told = ScriptedCache::with("request_directives = true");
     for directive in ["max-stale", "max-stale=600"] {
         assert!(
             told.stores_for(STALE, "", &control(directive)),
@@ -96,8 +96,8 @@ fn where_they_count_a_client_can_take_something_stale() {
 }
 
 #[test]
-fn where_they_count_a_client_can_want_only_what_is_stored() {
-    let told = Told::with("request_directives = true");
+fn only_if_cached_is_honoured_if_enabled() {
+    let told = ScriptedCache::with("request_directives = true");
     let path = told.path();
     assert_eq!(
         told.get(&path, FRESH, &control("only-if-cached")).status,
@@ -122,8 +122,8 @@ fn where_they_count_a_client_can_want_only_what_is_stored() {
 }
 
 #[test]
-fn what_a_client_had_made_anew_is_for_all() {
-    let told = Told::with("request_directives = true");
+fn response_to_no_cache_replaces_stored_response() {
+    let told = ScriptedCache::with("request_directives = true");
     let path = told.path();
     let old = told.get(&path, FRESH, "");
     let new = told.get(&path, FRESH, &control("no-cache"));

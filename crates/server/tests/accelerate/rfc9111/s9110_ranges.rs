@@ -1,15 +1,15 @@
-//! RFC 9110 §14: ranges of complete stored responses; parts that are not completed.
+//! RFC 9110 §14: ranges of stored complete responses, and stored parts that can't be completed.
 
 use lowroad_testkit::ClientResponse;
 
-use super::front::{TestFront, response};
+use super::front::{TestAccelerator, response};
 
 const BODY: &str = "0123456789";
 
-fn front() -> TestFront {
-    TestFront::saying(|asked| {
+fn front() -> TestAccelerator {
+    TestAccelerator::with_response(|request| {
         let fields = "Cache-Control: max-age=60\r\nETag: \"a\"\r\nLast-Modified: Sun, 06 Nov 1994 08:49:37 GMT\r\n";
-        match asked.field("range") {
+        match request.field("range") {
             Some("bytes=2-4") => response(
                 "206 Partial Content",
                 &format!("{fields}Content-Range: bytes 2-4/10\r\n"),
@@ -25,7 +25,7 @@ fn part(got: &ClientResponse) -> (u16, Option<&str>, String) {
 }
 
 #[test]
-fn parts_of_what_is_stored() {
+fn range_of_stored_response() {
     let front = front();
     front.get("/", "");
     for (range, of, text) in [
@@ -52,7 +52,7 @@ fn parts_of_what_is_stored() {
 }
 
 #[test]
-fn if_range_lets_it() {
+fn if_range_selects_part_or_complete_response() {
     let front = front();
     front.get("/", "");
     for (validator, status) in [
@@ -73,7 +73,7 @@ fn if_range_lets_it() {
 }
 
 #[test]
-fn conditions_come_before_ranges_and_head_has_none() {
+fn preconditions_precede_range_and_head_ignores_range() {
     let front = front();
     front.get("/", "");
     assert_eq!(
@@ -82,7 +82,7 @@ fn conditions_come_before_ranges_and_head_has_none() {
             .status,
         304
     );
-    let head = front.ask("HEAD", "/", "Range: bytes=2-4\r\n");
+    let head = front.request("HEAD", "/", "Range: bytes=2-4\r\n");
     assert_eq!(
         (head.status, head.field("content-length")),
         (200, Some("10"))
@@ -90,21 +90,21 @@ fn conditions_come_before_ranges_and_head_has_none() {
 }
 
 #[test]
-fn a_part_is_not_the_whole() {
+fn stored_part_does_not_answer_get() {
     let front = front();
     assert_eq!(front.get("/", "Range: bytes=2-4\r\n").status, 206);
     let got = front.get("/", "");
     assert_eq!((got.status, got.text().as_str()), (200, BODY));
-    let asked = front.origin.requests();
+    let requests = front.origin.requests();
     assert_eq!(
-        (asked[0].field("range"), asked[1].field("range")),
+        (requests[0].field("range"), requests[1].field("range")),
         (Some("bytes=2-4"), None)
     );
 }
 
 #[test]
-fn a_part_that_nobody_asked_for_is_not_stored() {
-    let front = TestFront::saying(|_| {
+fn status_206_without_range_request_is_not_stored() {
+    let front = TestAccelerator::with_response(|_| {
         response(
             "206 Partial Content",
             "Cache-Control: max-age=60\r\nContent-Range: bytes 2-4/10\r\n",
@@ -117,9 +117,9 @@ fn a_part_that_nobody_asked_for_is_not_stored() {
 }
 
 #[test]
-fn parts_are_put_together() {
-    let front = TestFront::saying(|asked| {
-        let (from, to) = match asked.field("range") {
+fn parts_are_combined() {
+    let front = TestAccelerator::with_response(|request| {
+        let (from, to) = match request.field("range") {
             Some("bytes=0-4") => (0, 4),
             _ => (5, 9),
         };

@@ -2,13 +2,13 @@
 
 use lowroad_testkit::ClientResponse;
 
-use super::Told;
+use super::ScriptedCache;
 
 const FRESH: &str = "200 OK|Cache-Control: max-age=60";
 const STALE: &str = "200 OK|Age: 61|ETag: \"a\"|Cache-Control: max-age=60";
 
-/// Name and parameters of Lowroad's member, which is the last.
-fn said(response: &ClientResponse) -> Vec<String> {
+/// The identifier and parameters of Lowroad's list member, which is the last one.
+fn cache_status(response: &ClientResponse) -> Vec<String> {
     let lines = response
         .head
         .lines()
@@ -18,81 +18,93 @@ fn said(response: &ClientResponse) -> Vec<String> {
     last.split("; ").map(str::to_string).collect()
 }
 
-fn has(response: &ClientResponse, parameter: &str) -> bool {
-    said(response).iter().any(|known| known == parameter)
+fn has_parameter(response: &ClientResponse, parameter: &str) -> bool {
+    cache_status(response)
+        .iter()
+        .any(|known| known == parameter)
 }
 
 #[test]
-fn a_miss_and_a_hit() {
-    let told = Told::new();
+fn miss_then_hit() {
+    let told = ScriptedCache::new();
     let path = told.path();
     let miss = told.get(&path, FRESH, "");
     assert!(
-        has(&miss, "fwd=uri-miss") && has(&miss, "stored"),
+        has_parameter(&miss, "fwd=uri-miss") && has_parameter(&miss, "stored"),
         "{:?}",
-        said(&miss)
+        cache_status(&miss)
     );
     let hit = told.get(&path, FRESH, "");
-    assert!(has(&hit, "hit"), "{:?}", said(&hit));
-    let ttl = said(&hit)
+    assert!(has_parameter(&hit, "hit"), "{:?}", cache_status(&hit));
+    let ttl = cache_status(&hit)
         .iter()
         .find_map(|known| known.strip_prefix("ttl=")?.parse::<i64>().ok());
     assert!(ttl.is_some_and(|ttl| (30..=60).contains(&ttl)), "{ttl:?}");
-    assert!(!has(&hit, "stored"));
+    assert!(!has_parameter(&hit, "stored"));
 }
 
 #[test]
-fn what_is_not_stored_says_why_it_was_forwarded() {
-    let told = Told::new();
+fn response_that_is_not_stored_has_fwd_reason() {
+    let told = ScriptedCache::new();
     let miss = told.get(&told.path(), "200 OK|Cache-Control: no-store", "");
     assert!(
-        !has(&miss, "stored")
-            && !has(&miss, "hit")
-            && said(&miss).iter().any(|known| known.starts_with("fwd="))
+        !has_parameter(&miss, "stored")
+            && !has_parameter(&miss, "hit")
+            && cache_status(&miss)
+                .iter()
+                .any(|known| known.starts_with("fwd="))
     );
-    let post = told.front.ask("POST", &told.path(), "");
-    assert!(has(&post, "fwd=method"), "{:?}", said(&post));
+    let post = told.front.request("POST", &told.path(), "");
+    assert!(
+        has_parameter(&post, "fwd=method"),
+        "{:?}",
+        cache_status(&post)
+    );
 }
 
 #[test]
-fn what_is_stale_says_so() {
-    let told = Told::new();
+fn stale_response_has_fwd_stale() {
+    let told = ScriptedCache::new();
     let path = told.path();
     told.get(&path, STALE, "");
     let held = told.get(&path, "304 A", "");
     assert!(
-        has(&held, "fwd=stale") && has(&held, "fwd-status=304"),
+        has_parameter(&held, "fwd=stale") && has_parameter(&held, "fwd-status=304"),
         "{:?}",
-        said(&held)
+        cache_status(&held)
     );
     let path = told.path();
     told.get(&path, STALE, "");
     let failed = told.get(&path, "503 A", "");
     assert!(
-        has(&failed, "fwd=stale") && !has(&failed, "stored"),
+        has_parameter(&failed, "fwd=stale") && !has_parameter(&failed, "stored"),
         "{:?}",
-        said(&failed)
+        cache_status(&failed)
     );
 }
 
 #[test]
-fn what_is_made_anew_says_why() {
-    let told = Told::new();
+fn new_response_has_fwd_reason() {
+    let told = ScriptedCache::new();
     let path = told.path();
     told.get(&path, STALE, "");
     let anew = told.get(&path, FRESH, "");
-    assert!(has(&anew, "fwd=stale"), "{:?}", said(&anew));
+    assert!(
+        has_parameter(&anew, "fwd=stale"),
+        "{:?}",
+        cache_status(&anew)
+    );
     let path = told.path();
     let varying = "200 OK|Vary: X-Own|Cache-Control: max-age=60";
     for (value, way) in [("1", "fwd=uri-miss"), ("2", "fwd=vary-miss"), ("1", "hit")] {
         let got = told.get(&path, varying, &format!("X-Own: {value}\r\n"));
-        assert!(has(&got, way), "{:?}", said(&got));
+        assert!(has_parameter(&got, way), "{:?}", cache_status(&got));
     }
 }
 
 #[test]
-fn the_origin_s_own_stands_before() {
-    let told = Told::new();
+fn member_of_origin_precedes() {
+    let told = ScriptedCache::new();
     let path = told.path();
     for _ in 0..2 {
         let got = told.get(
@@ -112,8 +124,8 @@ fn the_origin_s_own_stands_before() {
 }
 
 #[test]
-fn it_can_be_left_out() {
-    let told = Told::with("status_field = false");
+fn status_field_false_omits_cache_status() {
+    let told = ScriptedCache::with("status_field = false");
     let path = told.path();
     for _ in 0..2 {
         assert_eq!(told.get(&path, FRESH, "").field("cache-status"), None);

@@ -1,10 +1,10 @@
-//! A site of thousands of pages, each with occasional requests, as in WebBench; and traffic that only looks as if it
-//! became one.
+//! A site of thousands of pages, each requested occasionally, as in WebBench; and traffic that merely resembles such a
+//! site at first.
 
 use super::traffic::Site;
 use std::collections::HashMap;
 
-/// Kinds of pages: number of pages, share of the requests in per cent, and whether they can be learned.
+/// Kinds of pages: number of pages, share of requests in per cent, and whether the pages can be learned.
 const KINDS: [(u64, u64, bool); 9] = [
     (400, 20, true),
     (400, 8, true),
@@ -17,33 +17,33 @@ const KINDS: [(u64, u64, bool); 9] = [
     (10, 1, false),
 ];
 
-/// The next requested page, and whether it can be learned.
+/// Draws the next requested page, and returns whether it can be learned.
 fn draw(site: &mut Site) -> (u64, bool) {
     let mut left = site.draw(100);
-    for (kind, (pages, share, fits)) in KINDS.into_iter().enumerate() {
+    for (kind, (pages, share, is_learnable)) in KINDS.into_iter().enumerate() {
         match left.checked_sub(share) {
             Some(more) => left = more,
-            None => return (kind as u64 * 10_000 + site.draw(pages), fits),
+            None => return (kind as u64 * 10_000 + site.draw(pages), is_learnable),
         }
     }
     unreachable!("the shares are all there is")
 }
 
-/// Hits in each thousand requests, and the possible ones: a page is fetched at its second request.
+/// Number of hits among each thousand requests, and number of possible hits: a page is fetched at its second request.
 fn learn(site: &mut Site, thousands: u64) -> Vec<(u64, u64)> {
-    let mut asked: HashMap<u64, u64> = HashMap::new();
+    let mut request_counts: HashMap<u64, u64> = HashMap::new();
     let mut thousand = |_| {
         let (before, mut possible) = (site.hits, 0);
         for _ in 0..1000 {
-            let (page, fits) = draw(site);
-            if !fits {
-                site.pass();
+            let (page, is_learnable) = draw(site);
+            if !is_learnable {
+                site.request_unlearnable();
                 continue;
             }
-            let times = asked.entry(page).or_default();
+            let times = request_counts.entry(page).or_default();
             *times += 1;
             possible += u64::from(*times > 2);
-            site.ask(page);
+            site.request_page(page);
         }
         (site.hits - before, possible)
     };
@@ -51,7 +51,7 @@ fn learn(site: &mut Site, thousands: u64) -> Vec<(u64, u64)> {
 }
 
 #[test]
-fn thousands_of_pages_are_learnt_as_soon_as_they_bring_hits() {
+fn thousands_of_pages_are_learned_once_they_get_hits() {
     for requests_per_second in [50, 250, 1000] {
         let mut site = Site::new(1);
         site.requests_per_second = requests_per_second;
@@ -63,24 +63,24 @@ fn thousands_of_pages_are_learnt_as_soon_as_they_bring_hits() {
     }
 }
 
-/// Several hits while a page is young don't predict later ones.
+/// Several hits soon after publication don't predict later ones.
 #[test]
-fn three_requests_in_a_row_promise_nothing() {
+fn three_consecutive_requests_do_not_raise_the_forecast() {
     let mut site = Site::new(1);
     let (fetches, hits, requests) =
-        site.during(|site| (0..20_000).for_each(|_| site.ask_scan_for(3)));
+        site.during(|site| (0..20_000).for_each(|_| site.request_scanned_page(3)));
     assert_eq!(fetches, hits);
     assert!(fetches < 1500, "{fetches} of {requests}");
 }
 
-/// Each page is requested three times at intervals: its single hit promises more hits than follow.
+/// Each page is requested three times at intervals, so its single hit lets the forecast expect more hits than follow.
 #[test]
-fn what_was_promised_and_did_not_come_is_not_lent_again() {
+fn unfulfilled_forecast_does_not_fund_fetches_again() {
     let mut site = Site::new(1);
     let ask = |site: &mut Site, pages: std::ops::Range<u64>| {
         for page in pages {
-            // Three requests for each page, a thousand pages apart.
-            (0..3).for_each(|back| site.ask(10_000 + page - 1000 * back));
+            // Three requests for each page, at intervals of a thousand pages.
+            (0..3).for_each(|back| site.request_page(10_000 + page - 1000 * back));
         }
     };
     let (fetches, ..) = site.during(|site| ask(site, 0..10_000));

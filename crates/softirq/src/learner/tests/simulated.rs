@@ -1,5 +1,5 @@
-//! Random walks from a seed: an origin with changing pages, clients, purges, failures and time. Each step checks that
-//! nothing is published that must not be.
+//! Random walks from a seed through an origin with changing pages, requests, purges, failures and time. Each step
+//! checks that nothing is published that must not be.
 
 use super::*;
 use std::collections::BTreeMap;
@@ -25,46 +25,46 @@ fn settings() -> LearnSettings {
     }
 }
 
-/// A published response, as in the packet program's maps.
-struct Held {
+/// A published response, as in the maps of the programs.
+struct PublishedVersion {
     page: u64,
     version: u64,
     expires_ns: u64,
 }
 
-/// A fetch in progress: the origin may have responded, but the response has not arrived.
-struct Demand {
+/// A fetch in progress; the origin may have responded already.
+struct PendingFetch {
     page: u64,
     etag: Option<Vec<u8>>,
     answer: Option<Result<FetchedResponse, FetchError>>,
 }
 
-struct World {
+struct SimulatedOrigin {
     learner: ResponseLearner,
     now_ns: u64,
     random: u64,
-    /// The origin: the version of each page.
+    /// The origin's current version of each page.
     versions: Vec<u64>,
-    /// Lower versions are from before a purge.
+    /// Versions below this are from before a purge.
     version_min: Vec<u64>,
-    asked: BTreeMap<FetchTicket, Demand>,
-    held: BTreeMap<ResponseSerial, Held>,
+    pending: BTreeMap<FetchTicket, PendingFetch>,
+    stored: BTreeMap<ResponseSerial, PublishedVersion>,
     serial_last: Option<ResponseSerial>,
     published: u64,
     extended: u64,
 }
 
-impl World {
-    fn new(seed: u64) -> World {
+impl SimulatedOrigin {
+    fn new(seed: u64) -> SimulatedOrigin {
         let pages = usize::try_from(PAGES).expect("few");
-        World {
+        SimulatedOrigin {
             learner: ResponseLearner::new(settings()),
             now_ns: 5000 * SECOND_NS,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
             versions: vec![1; pages],
             version_min: vec![0; pages],
-            asked: BTreeMap::new(),
-            held: BTreeMap::new(),
+            pending: BTreeMap::new(),
+            stored: BTreeMap::new(),
             serial_last: None,
             published: 0,
             extended: 0,
@@ -79,7 +79,7 @@ impl World {
         (self.random >> 20) % bound
     }
 
-    /// A page; the first few get most requests.
+    /// Draws a page; the first few get most requests.
     fn page(&mut self) -> u64 {
         let bound = if self.draw(3) == 0 { PAGES } else { 6 };
         self.draw(bound)
@@ -94,8 +94,8 @@ impl World {
                 self.learner
                     .process_request(key, page, self.now_ns, &mut out);
             }
-            8..12 => self.origin_answers(),
-            12..16 => self.answer_arrives(&mut out),
+            8..12 => self.origin_responds(),
+            12..16 => self.response_arrives(&mut out),
             16..19 => {
                 self.now_ns += self.draw(1500) * MILLISECOND_NS;
                 self.tick(&mut out);
@@ -120,24 +120,27 @@ impl World {
             self.apply(action);
         }
         let now_ns = self.now_ns;
-        assert!(self.held.values().all(|h| h.expires_ns > now_ns), "expired");
+        assert!(
+            self.stored.values().all(|h| h.expires_ns > now_ns),
+            "expired"
+        );
     }
 
-    /// The origin responds to one of the fetches with its present state.
-    fn origin_answers(&mut self) {
+    /// Lets the origin respond to one of the fetches with its present state.
+    fn origin_responds(&mut self) {
         let Some(ticket) = self.any_ticket() else {
             return;
         };
         let kind = self.draw(30);
-        let asked = self.asked.get_mut(&ticket).expect("known");
-        let version = self.versions[usize::try_from(asked.page).expect("few")];
+        let pending = self.pending.get_mut(&ticket).expect("known");
+        let version = self.versions[usize::try_from(pending.page).expect("few")];
         let etag = format!("\"{version}\"");
         let lifetime = format!("max-age={LIFETIME_SECS}");
         let fields = [
             ("ETag", etag.as_str()),
             ("Cache-Control", lifetime.as_str()),
         ];
-        let unchanged = asked.etag.as_deref() == Some(etag.as_bytes());
+        let unchanged = pending.etag.as_deref() == Some(etag.as_bytes());
         let of = |status, fields, body: &str| Ok(response(status, fields, body, self.now_ns));
         let answer = match kind {
             0 => Err(FetchError::Closed),
@@ -147,27 +150,27 @@ impl World {
             _ if unchanged => of(304, &fields, ""),
             _ => of(200, &fields, &version.to_string()),
         };
-        // The origin answers each fetch once.
-        asked.answer.get_or_insert(answer);
+        // The origin responds to each fetch only once.
+        pending.answer.get_or_insert(answer);
     }
 
-    fn answer_arrives(&mut self, out: &mut Vec<LearnAction>) {
+    fn response_arrives(&mut self, out: &mut Vec<LearnAction>) {
         let Some(ticket) = self.any_ticket() else {
             return;
         };
-        if self.asked[&ticket].answer.is_none() {
+        if self.pending[&ticket].answer.is_none() {
             return;
         }
-        let asked = self.asked.remove(&ticket).expect("known");
-        let answer = asked.answer.expect("looked at");
+        let pending = self.pending.remove(&ticket).expect("known");
+        let answer = pending.answer.expect("looked at");
         self.learner.fetched(ticket, answer, self.now_ns, out);
     }
 
     fn any_ticket(&mut self) -> Option<FetchTicket> {
-        let len = self.asked.len() as u64;
+        let len = self.pending.len() as u64;
         (len > 0).then_some(())?;
         let at = usize::try_from(self.draw(len)).expect("few");
-        self.asked.keys().nth(at).copied()
+        self.pending.keys().nth(at).copied()
     }
 
     /// Changes a page, and sometimes purges it.
@@ -197,12 +200,12 @@ impl World {
                 key,
                 validators,
             } => {
-                let asked = Demand {
+                let pending = PendingFetch {
                     page: page_of(&key),
                     etag: validators.etag,
                     answer: None,
                 };
-                assert!(self.asked.insert(ticket, asked).is_none());
+                assert!(self.pending.insert(ticket, pending).is_none());
             }
             LearnAction::Publish {
                 serial,
@@ -215,34 +218,34 @@ impl World {
                 assert!(self.serial_last < Some(serial));
                 self.serial_last = Some(serial);
                 let page = page_of(&key);
-                // A page is published at most once, so its successor must name it.
-                let same = self.held.iter().find(|(_, h)| h.page == page);
+                // A page is published at most once, so `replaces` must name the response of the same page.
+                let same = self.stored.iter().find(|(_, h)| h.page == page);
                 assert_eq!(same.map(|(s, _)| *s), replaces);
                 let body = &prepared.bytes[usize::from(prepared.head_len)..];
-                // Publishable bodies are version numbers; all others must have been refused.
+                // The bodies of publishable responses are version numbers; all others must have been rejected.
                 let version = std::str::from_utf8(body).expect("ASCII").parse();
-                let held = Held {
+                let stored = PublishedVersion {
                     page,
                     version: version.expect("a version: nothing else may be stored"),
                     expires_ns,
                 };
                 self.check_end(expires_ns);
-                self.held.insert(serial, held);
+                self.stored.insert(serial, stored);
                 self.published += 1;
             }
             LearnAction::Extend {
                 serial, expires_ns, ..
             } => {
                 self.check_end(expires_ns);
-                let held = self.held.get_mut(&serial).expect("published");
-                held.expires_ns = expires_ns;
+                let stored = self.stored.get_mut(&serial).expect("published");
+                stored.expires_ns = expires_ns;
                 self.extended += 1;
             }
             LearnAction::Retire { withdrawn: gone } => {
                 assert!(!gone.is_empty());
                 for one in gone {
-                    let held = self.held.remove(&one.serial).expect("published");
-                    assert_eq!(held.page, page_of(&one.key));
+                    let stored = self.stored.remove(&one.serial).expect("published");
+                    assert_eq!(stored.page, page_of(&one.key));
                 }
             }
             LearnAction::Deny { until_ns, .. } => assert!(until_ns > self.now_ns),
@@ -256,19 +259,19 @@ impl World {
     }
 
     fn check(&self) {
-        let (under_way, waiting) = self.learner.busy();
+        let (under_way, waiting) = self.learner.fetch_counts();
         assert!(under_way <= settings().in_progress_max && waiting <= settings().waiting_max);
-        assert!(self.held.len() <= settings().published_max);
-        assert_eq!(self.held.len(), self.learner.published());
-        for held in self.held.values() {
-            let at = usize::try_from(held.page).expect("few");
+        assert!(self.stored.len() <= settings().published_max);
+        assert_eq!(self.stored.len(), self.learner.published());
+        for stored in self.stored.values() {
+            let at = usize::try_from(stored.page).expect("few");
             let range = self.version_min[at]..=self.versions[at];
-            assert!(range.contains(&held.version), "from before a purge");
+            assert!(range.contains(&stored.version), "from before a purge");
         }
-        let mut pages: Vec<u64> = self.held.values().map(|h| h.page).collect();
+        let mut pages: Vec<u64> = self.stored.values().map(|h| h.page).collect();
         pages.sort_unstable();
         pages.dedup();
-        assert_eq!(pages.len(), self.held.len(), "one page twice");
+        assert_eq!(pages.len(), self.stored.len(), "one page twice");
     }
 }
 
@@ -278,30 +281,30 @@ fn page_of(key: &RequestKey) -> u64 {
 }
 
 #[test]
-fn nothing_is_published_that_must_not_be() {
+fn random_walks_publish_only_fresh_unpurged_responses() {
     let (mut published, mut extended) = (0, 0);
     let mut counters = LearnCounters::default();
     for seed in 1..=50 {
-        let mut world = World::new(seed);
+        let mut origin = SimulatedOrigin::new(seed);
         for _ in 0..STEPS {
-            world.step();
+            origin.step();
         }
-        published += world.published;
-        extended += world.extended;
-        let own = world.learner.counters();
-        assert_eq!(own.published, world.published);
+        published += origin.published;
+        extended += origin.extended;
+        let own = origin.learner.counters();
+        assert_eq!(own.published, origin.published);
         counters.evicted += own.evicted;
         counters.outdated += own.outdated;
         counters.replaced += own.replaced;
         counters.expired += own.expired;
     }
-    // The walks must reach all cases, or they would prove nothing.
+    // The walks must reach all cases; otherwise they would prove nothing.
     assert!(published > 5000 && extended > 100, "{published} {extended}");
-    let everywhere = [
+    let reached = [
         counters.evicted,
         counters.outdated,
         counters.replaced,
         counters.expired,
     ];
-    assert!(everywhere.iter().all(|n| *n > 50), "{everywhere:?}");
+    assert!(reached.iter().all(|n| *n > 50), "{reached:?}");
 }

@@ -1,20 +1,20 @@
-//! Generated site traffic: a hot set, a scan, one that becomes the other, and both at once. The learner's cost is
-//! counted in fetches, its benefit in hits. Sites of many pages are in `many`.
+//! Generated site traffic: a hot set, a scan, one that turns into the other, and both at once. The learner's cost is
+//! counted in fetches, its benefit in hits. Sites with many pages are in `many`.
 
 use super::*;
 use std::collections::{BTreeMap, HashMap};
 
 const REQUESTS_PER_SECOND: u64 = 500;
 
-/// The level: it reports repeated requests, and counts hits.
+/// Simulates the programs, which report repeated requests and count hits, and the server.
 pub(super) struct Site {
     pub(super) learner: ResponseLearner,
     pub(super) now_ns: u64,
     random: u64,
-    /// Published responses by page, and their hits.
-    held: HashMap<u64, ResponseSerial>,
+    /// Published responses by page.
+    published: HashMap<u64, ResponseSerial>,
     hits_of: HashMap<ResponseSerial, u64>,
-    /// Requested pages, with the time from which they are reported again.
+    /// Requested pages, with the time before which they are not reported again.
     asked: BTreeMap<u64, u64>,
     scanned: u64,
     pub(super) hits: u64,
@@ -34,7 +34,7 @@ impl Site {
             learner: ResponseLearner::new(settings),
             now_ns: 5000 * SECOND_NS,
             random: seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1,
-            held: HashMap::new(),
+            published: HashMap::new(),
             hits_of: HashMap::new(),
             asked: BTreeMap::new(),
             scanned: 0,
@@ -55,29 +55,29 @@ impl Site {
     /// Requests one of this many pages.
     fn ask_hot(&mut self, pages: u64) {
         let page = self.draw(pages);
-        self.ask(page);
+        self.request_page(page);
     }
 
     /// Requests a one-off page twice.
     fn ask_scan(&mut self) {
-        self.ask_scan_for(2);
+        self.request_scanned_page(2);
     }
 
     /// Requests a one-off page this many times.
-    pub(super) fn ask_scan_for(&mut self, times: u64) {
+    pub(super) fn request_scanned_page(&mut self, times: u64) {
         self.scanned += 1;
-        (0..times).for_each(|_| self.ask(1_000_000 + self.scanned));
+        (0..times).for_each(|_| self.request_page(1_000_000 + self.scanned));
     }
 
     /// Requests a page that can't be learned.
-    pub(super) fn pass(&mut self) {
+    pub(super) fn request_unlearnable(&mut self) {
         self.requests += 1;
         self.now_ns += SECOND_NS / self.requests_per_second;
     }
 
-    pub(super) fn ask(&mut self, page: u64) {
-        self.pass();
-        if let Some(serial) = self.held.get(&page) {
+    pub(super) fn request_page(&mut self, page: u64) {
+        self.request_unlearnable();
+        if let Some(serial) = self.published.get(&page) {
             *self.hits_of.entry(*serial).or_default() += 1;
             self.hits += 1;
         } else {
@@ -98,7 +98,7 @@ impl Site {
         if self.learner.paused_until(self.now_ns).is_some() {
             return;
         }
-        // As the programs: remembers the first request, reports the second, and the next one after 2 s.
+        // As the programs do: remembers the first request, reports the second, and then reports none for 2 s.
         let Some(not_before) = self.asked.insert(page, 0) else {
             return;
         };
@@ -114,7 +114,7 @@ impl Site {
         self.act(out);
     }
 
-    /// The server responds at once.
+    /// Carries out actions; the server responds immediately.
     fn act(&mut self, actions: Vec<LearnAction>) {
         for action in actions {
             match action {
@@ -128,13 +128,13 @@ impl Site {
                     self.act(out);
                 }
                 LearnAction::Publish { serial, hash, .. } => {
-                    self.held.insert(hash, serial);
+                    self.published.insert(hash, serial);
                 }
                 LearnAction::Retire { withdrawn: gone } => {
                     for one in gone {
-                        // Its successor may be published already.
-                        if self.held.get(&one.hash) == Some(&one.serial) {
-                            self.held.remove(&one.hash);
+                        // The response that replaces it may already be published.
+                        if self.published.get(&one.hash) == Some(&one.serial) {
+                            self.published.remove(&one.hash);
                         }
                     }
                 }
@@ -147,7 +147,7 @@ impl Site {
         self.learner.counters().fetches
     }
 
-    /// Fetches, hits and requests during `what`.
+    /// Numbers of fetches, hits and requests while `what` runs.
     pub(super) fn during(&mut self, what: impl FnOnce(&mut Site)) -> (u64, u64, u64) {
         let before = (self.fetches(), self.hits, self.requests);
         what(self);
@@ -162,7 +162,7 @@ impl Site {
 const SEEDS: std::ops::RangeInclusive<u64> = 1..=2;
 
 #[test]
-fn a_hot_set_is_learnt_at_once() {
+fn hot_set_is_learned_without_a_pause() {
     for seed in SEEDS {
         let mut site = Site::new(seed);
         site.during(|site| (0..5000).for_each(|_| site.ask_hot(400)));
@@ -174,7 +174,7 @@ fn a_hot_set_is_learnt_at_once() {
 }
 
 #[test]
-fn a_scan_is_fetched_for_a_moment_and_then_hardly_at_all() {
+fn scan_exhausts_the_budget_and_is_hardly_fetched() {
     for seed in SEEDS {
         let mut site = Site::new(seed);
         site.during(|site| (0..5000).for_each(|_| site.ask_scan()));
@@ -187,7 +187,7 @@ fn a_scan_is_fetched_for_a_moment_and_then_hardly_at_all() {
 }
 
 #[test]
-fn a_site_that_becomes_a_scan_pauses_and_one_that_becomes_hot_is_learnt() {
+fn pauses_begin_with_a_scan_and_end_with_a_hot_set() {
     for seed in SEEDS {
         let mut site = Site::new(seed);
         site.during(|site| (0..20_000).for_each(|_| site.ask_hot(200)));
@@ -201,7 +201,7 @@ fn a_site_that_becomes_a_scan_pauses_and_one_that_becomes_hot_is_learnt() {
 }
 
 #[test]
-fn a_hot_set_beside_a_scan_is_answered() {
+fn hot_set_is_answered_during_a_scan() {
     for seed in SEEDS {
         let mut site = Site::new(seed);
         let both = |site: &mut Site, count| {
@@ -220,11 +220,11 @@ fn a_hot_set_beside_a_scan_is_answered() {
 }
 
 #[test]
-fn what_is_hot_stays_fresh_while_fetches_pause() {
+fn hot_responses_are_validated_while_fetching_pauses() {
     for seed in SEEDS {
         let mut site = Site::new(seed);
         site.during(|site| (0..5000).for_each(|_| site.ask_hot(20)));
-        // One request of 100 is hot: too little to pay for the scan.
+        // One request in a hundred is for the hot set: too few to pay for fetching the scan.
         let (_, hits, _) = site.during(|site| {
             for _ in 0..3000 {
                 site.ask_hot(20);
@@ -237,7 +237,7 @@ fn what_is_hot_stays_fresh_while_fetches_pause() {
 }
 
 #[test]
-fn a_scan_that_asks_everything_twice_does_not_evict_what_is_hot() {
+fn scan_with_repeated_requests_does_not_evict_the_hot_set() {
     for seed in SEEDS {
         let settings = LearnSettings {
             // Little more than the hot set.

@@ -13,7 +13,7 @@ fn response(status: u16, fields: &[(&str, &str)], body: &str) -> FetchedResponse
     }
 }
 
-fn form(closes: bool, is_http10: bool, with_age: bool) -> PrepareOptions {
+fn options(closes: bool, is_http10: bool, with_age: bool) -> PrepareOptions {
     PrepareOptions {
         class: ConnectionClass::new(closes, is_http10),
         with_age,
@@ -21,15 +21,15 @@ fn form(closes: bool, is_http10: bool, with_age: bool) -> PrepareOptions {
     }
 }
 
-fn text(response: &FetchedResponse, form: &PrepareOptions) -> String {
-    let prepared = prepare(response, form).expect("a response");
+fn text(response: &FetchedResponse, options: &PrepareOptions) -> String {
+    let prepared = prepare(response, options).expect("a response");
     let head_len = usize::from(prepared.head_len);
     assert_eq!(&prepared.bytes[head_len..], response.body);
     assert!(prepared.bytes[..head_len].ends_with(b"\r\n\r\n"));
     let date_at = usize::from(prepared.date_at.expect("always there"));
     assert!(date::parse(&prepared.bytes[date_at..date_at + DATE_LEN], 0).is_some());
     assert_eq!(&prepared.bytes[date_at + DATE_LEN..date_at + 31], b"\r\n");
-    assert_eq!(prepared.age_at.is_some(), form.with_age);
+    assert_eq!(prepared.age_at.is_some(), options.with_age);
     if let Some(at) = prepared.age_at.map(usize::from) {
         assert_eq!(&prepared.bytes[at - 5..at + 7], b"Age: 00000\r\n");
     }
@@ -37,7 +37,7 @@ fn text(response: &FetchedResponse, form: &PrepareOptions) -> String {
 }
 
 #[test]
-fn order_and_spelling_stay() {
+fn fields_keep_their_order_and_case() {
     let fields = [
         ("x-B", "2"),
         ("DATE", DATE),
@@ -46,7 +46,7 @@ fn order_and_spelling_stay() {
         ("x-B", ""),
     ];
     assert_eq!(
-        text(&response(200, &fields, "abc"), &form(false, false, true)),
+        text(&response(200, &fields, "abc"), &options(false, false, true)),
         format!(
             "HTTP/1.1 200 Fine\r\nx-B: 2\r\nDATE: {DATE}\r\nx-A: 1, \"y\"\r\n\
              content-length: 3\r\nx-B: \r\nAge: 00000\r\n\r\nabc"
@@ -55,7 +55,7 @@ fn order_and_spelling_stay() {
 }
 
 #[test]
-fn what_belongs_to_the_origins_connection_goes() {
+fn hop_by_hop_fields_are_removed() {
     let fields = [
         ("Connection", "keep-alive, X-Hop"),
         ("Keep-Alive", "timeout=5"),
@@ -71,7 +71,10 @@ fn what_belongs_to_the_origins_connection_goes() {
         ("Date", DATE),
     ];
     assert_eq!(
-        text(&response(200, &fields, "abc"), &form(false, false, false)),
+        text(
+            &response(200, &fields, "abc"),
+            &options(false, false, false)
+        ),
         format!(
             "HTTP/1.1 200 Fine\r\nProxy: stays\r\nDate: {DATE}\r\nContent-Length: 3\r\n\r\nabc"
         )
@@ -79,10 +82,10 @@ fn what_belongs_to_the_origins_connection_goes() {
 }
 
 #[test]
-fn the_class_decides_about_connection() {
+fn connection_field_depends_on_the_class() {
     let plain = response(200, &[("Date", DATE), ("Connection", "close")], "");
     let line = |closes, is_http10| {
-        let text = text(&plain, &form(closes, is_http10, false));
+        let text = text(&plain, &options(closes, is_http10, false));
         let lines = text.lines().filter(|l| l.starts_with("Connection"));
         lines.collect::<Vec<_>>().join("|")
     };
@@ -93,7 +96,7 @@ fn the_class_decides_about_connection() {
 }
 
 #[test]
-fn a_date_that_cannot_be_overwritten_is_replaced() {
+fn date_of_another_length_is_replaced() {
     for bad in [
         "Sunday, 06-Nov-94 08:49:37 GMT",
         "now",
@@ -102,30 +105,33 @@ fn a_date_that_cannot_be_overwritten_is_replaced() {
     ] {
         let text = text(
             &response(200, &[("Date", bad)], ""),
-            &form(false, false, false),
+            &options(false, false, false),
         );
         assert_eq!(text.matches("Date: ").count(), 1, "{bad}");
         assert!(text.contains(&format!("Date: {DATE}\r\n")), "{bad}");
     }
     let twice = [("Date", "bad"), ("date", DATE), ("Date", DATE)];
-    let text = text(&response(200, &twice, ""), &form(false, false, false));
+    let text = text(&response(200, &twice, ""), &options(false, false, false));
     assert_eq!(text.to_lowercase().matches("date: ").count(), 1);
 }
 
 #[test]
-fn the_age_of_the_origin_is_replaced_or_kept() {
+fn age_field_is_replaced_or_kept() {
     let aged = response(200, &[("Date", DATE), ("age", "7")], "");
-    let replaced = text(&aged, &form(false, false, true));
+    let replaced = text(&aged, &options(false, false, true));
     assert!(!replaced.contains("age: 7") && replaced.contains("Age: 00000\r\n"));
-    assert!(text(&aged, &form(false, false, false)).contains("age: 7\r\n"));
+    assert!(text(&aged, &options(false, false, false)).contains("age: 7\r\n"));
 }
 
 #[test]
-fn lengths_are_checked_and_added_where_they_belong() {
+fn content_length_is_checked_and_added() {
     let with = |status, length, body| {
         let length = [("Date", DATE), ("Content-Length", length)];
-        prepare(&response(status, &length, body), &form(false, false, false))
-            .map(|p| String::from_utf8_lossy(&p.bytes).contains("Content-Length"))
+        prepare(
+            &response(status, &length, body),
+            &options(false, false, false),
+        )
+        .map(|p| String::from_utf8_lossy(&p.bytes).contains("Content-Length"))
     };
     assert_eq!(with(200, "3", "abc"), Ok(true));
     assert_eq!(with(200, "4", "abc"), Err(PrepareError::Length));
@@ -134,24 +140,24 @@ fn lengths_are_checked_and_added_where_they_belong() {
     // A 304 may carry the length of the content of a 200.
     assert_eq!(with(304, "12345", ""), Ok(true));
     assert_eq!(with(304, "0", "x"), Err(PrepareError::BodyNotAllowed));
-    let without = text(&response(304, &[], ""), &form(false, false, false));
+    let without = text(&response(304, &[], ""), &options(false, false, false));
     assert!(!without.contains("Content-Length"));
     let twice = [("Content-Length", "1"), ("Content-Length", "1")];
-    let once = text(&response(200, &twice, "x"), &form(false, false, false));
+    let once = text(&response(200, &twice, "x"), &options(false, false, false));
     assert_eq!(once.matches("Content-Length").count(), 1);
 }
 
 #[test]
-fn what_is_too_long_is_refused() {
+fn response_over_the_length_limit_is_rejected() {
     let fitting = |len: usize| {
         prepare(
             &response(200, &[], &"x".repeat(len)),
-            &form(false, false, true),
+            &options(false, false, true),
         )
     };
     let head_len = fitting(100).expect("fits").head_len;
     let room = 1460 - usize::from(head_len);
-    // A length of four digits instead of three.
+    // With one more byte, Content-Length still has four digits, instead of the three above.
     assert_eq!(fitting(room - 1).expect("fits").bytes.len(), 1460);
     let refused = PrepareError::TooLong {
         len: 1461,
@@ -161,14 +167,14 @@ fn what_is_too_long_is_refused() {
     // Offsets have 16 bits, regardless of the limit.
     let long = PrepareOptions {
         len_max: usize::MAX,
-        ..form(false, false, true)
+        ..options(false, false, true)
     };
     assert!(prepare(&response(200, &[], &"x".repeat(65_536)), &long).is_err());
 }
 
 #[test]
-fn what_would_break_the_head_is_refused() {
-    let form = form(false, false, true);
+fn invalid_fields_and_statuses_are_rejected() {
+    let options = options(false, false, true);
     for (name, value) in [
         ("a b", "x"),
         ("", "x"),
@@ -176,23 +182,23 @@ fn what_would_break_the_head_is_refused() {
         ("a", "x\r\ny: z"),
         ("a", "x\0"),
     ] {
-        let refused = prepare(&response(200, &[(name, value)], ""), &form);
+        let refused = prepare(&response(200, &[(name, value)], ""), &options);
         assert_eq!(refused, Err(PrepareError::Field), "{name:?} {value:?}");
     }
     for status in [0, 100, 199, 1000] {
-        let refused = prepare(&response(status, &[], ""), &form);
+        let refused = prepare(&response(status, &[], ""), &options);
         assert_eq!(refused, Err(PrepareError::Status(status)));
     }
 }
 
 #[test]
-fn only_the_date_may_differ_between_equals() {
-    let of = |date, x| {
+fn is_same_as_ignores_only_the_date() {
+    let encode = |date, x| {
         let fields = [("Date", date), ("x", x)];
-        prepare(&response(200, &fields, "abc"), &form(false, false, true)).expect("a response")
+        prepare(&response(200, &fields, "abc"), &options(false, false, true)).expect("a response")
     };
     let later = "Mon, 07 Nov 1994 08:49:37 GMT";
-    assert!(of(DATE, "1").is_same_as(&of(later, "1")));
-    assert!(!of(DATE, "1").is_same_as(&of(DATE, "2")));
-    assert!(!of(DATE, "1").is_same_as(&of(DATE, "11")));
+    assert!(encode(DATE, "1").is_same_as(&encode(later, "1")));
+    assert!(!encode(DATE, "1").is_same_as(&encode(DATE, "2")));
+    assert!(!encode(DATE, "1").is_same_as(&encode(DATE, "11")));
 }

@@ -1,4 +1,4 @@
-//! Parses addresses of MariaDB and MySQL and their parameters. Independent of connections.
+//! Parses the addresses of MariaDB and MySQL servers. Independent of connections.
 
 use std::path::PathBuf;
 
@@ -9,34 +9,34 @@ use percent_encoding::percent_decode_str;
 use url::Url;
 
 use crate::database::address::unknown_parameter;
+use crate::database::driver_error::DriverError;
 use crate::database::pem::PemSource;
-use crate::database::trouble::DriverError;
 
 const PORT: u16 = 3306;
 
-/// The names of the parameters, for messages.
+/// The names of the URL parameters, for messages.
 const PARAMETERS: &str =
     "socket, ssl-mode, ssl-ca, ssl-cert, ssl-key, charset, collation and time-zone";
 
-/// A server, the account there, and TLS.
+/// The address of a server, the login, and the settings of TLS.
 pub struct MySqlAddress {
     pub endpoint: MySqlEndpoint,
-    /// The name that a certificate must be for.
+    /// The host name that the server's certificate must contain.
     pub host: String,
     pub login: LoginRequest,
     mode: SslMode,
     authorities: Option<PemSource>,
-    /// A client certificate, and its key.
+    /// The client certificate and its key.
     identity: Option<(PemSource, PemSource)>,
 }
 
-/// Where a server listens.
+/// The endpoint of a server: a Unix socket, or the host's TCP port.
 pub enum MySqlEndpoint {
     Socket(PathBuf),
     Host(u16),
 }
 
-/// `ssl-mode`, with the names and meanings of MySQL's own clients.
+/// The parameter `ssl-mode`, with the names and meanings of MySQL's own clients.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum SslMode {
     Disabled,
@@ -61,14 +61,14 @@ impl SslMode {
 }
 
 impl MySqlAddress {
-    /// Reads an address.
+    /// Parses an address.
     ///
     /// # Errors
-    /// The reason, without the address.
+    /// The reason, which does not contain the address.
     pub fn parse(url: &str) -> Result<MySqlAddress, String> {
         let url = Url::parse(url).map_err(|error| error.to_string())?;
         let host = url.host_str().filter(|host| !host.is_empty());
-        // IPv6 addresses are in brackets in a URL, but not in a socket address.
+        // IPv6 addresses have brackets in a URL, but not in a socket address.
         let host = host.unwrap_or("localhost").trim_matches(['[', ']']);
         let mut address = MySqlAddress {
             endpoint: MySqlEndpoint::Host(url.port().unwrap_or(PORT)),
@@ -84,7 +84,7 @@ impl MySqlAddress {
             authorities: None,
             identity: None,
         };
-        // An address without a user means root.
+        // Without a user, the default is root.
         if address.login.user.is_empty() {
             address.login.user = "root".to_owned();
         }
@@ -96,9 +96,11 @@ impl MySqlAddress {
                 "sslca" | "ssl-ca" => address.authorities = Some(PemSource::new(&value)),
                 "sslcert" | "ssl-cert" => certificate = Some(PemSource::new(&value)),
                 "sslkey" | "ssl-key" => key = Some(PemSource::new(&value)),
-                "charset" => address.login.charset = check_word(&name, &value)?,
-                "collation" => address.login.collation = check_word(&name, &value)?,
-                "timezone" | "time-zone" => address.login.time_zone = check_word(&name, &value)?,
+                "charset" => address.login.charset = check_session_value(&name, &value)?,
+                "collation" => address.login.collation = check_session_value(&name, &value)?,
+                "timezone" | "time-zone" => {
+                    address.login.time_zone = check_session_value(&name, &value)?
+                }
                 name => {
                     let query = url.query().unwrap_or_default();
                     return Err(unknown_parameter(name, query, PARAMETERS));
@@ -110,14 +112,14 @@ impl MySqlAddress {
             (None, None) => None,
             _ => return Err("ssl-cert and ssl-key must be given together".to_owned()),
         };
-        // After the loop, since it depends on `socket` and `ssl-mode` in any order.
+        // After the loop, since the policy depends on `socket` and `ssl-mode`, which can be in any order.
         address.login.tls = address.tls_policy();
         Ok(address)
     }
 
     fn tls_policy(&self) -> TlsPolicy {
         match (self.mode, &self.endpoint) {
-            // Bytes on a Unix socket do not leave the machine.
+            // Data on a Unix socket does not leave the machine.
             (SslMode::Disabled, _) | (SslMode::Preferred, MySqlEndpoint::Socket(_)) => {
                 TlsPolicy::Never
             }
@@ -128,10 +130,10 @@ impl MySqlAddress {
         }
     }
 
-    /// The TLS client of the server. May block, since it reads files.
+    /// Creates the TLS client for connections to this server. May block, since it reads files.
     ///
     /// # Errors
-    /// A file cannot be used.
+    /// A certificate or key file is unusable.
     pub fn connector(&self) -> Result<ClientConnector, DriverError> {
         let identity = match &self.identity {
             Some((certificate, key)) => Some(pair(certificate, key)?),
@@ -141,7 +143,8 @@ impl MySqlAddress {
         connector.map_err(DriverError::lost)
     }
 
-    /// The system's authorities and those of the address; without verification any certificate is accepted.
+    /// The certificates that are accepted: with verification, those signed by the system's CAs or the address's
+    /// `ssl-ca`; without it, all.
     fn trust(&self) -> Result<ServerTrust, DriverError> {
         if !matches!(self.mode, SslMode::VerifyCa | SslMode::VerifyIdentity) {
             return Ok(ServerTrust::any_certificate());
@@ -152,7 +155,7 @@ impl MySqlAddress {
             result.map_err(|reason| authorities.driver_error(reason))?;
         }
         Ok(match self.mode {
-            // VERIFY_CA accepts any name in the certificate.
+            // VERIFY_CA accepts a certificate with any name.
             SslMode::VerifyCa => trust.ignoring_names(),
             _ => trust,
         })
@@ -167,7 +170,7 @@ fn pair(certificate: &PemSource, key: &PemSource) -> Result<CertificatePair, Dri
         key: &key.read()?,
         staple: None,
     };
-    // The time would only serve warnings about the certificate; verifying it is up to the server.
+    // The time is needed only for warnings; the server verifies the certificate.
     let pair = CertificatePair::load(&texts, 0)
         .map_err(|problem| DriverError::lost(problem.to_string()))?;
     Ok(pair.0)
@@ -178,8 +181,8 @@ fn decode(text: &str) -> Result<String, String> {
     decoded.map(String::from).map_err(|error| error.to_string())
 }
 
-/// Checks a value that is inserted into a statement.
-fn check_word(name: &str, value: &str) -> Result<String, String> {
+/// Checks a parameter that is inserted into a statement.
+fn check_session_value(name: &str, value: &str) -> Result<String, String> {
     // Excludes quotes, since the value becomes part of a SET statement.
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_+-:/".contains(&byte);
     match !value.is_empty() && value.bytes().all(is_plain) {
@@ -194,13 +197,13 @@ mod tests {
 
     use super::*;
 
-    fn parsed(url: &str) -> MySqlAddress {
+    fn parsed_address(url: &str) -> MySqlAddress {
         MySqlAddress::parse(url).unwrap_or_else(|reason| panic!("{url}: {reason}"))
     }
 
     #[test]
-    fn parts_are_decoded_and_have_defaults() {
-        let address = parsed("mysql://m%40e:p%2Fw@db.example:3307/sh%20op");
+    fn url_parts_are_decoded_and_have_defaults() {
+        let address = parsed_address("mysql://m%40e:p%2Fw@db.example:3307/sh%20op");
         let login = &address.login;
         assert_eq!(
             (&*login.user, &*login.password, &*login.database),
@@ -208,19 +211,19 @@ mod tests {
         );
         assert_eq!(address.host, "db.example");
         assert!(matches!(address.endpoint, MySqlEndpoint::Host(3307)));
-        let address = parsed("mariadb://[::1]/");
+        let address = parsed_address("mariadb://[::1]/");
         assert_eq!((&*address.host, &*address.login.user), ("::1", "root"));
         assert!(matches!(address.endpoint, MySqlEndpoint::Host(3306)));
-        let address = parsed("mysql://u@localhost/n?socket=/run/my%20sql.sock");
+        let address = parsed_address("mysql://u@localhost/n?socket=/run/my%20sql.sock");
         assert!(
             matches!(&address.endpoint, MySqlEndpoint::Socket(path) if path == Path::new("/run/my sql.sock"))
         );
     }
 
     #[test]
-    fn tls_depends_on_the_mode_and_the_place() {
+    fn tls_policy_depends_on_ssl_mode_and_endpoint() {
         use TlsPolicy::{IfOffered, Never, Required};
-        for (mode, by_host, by_socket) in [
+        for (mode, tcp_policy, socket_policy) in [
             ("", IfOffered, Never),
             ("&ssl-mode=disabled", Never, Never),
             ("&sslmode=PREFERRED", IfOffered, Never),
@@ -228,26 +231,26 @@ mod tests {
             ("&ssl-mode=verify_ca", Required, Required),
             ("&ssl-mode=VERIFY_IDENTITY", Required, Required),
         ] {
-            let host = parsed(&format!("mysql://u@h/n?charset=utf8mb4{mode}"));
-            let socket = parsed(&format!("mysql://u@h/n?socket=/s{mode}"));
+            let host = parsed_address(&format!("mysql://u@h/n?charset=utf8mb4{mode}"));
+            let socket = parsed_address(&format!("mysql://u@h/n?socket=/s{mode}"));
             assert_eq!(
                 (host.login.tls, socket.login.tls),
-                (by_host, by_socket),
+                (tcp_policy, socket_policy),
                 "{mode}"
             );
         }
     }
 
     #[test]
-    fn parameters_of_the_session_are_words() {
+    fn session_parameters_are_parsed() {
         let url = "mysql://u@h/n?charset=latin1&collation=latin1_bin&time-zone=%2B08:00";
-        let login = parsed(url).login;
+        let login = parsed_address(url).login;
         assert_eq!(
             (&*login.charset, &*login.collation, &*login.time_zone),
             ("latin1", "latin1_bin", "+08:00")
         );
         assert_eq!(
-            parsed("mysql://u@h/n?timezone=Europe/Berlin")
+            parsed_address("mysql://u@h/n?timezone=Europe/Berlin")
                 .login
                 .time_zone,
             "Europe/Berlin"
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_addresses_have_a_reason_without_the_password() {
+    fn error_of_invalid_address_does_not_contain_the_password() {
         for (url, reason) in [
             ("mysql://u:secret@h:port/", "port"),
             ("mysql://u:secret@h/?ssl-mode=maybe", "maybe"),
@@ -265,41 +268,41 @@ mod tests {
             ("mysql://u:secret@h/?collation=a;b", "collation"),
             ("mysql://u:secret@h/?time-zone='", "time-zone"),
         ] {
-            let wrong = MySqlAddress::parse(url).err().expect(url);
+            let message = MySqlAddress::parse(url).err().expect(url);
             assert!(
-                wrong.contains(reason) && !wrong.contains("secret"),
-                "{wrong}"
+                message.contains(reason) && !message.contains("secret"),
+                "{message}"
             );
         }
     }
 
     #[test]
-    fn unknown_parameters_are_refused_without_a_password() {
-        // Ignored, the misspelt name would turn verification off.
+    fn error_of_unknown_parameter_does_not_contain_the_password() {
+        // If it were ignored, the misspelt parameter would disable verification.
         let url = "mysql://u:secret@h/n?ssl-mod=verify_identity";
-        let wrong = MySqlAddress::parse(url).err().expect(url);
+        let message = MySqlAddress::parse(url).err().expect(url);
         assert!(
-            wrong.contains("\"ssl-mod\"") && wrong.contains("ssl-mode, ssl-ca"),
-            "{wrong}"
+            message.contains("\"ssl-mod\"") && message.contains("ssl-mode, ssl-ca"),
+            "{message}"
         );
-        assert!(!wrong.contains("secret"), "{wrong}");
-        // A raw `?` in a password begins the parameters.
+        assert!(!message.contains("secret"), "{message}");
+        // An unescaped `?` in a password starts the query part of the URL.
         for url in ["mysql://u:12?secret@h/n", "mysql://u:p@1?secret&x=y@h/n"] {
-            let wrong = MySqlAddress::parse(url).err().expect(url);
+            let message = MySqlAddress::parse(url).err().expect(url);
             assert!(
-                wrong.contains("ssl-mode") && !wrong.contains("secret"),
-                "{wrong}"
+                message.contains("ssl-mode") && !message.contains("secret"),
+                "{message}"
             );
         }
     }
 
     #[test]
-    fn authorities_are_read_if_they_are_needed() {
-        let missing = parsed("mysql://u@h/?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem");
-        let trouble = missing.connector().err().expect("no such file").to_string();
-        assert!(trouble.starts_with("/nowhere/ca.pem: "), "{trouble}");
+    fn ca_file_is_read_only_for_verification() {
+        let missing = parsed_address("mysql://u@h/?ssl-mode=verify_ca&ssl-ca=/nowhere/ca.pem");
+        let failure = missing.connector().err().expect("no such file").to_string();
+        assert!(failure.starts_with("/nowhere/ca.pem: "), "{failure}");
         // Without verification the file is not read.
-        let unverified = parsed("mysql://u@h/?ssl-mode=required&ssl-ca=/nowhere/ca.pem");
+        let unverified = parsed_address("mysql://u@h/?ssl-mode=required&ssl-ca=/nowhere/ca.pem");
         assert!(unverified.connector().is_ok());
     }
 }

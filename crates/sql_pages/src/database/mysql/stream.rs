@@ -1,4 +1,4 @@
-//! The byte stream to a database server: a socket with or without TLS. Independent of MySQL messages.
+//! The byte stream to a MySQL server: a socket, with or without TLS. Independent of the MySQL protocol.
 
 use std::io;
 
@@ -7,9 +7,9 @@ use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixStream};
 
 use super::address::{MySqlAddress, MySqlEndpoint};
-use crate::database::trouble::DriverError;
+use crate::database::driver_error::DriverError;
 
-/// Bytes per read: a server writes 16 KiB at a time.
+/// Bytes per read: a server writes up to 16 KiB at a time.
 const READ_LEN: usize = 16 << 10;
 
 const CLOSED: &str = "the database server has closed the connection";
@@ -17,13 +17,13 @@ const CLOSED: &str = "the database server has closed the connection";
 trait AnySocket: AsyncRead + AsyncWrite + Send + Sync + Unpin {}
 impl<T: AsyncRead + AsyncWrite + Send + Sync + Unpin> AnySocket for T {}
 
-/// The byte stream of a connection.
+/// The byte stream of a connection to a server.
 pub struct MySqlStream {
     wire: SocketBuffer,
     tls: Option<Box<TlsState>>,
 }
 
-/// A socket and its read buffer.
+/// A socket with its read buffer.
 struct SocketBuffer {
     socket: Box<dyn AnySocket>,
     buffer: Box<[u8]>,
@@ -31,9 +31,9 @@ struct SocketBuffer {
 
 struct TlsState {
     client: TlsClient,
-    /// Decrypted bytes.
+    /// Decrypted bytes that were received last.
     plain: Vec<u8>,
-    /// Encrypted records to send.
+    /// Encrypted records that have not been sent.
     records: Vec<u8>,
 }
 
@@ -47,7 +47,7 @@ impl MySqlStream {
             MySqlEndpoint::Socket(path) => Box::new(UnixStream::connect(path).await?),
             MySqlEndpoint::Host(port) => {
                 let stream = TcpStream::connect((&*address.host, *port)).await?;
-                // Commands are single small writes, for which Nagle's algorithm would wait for an ACK.
+                // Commands are sent in small writes, which Nagle's algorithm would delay until the previous ACK.
                 stream.set_nodelay(true)?;
                 Box::new(stream)
             }
@@ -59,10 +59,10 @@ impl MySqlStream {
         Ok(MySqlStream { wire, tls: None })
     }
 
-    /// Performs the TLS handshake; all later bytes are encrypted.
+    /// Performs the TLS handshake; all later data is encrypted.
     ///
     /// # Errors
-    /// One side refuses the other, or the connection is lost.
+    /// The handshake failed, or the connection was lost.
     pub async fn start_tls(
         &mut self,
         connector: &ClientConnector,
@@ -75,7 +75,7 @@ impl MySqlStream {
             plain: Vec::new(),
             records,
         });
-        // The ClientHello goes out before the first read: the server waits for it.
+        // The ClientHello is sent before the first read, since the server waits for it.
         tls.send_records(&mut self.wire).await?;
         while !tls.client.is_established() {
             tls.read(&mut self.wire).await?;
@@ -84,15 +84,16 @@ impl MySqlStream {
         Ok(())
     }
 
-    /// Sends bytes.
+    /// Sends all bytes.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection was lost.
     pub async fn send(&mut self, bytes: &[u8]) -> Result<(), DriverError> {
         let Some(tls) = &mut self.tls else {
             return self.wire.send(bytes).await;
         };
-        // Constant time 0: small records after a pause would not help, since a server waits for the whole command.
+        // The constant time 0 disables small records after a pause, which would not help: the server processes only
+        // complete commands.
         let encrypted = tls.client.encrypt(&[bytes], &mut tls.records, 0);
         encrypted.map_err(DriverError::lost)?;
         tls.send_records(&mut self.wire).await
@@ -101,13 +102,13 @@ impl MySqlStream {
     /// The next received bytes, at least one.
     ///
     /// # Errors
-    /// The connection is lost.
+    /// The connection was lost.
     pub async fn receive(&mut self) -> Result<&[u8], DriverError> {
         let Some(tls) = &mut self.tls else {
             return self.wire.read().await.map(|bytes| &*bytes);
         };
         tls.plain.clear();
-        // A record may hold no data, such as a session ticket.
+        // A record may contain no data, for example a session ticket.
         while tls.plain.is_empty() {
             tls.read(&mut self.wire).await?;
         }
@@ -133,13 +134,13 @@ impl SocketBuffer {
 }
 
 impl TlsState {
-    /// Decrypts the next bytes. After a failure the server gets an alert.
+    /// Receives and decrypts the next bytes. After a failure, an alert is sent to the server.
     async fn read(&mut self, wire: &mut SocketBuffer) -> Result<(), DriverError> {
         let bytes = wire.read().await?;
         let progress = self
             .client
             .receive(bytes, &mut self.plain, &mut self.records);
-        // Before the failure is returned, since the records may hold the alert that explains it to the server.
+        // Sent before the failure is returned, since the records may contain the alert.
         let sent = self.send_records(wire).await;
         let progress = progress.map_err(DriverError::lost)?;
         // Data before close_notify is still a valid reply.
@@ -153,7 +154,7 @@ impl TlsState {
         if self.records.is_empty() {
             return Ok(());
         }
-        // An idle connection keeps no memory for sent bytes.
+        // The buffer is freed, so that an idle connection keeps no memory for it.
         let records = std::mem::take(&mut self.records);
         wire.send(&records).await
     }

@@ -1,4 +1,4 @@
-//! Addresses of PostgreSQL: sqlx's, with the system's authorities added.
+//! Parses the addresses of PostgreSQL servers with sqlx, and adds the system's CA certificates.
 
 use std::str::FromStr;
 use std::time::Duration;
@@ -9,35 +9,35 @@ use sqlx::postgres::{PgConnectOptions, PgConnection, PgSslMode};
 use url::Url;
 
 use crate::database::address::unknown_parameter;
-use crate::database::call::STATEMENTS_MAX;
+use crate::database::call::PREPARED_STATEMENTS_MAX;
+use crate::database::driver_error::DriverError;
 use crate::database::pem::PemSource;
-use crate::database::trouble::DriverError;
 
-/// The names of the parameters, for messages.
+/// The names of the URL parameters, for messages.
 const PARAMETERS: &str = "sslmode, sslrootcert, sslcert, sslkey, host, hostaddr, port, dbname, user, password, \
     application_name, options and statement-cache-capacity";
 
-/// A server, the account there, and TLS.
+/// The address of a server, the login, and the settings of TLS.
 pub struct PostgresAddress {
     options: PgConnectOptions,
-    /// Authorities besides those of the system.
+    /// The certificates of further CAs besides those of the system.
     authorities: Option<PemSource>,
 }
 
 impl PostgresAddress {
-    /// Parses an address; its connections get the server's time limit for statements.
+    /// Parses an address. `timeout` becomes the server's time limit for the statements of each connection.
     ///
     /// # Errors
-    /// The reason.
+    /// The error in the address.
     pub fn parse(url: &str, timeout: Duration) -> Result<PostgresAddress, String> {
         check_parameters(url)?;
-        // The server aborts statements itself, so that an abandoned one does not keep running.
+        // The server aborts the statement itself, so that it does not keep running after the client's time limit.
         let limit = [("statement_timeout", timeout.as_millis().to_string())];
         let options = PgConnectOptions::from_str(url).map_err(|error| error.to_string())?;
         let options = options
-            .statement_cache_capacity(STATEMENTS_MAX)
+            .statement_cache_capacity(PREPARED_STATEMENTS_MAX)
             .options(limit)
-            // Statements may contain data of visitors.
+            // Statements may contain data of clients, so sqlx must not log them.
             .disable_statement_logging();
         let variable = std::env::var("PGSSLROOTCERT").ok();
         let authorities = authorities(url)?.or(variable);
@@ -47,14 +47,14 @@ impl PostgresAddress {
         })
     }
 
-    /// Connects. With `verify-ca` and `verify-full` the driver trusts only the authorities passed to it, so the
-    /// system's are added here. May block, since it reads files.
+    /// Connects. With `verify-ca` and `verify-full`, sqlx trusts only the CA certificates passed to it, so those of the
+    /// system are added here. May block, since it reads files.
     ///
     /// # Errors
-    /// The driver's error.
+    /// The error of sqlx, or of reading the CA file.
     pub async fn connect(&self) -> Result<PgConnection, DriverError> {
         let mode = self.options.get_ssl_mode();
-        // The other modes verify nothing, so no authorities are needed.
+        // The other modes do not verify certificates.
         if !matches!(mode, PgSslMode::VerifyCa | PgSslMode::VerifyFull) {
             return Ok(self.options.connect().await?);
         }
@@ -81,7 +81,7 @@ fn check_parameters(url: &str) -> Result<(), String> {
     }
 }
 
-/// Whether sqlx reads a parameter.
+/// Whether sqlx knows a parameter.
 fn is_known(name: &str) -> bool {
     let is_tls = matches!(
         name,
@@ -106,13 +106,13 @@ fn is_known(name: &str) -> bool {
     is_tls || is_server || is_session || name.starts_with("options[")
 }
 
-/// The address parameter for authorities; sqlx reads it too, but does not expose it.
+/// The address parameter with the CA certificates. sqlx reads it too, but does not return it.
 fn authorities(url: &str) -> Result<Option<String>, String> {
     let url = Url::parse(url).map_err(|error| error.to_string())?;
     let authority_params = url
         .query_pairs()
         .filter(|(name, _)| matches!(&**name, "sslrootcert" | "ssl-root-cert" | "ssl-ca"));
-    // The last one, as sqlx takes it.
+    // The last one, like sqlx.
     Ok(authority_params.last().map(|(_, value)| value.into_owned()))
 }
 
@@ -121,22 +121,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn unknown_parameters_are_refused_without_a_password() {
+    fn error_of_unknown_parameter_does_not_contain_the_password() {
         let parse = |url: &str| PostgresAddress::parse(url, Duration::from_secs(1)).map(|_| ());
         let url = "postgres://u:secret@h/n?sslmod=verify-full";
-        let wrong = parse(url).expect_err(url);
+        let message = parse(url).expect_err(url);
         assert!(
-            wrong.contains("\"sslmod\"") && wrong.contains("sslmode"),
-            "{wrong}"
+            message.contains("\"sslmod\"") && message.contains("sslmode"),
+            "{message}"
         );
-        assert!(!wrong.contains("secret"), "{wrong}");
+        assert!(!message.contains("secret"), "{message}");
         let url =
             "postgres://u@h/n?ssl-mode=require&ssl-ca=/a.pem&options[geqo]=off&application_name=x";
         assert_eq!(parse(url), Ok(()));
     }
 
     #[test]
-    fn the_last_parameter_names_the_authorities() {
+    fn last_ca_parameter_is_used() {
         for (settings, expected) in [
             ("", None),
             ("?sslmode=verify-ca", None),

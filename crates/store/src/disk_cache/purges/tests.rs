@@ -1,4 +1,4 @@
-//! The purge log in a temporary folder.
+//! Tests of the purge log in a temporary folder.
 
 use super::*;
 
@@ -20,7 +20,7 @@ fn tag(name: &[u8]) -> PurgeRequest<'_> {
 }
 
 #[test]
-fn rules_are_read_as_they_are_written() {
+fn purge_rules_survive_encoding() {
     let patterns = [
         "all",
         "host:a.example",
@@ -55,14 +55,14 @@ fn rules_are_read_as_they_are_written() {
 }
 
 #[test]
-fn a_folder_without_rules_is_purged_of_all() {
+fn missing_or_invalid_log_purges_everything() {
     let path = folder("none");
     let log = PurgeLog::open(&path, NOW).expect("open");
     let first = log.first_generation();
     let rules = log.rules();
     assert_eq!(rules, [PurgeRule::purge_all(rules[0].generation)]);
     assert!(first > rules[0].generation);
-    log.end(first).expect("written");
+    log.drop_finished(first).expect("written");
     drop(log);
     let log = PurgeLog::open(&path, NOW).expect("open");
     assert_eq!(log.rules(), []);
@@ -74,18 +74,18 @@ fn a_folder_without_rules_is_purged_of_all() {
 }
 
 #[test]
-fn what_was_saved_outlives_the_process_and_numbers_only_grow() {
+fn saved_purges_survive_a_restart_and_generations_increase() {
     let path = folder("saved");
     let first = {
         let log = PurgeLog::open(&path, NOW).expect("open");
         let first = log.first_generation();
-        log.end(first).expect("written");
+        log.drop_finished(first).expect("written");
         log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
         log.save().expect("written");
         log.record_purge(first + 2, &tag(b"b"), PurgeMode::Hard);
         log.record_purge(first + 3, &tag(b"c"), PurgeMode::Hard);
         log.save().expect("written");
-        log.end(first + 2).expect("written");
+        log.drop_finished(first + 2).expect("written");
         log.record_purge(first + 4, &tag(b"not saved"), PurgeMode::Hard);
         first
     };
@@ -100,7 +100,7 @@ fn what_was_saved_outlives_the_process_and_numbers_only_grow() {
 }
 
 #[test]
-fn a_line_that_was_cut_does_not_count() {
+fn truncated_last_line_is_ignored() {
     let path = folder("cut");
     fs::write(
         path.join(FILE_NAME),
@@ -117,10 +117,10 @@ fn a_line_that_was_cut_does_not_count() {
 }
 
 #[test]
-fn if_it_cannot_be_written_all_counts_as_purged() {
+fn failed_write_purges_everything_at_the_next_start() {
     let path = folder("full");
     let log = PurgeLog::open(&path, NOW).expect("open");
-    // A file can't replace a folder.
+    // Makes the rewrite fail: a folder has the name of the new file.
     fs::create_dir(path.join(FILE_NAME_NEW)).expect("a folder");
     *lock(&log.file) = None;
     log.record_purge(log.first_generation() + 1, &tag(b"a"), PurgeMode::Hard);
@@ -135,16 +135,16 @@ fn if_it_cannot_be_written_all_counts_as_purged() {
 }
 
 #[test]
-fn what_is_gone_and_not_written_down_has_all_count_as_purged() {
+fn lost_deletion_purges_everything_at_the_next_start() {
     let path = folder("lost");
     let log = PurgeLog::open(&path, NOW).expect("open");
     let first = log.first_generation();
-    log.end(first).expect("written");
+    log.drop_finished(first).expect("written");
     log.record_lost_deletion().expect("it is removed");
     // Later writes do not change that.
     log.record_purge(first + 1, &tag(b"a"), PurgeMode::Hard);
     log.save().expect("it is kept: all is purged");
-    log.end(first + 1).expect("nothing is written");
+    log.drop_finished(first + 1).expect("nothing is written");
     assert!(!path.join(FILE_NAME).exists());
     drop(log);
     let rules = PurgeLog::open(&path, NOW).expect("open").rules();

@@ -1,4 +1,4 @@
-//! Frames built byte by byte, with checksums computed by the simplest method.
+//! Tests with frames that are built byte by byte, with separately computed checksums.
 
 use super::*;
 
@@ -93,14 +93,14 @@ fn checksums_are_verified_for_both_families_and_odd_lengths() {
 }
 
 #[test]
-fn padding_behind_the_packet_is_not_part_of_it() {
+fn ethernet_padding_is_not_part_of_the_segment() {
     let mut frame = v4(0x10, &[], b"");
     frame.extend([0xee; 6]);
     assert!(checksums_hold(&frame, &segment(&frame).unwrap()));
 }
 
 #[test]
-fn each_edit_takes_out_its_option_and_keeps_the_checksum() {
+fn syn_edit_removes_its_option_and_updates_the_checksum() {
     let strip = SynEdits::strip_all();
     let cases = [
         (
@@ -140,7 +140,7 @@ fn each_edit_takes_out_its_option_and_keeps_the_checksum() {
 }
 
 #[test]
-fn the_mss_is_lowered_and_never_raised() {
+fn mss_is_reduced_but_never_raised() {
     for (max, mss, changed) in [(536, 536, true), (1360, 1360, true), (8960, 1460, false)] {
         let edits = SynEdits {
             mss_max: Some(max),
@@ -155,7 +155,7 @@ fn the_mss_is_lowered_and_never_raised() {
 }
 
 #[test]
-fn an_option_at_an_odd_place_is_replaced_with_the_right_checksum() {
+fn edit_at_an_odd_offset_updates_the_checksum() {
     let edits = SynEdits {
         mss_max: Some(1000),
         ..SynEdits::strip_all()
@@ -168,7 +168,7 @@ fn an_option_at_an_odd_place_is_replaced_with_the_right_checksum() {
 }
 
 #[test]
-fn other_segments_are_left_alone() {
+fn segments_without_syn_are_not_edited() {
     let frame = v4(0x10, SYN_OPTIONS, b"data");
     assert_eq!(
         edited(frame.clone(), &SynEdits::strip_all()),
@@ -177,7 +177,7 @@ fn other_segments_are_left_alone() {
 }
 
 #[test]
-fn broken_options_end_the_walk() {
+fn malformed_option_ends_the_parsing_of_options() {
     for options in [
         [2, 0, 0, 0],
         [2, 1, 0, 0],
@@ -191,7 +191,7 @@ fn broken_options_end_the_walk() {
 }
 
 #[test]
-fn what_is_cut_short_or_no_tcp_is_no_segment() {
+fn truncated_fragmented_and_non_tcp_frames_have_no_segment() {
     for frame in [v4(2, SYN_OPTIONS, b"x"), v6(2, SYN_OPTIONS, b"x")] {
         for len in 0..frame.len() {
             assert_eq!(segment(&frame[..len]), None, "{len} bytes");
@@ -207,7 +207,7 @@ fn what_is_cut_short_or_no_tcp_is_no_segment() {
 }
 
 #[test]
-fn arp_and_neighbour_discovery_are_known() {
+fn arp_and_neighbour_discovery_are_address_resolution() {
     let mut arp = vec![2; 42];
     arp[12..14].copy_from_slice(&[0x08, 0x06]);
     assert!(resolves_addresses(&arp));

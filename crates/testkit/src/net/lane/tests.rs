@@ -1,10 +1,10 @@
-//! Numbered frames in virtual time.
+//! Tests with numbered frames in virtual time.
 
 use super::*;
 
 const MS: Duration = Duration::from_millis(1);
 
-/// Frame `n` as bytes that parse as no protocol.
+/// Frame `n`, in bytes that are not IP or ARP.
 fn numbered(n: u64) -> Vec<u8> {
     [&[0xff; 14][..], &n.to_be_bytes()].concat()
 }
@@ -28,7 +28,7 @@ fn run(mangling: ManglingRule, seed: u64, frames: u64) -> (Vec<u64>, LaneCounts)
 }
 
 #[test]
-fn by_default_all_frames_pass_in_order_at_once() {
+fn default_rule_forwards_all_frames_in_order_without_delay() {
     let (order, counts) = run(ManglingRule::default(), 1, 100);
     assert_eq!(order, (0..100).collect::<Vec<_>>());
     assert_eq!(
@@ -41,7 +41,7 @@ fn by_default_all_frames_pass_in_order_at_once() {
 }
 
 #[test]
-fn the_same_seed_does_the_same_and_another_does_not() {
+fn equal_seeds_mangle_alike_and_other_seeds_differ() {
     let mangling = ManglingRule {
         loss_percent: 5.0,
         duplication_percent: 5.0,
@@ -53,7 +53,7 @@ fn the_same_seed_does_the_same_and_another_does_not() {
 }
 
 #[test]
-fn each_frame_comes_as_often_as_the_counts_say() {
+fn copies_of_each_frame_match_its_fate_and_the_counters() {
     let mangling = ManglingRule {
         loss_percent: 10.0,
         duplication_percent: 10.0,
@@ -75,20 +75,20 @@ fn each_frame_comes_as_often_as_the_counts_say() {
 }
 
 #[test]
-fn a_held_frame_passes_after_the_frames_it_waits_for() {
+fn held_frame_is_overtaken_by_the_chosen_number_of_frames() {
     let mangling = ManglingRule {
         reorder_percent: 20.0,
         ..ManglingRule::default()
     };
     let (order, _) = run(mangling, 5, 500);
     let behind = |n: u64| fate(&mangling, 5, n).behind_frames;
-    let place = |n: u64| order.iter().position(|passed| *passed == n).unwrap();
-    // If the next frames are not held, exactly this many overtake.
+    let index_of = |n: u64| order.iter().position(|passed| *passed == n).unwrap();
+    // Only held frames whose next frames are not held: then exactly `behind` frames overtake.
     let held = (0..490).filter(|n| behind(*n) > 0 && (1..4).all(|k| behind(n + k) == 0));
     for n in held.clone() {
         let last = n + behind(n);
         assert!(
-            place(last) < place(n) && place(n) < place(last + 1),
+            index_of(last) < index_of(n) && index_of(n) < index_of(last + 1),
             "frame {n}"
         );
     }
@@ -96,7 +96,7 @@ fn a_held_frame_passes_after_the_frames_it_waits_for() {
 }
 
 #[test]
-fn a_held_frame_that_none_follows_passes_by_time() {
+fn held_frame_without_successors_is_released_after_hold_max() {
     let mangling = ManglingRule {
         reorder_percent: 100.0,
         ..ManglingRule::default()
@@ -109,7 +109,7 @@ fn a_held_frame_that_none_follows_passes_by_time() {
 }
 
 #[test]
-fn delay_and_jitter_keep_the_order() {
+fn delay_and_jitter_do_not_reorder_frames() {
     let mangling = ManglingRule {
         delay_ms: 10,
         jitter_ms: 20,
@@ -125,7 +125,7 @@ fn delay_and_jitter_keep_the_order() {
 }
 
 #[test]
-fn frames_that_find_addresses_are_neither_touched_nor_counted() {
+fn arp_is_neither_mangled_nor_counted() {
     let mangling = ManglingRule {
         loss_percent: 100.0,
         ..ManglingRule::default()
@@ -139,7 +139,7 @@ fn frames_that_find_addresses_are_neither_touched_nor_counted() {
 }
 
 #[test]
-fn a_frame_above_the_mtu_is_counted() {
+fn frame_above_the_mtu_is_counted_as_oversize() {
     let mut lane = LinkLane::new(ManglingRule::default(), 2, 1500);
     lane.receive(MS, vec![0xff; 1514]);
     assert_eq!(lane.counts().oversize, 0);

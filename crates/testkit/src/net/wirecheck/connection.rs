@@ -1,5 +1,5 @@
-//! A connection of the verifying client: sends the pieces of a turn, receives the responses, and compares. Supports
-//! HTTP/1.1 with Content-Length only; other framing counts as wrong.
+//! A connection of the verifying client: sends the requests of a turn, and compares the responses with the expected
+//! ones. Only HTTP/1.1 with Content-Length is supported; other framing counts as wrong.
 
 use std::fmt;
 use std::io::{self, ErrorKind, Read, Write};
@@ -11,7 +11,7 @@ use super::plan::{AnswerExpectation, TurnEnding, TurnKind, TurnPlan};
 
 const HEAD_LEN_MAX: usize = 16 << 10;
 
-/// A failure, and its message.
+/// A failure, with a description.
 #[derive(Debug)]
 pub enum CheckFailure {
     /// A response differs from the expected one.
@@ -64,7 +64,7 @@ impl CheckConnection {
         })
     }
 
-    /// Whether it has had no turn yet.
+    /// Whether the connection had no turn yet.
     pub fn is_new(&self) -> bool {
         self.turns == 0
     }
@@ -76,7 +76,7 @@ impl CheckConnection {
         deadline: Duration,
         shared: &CheckContext,
     ) -> Result<bool, CheckFailure> {
-        // One deadline for the whole turn, since single reads could be slow for ever.
+        // One deadline for the whole turn, as a timeout per read would not limit its total time.
         self.deadline = Instant::now() + deadline;
         self.turns += 1;
         let context = format!("turn {} of the connection", self.turns);
@@ -88,11 +88,11 @@ impl CheckConnection {
             shared.count_correct();
         }
         match plan.ending {
-            TurnEnding::Stays | TurnEnding::Stays10 if !closes => {
+            TurnEnding::KeepAlive | TurnEnding::KeepAlive10 if !closes => {
                 self.expect_no_more_bytes().map(|()| true)
             }
             TurnEnding::ClientCloses => self.expect_no_more_bytes().map(|()| false),
-            // Also if the server has announced the close itself.
+            // This includes a close that the server has announced.
             _ => self.end().map(|()| false),
         }
     }
@@ -113,7 +113,7 @@ impl CheckConnection {
         Ok(())
     }
 
-    /// Receives one response and compares it. True if it announces the connection's end.
+    /// Receives a response and compares it with the expected one. True if the response has `Connection: close`.
     fn answer(
         &mut self,
         plan: &TurnPlan,
@@ -130,7 +130,7 @@ impl CheckConnection {
         self.receive_until(len)?;
         let body: Vec<u8> = self.received.drain(..len).collect();
         compare_body(&head, &body, plan, expected)?;
-        // Only a complete response is trusted for its validator.
+        // The entity tag is stored only after a complete response.
         if let (Some(path), Some(etag), 200) = (&expected.path, head.field("etag"), head.status) {
             shared.store_etag(path, etag);
         }
@@ -147,7 +147,7 @@ impl CheckConnection {
             if let Some(position) = found {
                 break position + 4;
             }
-            // Without a bound, a server that never ends its head would fill the memory.
+            // A server that never ends its head must not fill the memory.
             if self.received.len() > HEAD_LEN_MAX {
                 return Err(CheckFailure::Wrong(format!(
                     "a head of {HEAD_LEN_MAX} bytes"
@@ -211,7 +211,7 @@ impl CheckConnection {
     }
 
     fn remaining_time(&self) -> io::Result<Duration> {
-        // A timeout of zero means none to the socket, so it counts as expired.
+        // For the socket, a timeout of zero would mean no timeout.
         let remaining = self.deadline.checked_duration_since(Instant::now());
         let remaining = remaining.filter(|remaining| !remaining.is_zero());
         remaining.ok_or_else(|| ErrorKind::TimedOut.into())
@@ -242,7 +242,7 @@ fn compare_head(
     if head.status != expected.status {
         return wrong(format!("not {}", expected.status));
     }
-    // The CRC-32 is of the plain content, so encoded content cannot be checked.
+    // The expected CRC-32 is that of the content without content coding.
     if head.field("content-encoding").is_some() {
         return wrong("encoded content".to_owned());
     }

@@ -1,5 +1,4 @@
-//! The plan of one turn: the bytes to send, in pieces, and the expected responses. Pure except for the validators
-//! received so far; independent of sockets.
+//! Plans a turn: the bytes to send, in pieces, and the expected responses.
 
 use std::fmt;
 
@@ -8,7 +7,7 @@ use crate::net::draws::RandomDraws;
 use crate::net::servers::receipt;
 use crate::net::site;
 
-/// Fields that do not change the response; each makes a request with different bytes.
+/// Field lines that do not change the response, so that requests for the same page differ in their bytes.
 const FIELDS: [&str; 5] = [
     "",
     "Accept-Encoding: identity\r\n",
@@ -17,23 +16,23 @@ const FIELDS: [&str; 5] = [
     "Accept: text/html,*/*;q=0.8\r\nAccept-Language: en\r\nAccept-Encoding: gzip\r\n",
 ];
 
-/// Longer responses are not combined with a half-close.
+/// Longer pages are not requested with a half-close.
 const HALF_CLOSED_LEN_MAX: usize = 10_000;
 
-/// The longest page, and the number of pages, on hot connections.
+/// Maximum length and maximum number of the pages on hot connections.
 const HOT_LEN_MAX: usize = 1000;
 const HOT_PAGES_MAX: usize = 3;
 
 /// The kind of request of a turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnKind {
-    /// A GET that may be a repetition.
+    /// A plain GET.
     Get,
     /// A HEAD.
     Head,
-    /// A GET with a validator: 304, or 200 until a response has contained the validator.
+    /// A GET with If-None-Match: 304, or 200 if no entity tag is known yet.
     Conditional,
-    /// A GET with a target not requested before: the same content.
+    /// A GET with a query that was not requested before; the response is the same.
     Fresh,
     /// A GET of a missing page: 404.
     Missing,
@@ -43,9 +42,9 @@ pub enum TurnKind {
     Pair,
     /// A GET of the first two bytes: 206.
     Range,
-    /// A POST with a length.
+    /// A POST with Content-Length.
     Upload,
-    /// A POST in chunks.
+    /// A POST with a chunked body.
     ChunkedUpload,
 }
 
@@ -67,44 +66,44 @@ impl TurnKind {
     }
 }
 
-/// The state of the connection after the turn.
+/// How the connection continues or ends after the turn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TurnEnding {
-    /// It stays.
-    Stays,
-    /// It stays, by HTTP/1.0's `keep-alive`.
-    Stays10,
-    /// The request has `close`; the server closes.
+    /// The connection persists (HTTP/1.1).
+    KeepAlive,
+    /// The connection persists, by `Connection: keep-alive` of HTTP/1.0.
+    KeepAlive10,
+    /// The request has `Connection: close`, and the server closes.
     Close,
-    /// The request is HTTP/1.0; the server closes.
+    /// The request is HTTP/1.0, and the server closes.
     Close10,
-    /// The client closes after the answer.
+    /// The client closes after the response.
     ClientCloses,
-    /// The client sends its FIN with or directly after the request.
+    /// The client sends a FIN with the request or immediately after it.
     HalfClose,
 }
 
 /// The expected response.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct AnswerExpectation {
-    /// The path of the validator that it may contain.
+    /// The path for which the response's entity tag is stored.
     pub path: Option<String>,
-    /// Its status.
+    /// The status code.
     pub status: u16,
-    /// The length and CRC-32 of its content; `None` if any content is right.
+    /// The length and CRC-32 of the content; `None` if the content is not checked.
     pub content: Option<(usize, u32)>,
-    /// Whether the content is omitted: HEAD and 304.
+    /// Whether the response has no content, despite its Content-Length: HEAD and 304.
     pub head_only: bool,
 }
 
-/// A turn.
+/// The plan of a turn.
 #[derive(Clone, Debug)]
 pub struct TurnPlan {
     /// The kind of request.
     pub kind: TurnKind,
-    /// The state of the connection afterwards.
+    /// How the connection continues afterwards.
     pub ending: TurnEnding,
-    /// Sent one after the other.
+    /// The bytes to send, in pieces.
     pub pieces: Vec<Vec<u8>>,
     /// The expected responses, in this order.
     pub expectations: Vec<AnswerExpectation>,
@@ -119,7 +118,7 @@ impl fmt::Display for TurnPlan {
     }
 }
 
-/// The next turn of a connection.
+/// Plans the next turn of a connection.
 pub fn draw(
     check: &WireCheck,
     shared: &CheckContext,
@@ -141,7 +140,7 @@ pub fn draw(
             vec![full_response(page)],
         ),
         TurnKind::Pair => (
-            get(page, "", TurnEnding::Stays, draws),
+            get(page, "", TurnEnding::KeepAlive, draws),
             vec![full_response(page)],
         ),
         TurnKind::Range => range(page, ending, draws),
@@ -149,7 +148,7 @@ pub fn draw(
     };
     if kind == TurnKind::Pair {
         let second = self::page(check, draws);
-        // Both requests in one piece: the pipelined second one arrives with the first.
+        // Both requests are in one piece, so that the pipelined second one arrives with the first.
         pieces = vec![[pieces, get(second, "", ending, draws)].concat().concat()];
         expectations.push(full_response(second));
     }
@@ -161,7 +160,7 @@ pub fn draw(
     }
 }
 
-/// The next turn of a connection with cacheable requests only.
+/// Plans the next turn of a connection, with a cacheable request.
 pub fn draw_hot(
     check: &WireCheck,
     shared: &CheckContext,
@@ -193,7 +192,7 @@ pub fn draw_hot(
     }
 }
 
-/// Half of all turns are for the first page, so that it is requested often.
+/// Chooses a page: in half of all cases the first one, so that it is requested often.
 fn page<'c>(check: &'c WireCheck, draws: &mut RandomDraws) -> &'c TestPage {
     match draws.below(2) {
         0 => &check.pages[0],
@@ -224,17 +223,18 @@ fn kind(check: &WireCheck, page: &TestPage, draws: &mut RandomDraws) -> TurnKind
 
 fn ending(kind: TurnKind, page: &TestPage, is_last: bool, draws: &mut RandomDraws) -> TurnEnding {
     if !is_last {
-        // HTTP/1.0 has no chunks.
+        // HTTP/1.0 has no chunked transfer coding.
         let is_http10 = draws.percent(5.0) && kind != TurnKind::ChunkedUpload;
         return if is_http10 {
-            TurnEnding::Stays10
+            TurnEnding::KeepAlive10
         } else {
-            TurnEnding::Stays
+            TurnEnding::KeepAlive
         };
     }
-    // A proxy may abort the request of a half-closed connection, since the client may be gone.
+    // A proxy may abort the request of a half-closed connection, as the client may have disconnected.
     let is_upload = matches!(kind, TurnKind::Upload | TurnKind::ChunkedUpload);
-    // nginx may close one that does not take its response at once; the length of a pair's second page is unknown here.
+    // nginx may close a half-closed connection if it can't send the complete response immediately; the length of a
+    // pair's second page is not known here.
     let is_long = page.len > HALF_CLOSED_LEN_MAX || kind == TurnKind::Pair;
     match draws.below(6) {
         0..2 => TurnEnding::Close,
@@ -253,8 +253,8 @@ fn request(
 ) -> Vec<u8> {
     let extra_fields = FIELDS[draws.below(FIELDS.len())];
     let (minor, connection) = match ending {
-        TurnEnding::Stays | TurnEnding::ClientCloses | TurnEnding::HalfClose => (1, ""),
-        TurnEnding::Stays10 => (0, "Connection: keep-alive\r\n"),
+        TurnEnding::KeepAlive | TurnEnding::ClientCloses | TurnEnding::HalfClose => (1, ""),
+        TurnEnding::KeepAlive10 => (0, "Connection: keep-alive\r\n"),
         TurnEnding::Close => (1, "Connection: close\r\n"),
         TurnEnding::Close10 => (0, ""),
     };
@@ -279,7 +279,7 @@ fn head(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planned
     (vec![bytes], vec![expected])
 }
 
-/// With the known validator, or with a wrong one if there is none yet.
+/// A conditional GET, with the known entity tag or, if there is none yet, a wrong one.
 fn conditional(
     page: &TestPage,
     etag: Option<String>,
@@ -294,7 +294,7 @@ fn conditional(
     };
     let (etag, expected) = match etag {
         Some(etag) => (etag, not_modified),
-        // No page has this validator, so the full response is expected.
+        // No page has this entity tag, so the full response is expected.
         None => ("\"another\"".to_owned(), full_response(page)),
     };
     let field = format!("If-None-Match: {etag}\r\n");
@@ -314,7 +314,7 @@ fn fresh(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> Planne
 }
 
 fn missing(ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
-    // Sixteen targets, so that some are requested again.
+    // Only sixteen targets, so that some are requested repeatedly.
     let target = format!("/missing-{:x}", draws.number() % 16);
     let expected = AnswerExpectation {
         path: None,
@@ -329,7 +329,7 @@ fn missing(ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
 }
 
 fn range(page: &TestPage, ending: TurnEnding, draws: &mut RandomDraws) -> PlannedTurn {
-    // Only the number of bytes is checked, since the partial content's CRC is unknown.
+    // Only the length is checked, as the CRC-32 of the partial content is not known.
     let expected = AnswerExpectation {
         path: None,
         status: 206,

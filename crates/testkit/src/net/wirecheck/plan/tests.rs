@@ -1,4 +1,4 @@
-//! Checks of a few thousand drawn turns.
+//! Checks a few thousand random turns.
 
 use super::*;
 
@@ -18,21 +18,23 @@ fn plans(seed: u64) -> Vec<TurnPlan> {
 }
 
 #[test]
-fn every_kind_and_ending_is_drawn_and_follows_from_the_seed() {
+fn all_kinds_and_endings_occur_and_depend_only_on_the_seed() {
     let plans = plans(4);
     let kinds: std::collections::BTreeSet<_> = plans.iter().map(|p| p.kind.name()).collect();
     assert_eq!(kinds.len(), 10);
     let ended = |ending| plans.iter().any(|plan| plan.ending == ending);
     assert!(ended(TurnEnding::Close) && ended(TurnEnding::Close10) && ended(TurnEnding::HalfClose));
     assert!(
-        ended(TurnEnding::Stays) && ended(TurnEnding::Stays10) && ended(TurnEnding::ClientCloses)
+        ended(TurnEnding::KeepAlive)
+            && ended(TurnEnding::KeepAlive10)
+            && ended(TurnEnding::ClientCloses)
     );
     let sent = |plans: Vec<TurnPlan>| plans.into_iter().map(|p| p.pieces).collect::<Vec<_>>();
     assert_eq!(sent(plans), sent(self::plans(4)));
 }
 
 #[test]
-fn each_request_in_a_turn_has_an_expectation() {
+fn each_request_of_a_turn_has_an_expected_response() {
     for plan in plans(5) {
         let sent = plan.pieces.concat();
         let heads = sent
@@ -45,7 +47,7 @@ fn each_request_in_a_turn_has_an_expectation() {
 }
 
 #[test]
-fn chunks_hold_the_body() {
+fn chunk_body_encodes_the_body() {
     let pieces = chunk_body(b"hello", &mut RandomDraws::new(1, 1));
     let text = String::from_utf8(pieces.concat()).unwrap();
     assert!(text.ends_with("0\r\n\r\n"));
