@@ -475,10 +475,10 @@ fn page_shows_counted_claims_of_a_paper() {
         page.contains("<td data-name=\"Ours\">1.9\u{a0}×</td>"),
         "{page}"
     );
-    assert!(page.contains("holds, but for less") && page.contains("no clock"));
+    assert!(page.contains("holds, with a smaller ratio") && page.contains("no clock"));
     let summary = markdown::page(&[known_study()], &[], &counts, "levels.svg");
     assert!(
-        summary.contains("| 2.0 × | 1.9 × | holds, but for less |"),
+        summary.contains("| 2.0 × | 1.9 × | holds, with a smaller ratio |"),
         "{summary}"
     );
     assert!(

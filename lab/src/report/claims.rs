@@ -68,7 +68,7 @@ impl CountedPaper {
             self.paper.title,
             judged.len(),
             count("holds"),
-            count("holds, but for less"),
+            count("holds, with a smaller ratio"),
             count("does not hold")
         )
     }

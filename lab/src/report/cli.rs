@@ -28,10 +28,10 @@ pub struct ReportArgs {
     /// The whole report in Markdown to write
     #[arg(long, value_name = "FILE", default_value = "target/report/report.md")]
     markdown: PathBuf,
-    /// The picture of the worth of each level to write
+    /// The picture of the requests per level to write
     #[arg(long, value_name = "FILE", default_value = "target/report/levels.svg")]
     picture: PathBuf,
-    /// Write one page in Markdown, too: the worth of each level, and the verdicts on the claims
+    /// Write one page in Markdown, too: the requests per level, and the verdicts on the claims
     #[arg(long, value_name = "FILE")]
     summary: Option<PathBuf>,
     /// Write no report: compare with another folder of results, point by point

@@ -54,7 +54,7 @@ pub fn page(
     out.push_str(&contents(&measured));
     out.push_str(&levels(&LevelTable::from_studies(studies, &counts.papers)));
     if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
-        out.push_str("<h2 id=\"claims\">What has become of the papers' claims</h2>\n");
+        out.push_str("<h2 id=\"claims\">Verdicts on the papers' claims</h2>\n");
         out.push_str(&html_table(&claims, "stack"));
     }
     out.push_str(&summary(&measured));
@@ -171,7 +171,7 @@ fn section(study: &ExperimentStudy) -> String {
     ));
     out.push_str(&list("Errors", &merged_lines(&parts::errors)));
     out.push_str(&list(
-        "Absent today",
+        "Servers that no longer exist",
         &merged_lines(&|figure_data| parts::absent_lines(figure_data, true)),
     ));
     out.push_str(&list(

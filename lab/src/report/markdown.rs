@@ -28,7 +28,7 @@ pub fn page(
     }
     levels_section(&mut out, studies, counts, picture);
     if let Some(claims) = verdict::table(&verdict::judge_all(studies)) {
-        line(&mut out, "\n## What has become of the papers' claims");
+        line(&mut out, "\n## Verdicts on the papers' claims");
         table(&mut out, &claims);
     }
     out.push_str("\n## What the figures show\n\n| figure | what it shows |\n|---|---|\n");
@@ -64,8 +64,9 @@ pub fn page(
 const SUMMARY_HEAD: &str = "`lowroad-lab run --measure instructions` repeats the experiments of the papers ([the lab](../lab/README.md)), and
 `lowroad-lab report --summary docs/results.md --picture docs/levels.svg` makes this page; the whole report is then in
 `target/report`. Each server runs alone in a Linux guest under emulation, where 10⁹ instructions of the whole machine stand for
-a second, so the speed of no machine is in the figures. A claim is a ratio between two servers: it holds if ours is as
-large, to 3 %; a ratio below 1.05 claims that both are alike.
+a second, so the figures do not depend on the host's speed. A claim is a ratio between two servers. It holds if the
+measured ratio is at least 97 % of the paper's. A paper's ratio below 1.05 claims that the servers are equal: it holds if
+the measured ratio is no farther from 1, to 3 %.
 ";
 
 /// A single page: the benefit of each level, and the verdict on each tested claim.
@@ -92,7 +93,7 @@ fn levels_section(
 ) {
     let levels = LevelTable::from_studies(studies, &counts.papers);
     if let Some(level_table) = levels.table() {
-        line(out, "## The worth of each level\n");
+        line(out, "## Requests per level\n");
         line(out, &escape(&levels.sentence()));
         table(out, &level_table);
         line(out, &format!("\n![{}]({picture})", level_table.caption));
@@ -129,7 +130,7 @@ fn section(out: &mut String, study: &ExperimentStudy) {
     list(out, "Errors", &merged_lines(&parts::errors));
     list(
         out,
-        "Absent today",
+        "Servers that no longer exist",
         &merged_lines(&|figure_data| parts::absent_lines(figure_data, true)),
     );
     list(

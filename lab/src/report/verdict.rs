@@ -13,7 +13,7 @@ pub enum ReportVerdict {
     Holds,
     /// The direction holds, but the measured ratio is smaller.
     Less,
-    /// The claim no longer holds.
+    /// The claim does not hold.
     Fails,
     /// The claim can't be tested, for this reason.
     Untested(String),
@@ -49,8 +49,8 @@ impl ReportVerdict {
     pub fn text(&self) -> String {
         match self {
             ReportVerdict::Holds => "holds".into(),
-            ReportVerdict::Less => "holds, but for less".into(),
-            ReportVerdict::Fails => "no longer holds".into(),
+            ReportVerdict::Less => "holds, with a smaller ratio".into(),
+            ReportVerdict::Fails => "does not hold".into(),
             ReportVerdict::Untested(reason) => format!("could not be tested here: {reason}"),
         }
     }
@@ -170,7 +170,7 @@ pub fn short_table(judged: &[JudgedClaim]) -> Option<ReportTable> {
     let rows: Vec<Vec<String>> = judged.iter().filter(is_tested).map(row).collect();
     let head = ["figure", "paper", "here", "claim"];
     (!rows.is_empty()).then(|| ReportTable {
-        caption: format!("{} of {} claims, tested here", rows.len(), judged.len()),
+        caption: format!("{} of {} claims could be tested", rows.len(), judged.len()),
         head: head.map(str::to_owned).to_vec(),
         rows,
     })

@@ -22,7 +22,7 @@ impl RandomDraws {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// Above 0, at most 1.

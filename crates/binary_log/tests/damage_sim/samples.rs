@@ -24,7 +24,7 @@ impl RandomDraws {
 
     /// A number below `end`.
     pub fn below(&mut self, end: u64) -> u64 {
-        (u128::from(self.next()) * u128::from(end) >> 64) as u64
+        ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
     /// A text: one of a few, or of any bytes.

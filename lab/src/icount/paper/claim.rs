@@ -90,7 +90,7 @@ impl ClaimVerdict {
     pub fn text(self) -> &'static str {
         match self {
             ClaimVerdict::Holds => "holds",
-            ClaimVerdict::Less => "holds, but for less",
+            ClaimVerdict::Less => "holds, with a smaller ratio",
             ClaimVerdict::Fails => "does not hold",
         }
     }
