@@ -1,6 +1,6 @@
-//! Records on their way from a worker to the log's thread: a header of fixed length, then the texts. A worker pays for
-//! each record, so this is a plain copy; columns, dictionaries and compression are work of the thread. Both ends are in
-//! one program, so the layout is no part of the file format.
+//! The form in which workers pass records to the log's thread: a header of fixed length, then the texts. The worker
+//! encodes it for each request, so it is a plain copy; the log's thread makes the columns, dictionaries and compressed
+//! blocks. The layout is not part of the file format, since one program writes and reads it.
 //!
 //! ```text
 //! length 4 | time 8 | duration 8 | body 8 | address 16 | status 2 | flags 1 | words 3 × 1 | texts 5 × 2 | words, texts
@@ -14,16 +14,18 @@ use crate::limits::{TEXT_LEN_MAX, WORD_LEN_MAX};
 
 /// The length of a record's header.
 const HEADER_LEN: usize = 60;
-/// The first byte of the lengths of words and texts.
+/// The offset of the words' lengths in the header.
 const WORD_LENS: usize = 47;
+/// The offset of the texts' lengths in the header.
 const TEXT_LENS: usize = 50;
-/// The response was sent completely.
+/// The flag of a response that was sent completely.
 const WHOLE: u8 = 1;
 
 /// Appends a record to a batch.
 pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
-    let words =
-        [entry.outcome, entry.level, entry.tls].map(|word| cut(word.as_bytes(), WORD_LEN_MAX));
+    // Truncated here, so that each length fits into its field: one byte for a word, two for a text.
+    let words = [entry.outcome, entry.level, entry.tls]
+        .map(|word| truncated(word.as_bytes(), WORD_LEN_MAX));
     let texts = [
         entry.user,
         entry.line,
@@ -31,7 +33,7 @@ pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         entry.referer,
         entry.user_agent,
     ]
-    .map(|text| cut(text, TEXT_LEN_MAX));
+    .map(|text| truncated(text, TEXT_LEN_MAX));
     let mut header = [0; HEADER_LEN];
     let mut len = HEADER_LEN;
     for (number, word) in words.iter().enumerate() {
@@ -43,6 +45,7 @@ pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
         header[at..at + 2].copy_from_slice(&(text.len() as u16).to_le_bytes());
         len += text.len();
     }
+    // The length comes first and counts itself, so that a reader finds the next record without reading this one.
     header[..4].copy_from_slice(&(len as u32).to_le_bytes());
     header[4..12].copy_from_slice(&entry.unix_ms.to_le_bytes());
     header[12..20].copy_from_slice(&entry.duration_us.to_le_bytes());
@@ -50,6 +53,7 @@ pub fn append_record(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
     header[28..44].copy_from_slice(&mapped(entry.peer));
     header[44..46].copy_from_slice(&entry.status.to_le_bytes());
     header[46] = if entry.whole { WHOLE } else { 0 };
+    // One reservation for all parts: growing for each of them could move the batch several times.
     out.reserve(len);
     out.extend_from_slice(&header);
     for part in words.into_iter().chain(texts) {
@@ -93,6 +97,7 @@ impl<'b> Iterator for BatchRecords<'b> {
 
 fn take_record<'b>(rest: &mut &'b [u8]) -> Option<&'b [u8]> {
     let len = u32::from_le_bytes(*rest.first_chunk()?) as usize;
+    // With a length of 0 the loop of `record_count` would never end.
     let (record, after) = rest.split_at_checked(len.max(HEADER_LEN))?;
     *rest = after;
     Some(record)
@@ -109,6 +114,7 @@ fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
         rest = after;
         Some(part)
     };
+    // The parts have no separators: each begins where the one before ends, in the order of `append_record`.
     let mut words = [""; 3];
     for (number, word) in words.iter_mut().enumerate() {
         *word = std::str::from_utf8(take(header[WORD_LENS + number].into())?).ok()?;
@@ -122,6 +128,7 @@ fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
     let [user, line, host, referer, user_agent] = texts;
     let address: [u8; 16] = *header[28..].first_chunk()?;
     Some(AccessEntry {
+        // The field has room for IPv6, so IPv4 addresses were mapped and return to four bytes here.
         peer: Ipv6Addr::from(address).to_canonical(),
         user,
         unix_ms: number(4),
@@ -139,7 +146,7 @@ fn entry(record: &[u8]) -> Option<AccessEntry<'_>> {
     })
 }
 
-fn cut(text: &[u8], len_max: usize) -> &[u8] {
+fn truncated(text: &[u8], len_max: usize) -> &[u8] {
     text.get(..len_max).unwrap_or(text)
 }
 
@@ -175,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn records_return() {
+    fn decoded_records_encode_to_the_same_batch() {
         let (mut batch, mut again) = (Vec::new(), Vec::new());
         for line in [&b"GET / HTTP/1.1"[..], b"", b"\n\xFF\0"] {
             append_record(&entry(line), &mut batch);
@@ -185,7 +192,7 @@ mod tests {
             append_record(&record, &mut again);
         }
         assert_eq!(again, batch);
-        // A cut record is not read.
+        // An incomplete record is not read.
         assert_eq!(records(&batch[..batch.len() - 1]).count(), 2);
     }
 

@@ -1,4 +1,5 @@
-//! Records as lines, for a pipe that has other lines too: a `*`, the record with escaped line feeds, a line feed.
+//! The line form of records, for a pipe that carries other lines as well: a `*`, the record with escaped line feeds,
+//! and a line feed.
 
 use lowroad_log::AccessEntry;
 
@@ -22,7 +23,7 @@ pub fn append_line(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Appends the record of a line to a batch. False if the line has no whole record.
+/// Appends the record of a line to a batch. Returns false if the line does not contain a complete record.
 pub fn append_record_of_line(line: &[u8], batch: &mut Vec<u8>) -> bool {
     let Some(text) = line
         .strip_prefix(&[MARK])
@@ -54,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_a_whole_record_of_any_bytes() {
+    fn record_of_any_bytes_survives_the_line_form() {
         let line = b"GET /\n\\\\n\r\0 HTTP/1.1";
         let entry = AccessEntry {
             peer: [10, 10, 10, 10].into(),
@@ -78,7 +79,7 @@ mod tests {
         assert!(append_record_of_line(&text, &mut batch));
         batch::append_record(&entry, &mut expected);
         assert_eq!(batch, expected);
-        // The last line of a killed writer may be cut.
+        // A killed writer may leave an incomplete last line.
         for len in 0..text.len() {
             assert!(
                 !append_record_of_line(&text[..len], &mut batch),

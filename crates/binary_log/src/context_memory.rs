@@ -33,6 +33,7 @@ impl<T: Copy + PartialEq> ContextMemory<T> {
     /// The last value that came with a context; for a new one the last value of all.
     pub fn last(&self, context: u32) -> Option<T> {
         let value = self.values.get(context as usize).copied().flatten();
+        // Values of neighbouring records are often equal, so this is a better guess than none.
         value.or(self.latest)
     }
 
@@ -42,8 +43,10 @@ impl<T: Copy + PartialEq> ContextMemory<T> {
         if self.values.len() <= place {
             self.values.resize(place + 1, None);
         }
+        // Encoder and decoder make the same calls in the same order, so both predict the same values.
         self.latest = Some(value);
         let before = self.values[place].replace(value);
+        // Contexts beyond `base_len` are cut off by `restore`, and an equal value needs no undo.
         if place < self.base_len && before != Some(value) {
             self.replaced.push((context, before));
         }
@@ -60,6 +63,7 @@ impl<T: Copy + PartialEq> ContextMemory<T> {
     pub fn restore(&mut self) {
         self.values.truncate(self.base_len);
         self.latest = self.base_latest;
+        // The last change is undone first, so a context that changed twice ends with its frozen value.
         while let Some((context, value)) = self.replaced.pop() {
             self.values[context as usize] = value;
         }
@@ -94,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_begins_with_the_frozen_values() {
+    fn restore_returns_to_the_frozen_values() {
         let mut memory = ContextMemory::default();
         memory.note(1, 10);
         memory.freeze();

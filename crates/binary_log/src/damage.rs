@@ -17,7 +17,7 @@ pub struct ReadDamage {
 /// The cause of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum DamageCause {
-    /// Bytes that are no block.
+    /// Bytes that are not part of a block.
     Foreign {
         /// Their number.
         len: u64,
@@ -29,11 +29,11 @@ pub enum DamageCause {
         /// The block's header.
         header: BlockHeader,
     },
-    /// The file ends within a block, or another block begins there: the writer was killed.
+    /// The file ends within a block, or another block begins within it: the writer was killed.
     Cut {
-        /// The bytes that are there.
+        /// The number of its bytes that are present.
         len: u64,
-        /// The block's header, if it is whole.
+        /// The block's header, if it is complete.
         header: Option<BlockHeader>,
     },
     /// The next block does not continue the one before: records were dropped, or their blocks are missing.
@@ -98,12 +98,13 @@ impl ReadDamage {
                 }
             }
             DamageCause::Gap { records } => *records,
+            // No header names their records; the next block's first record number reveals them.
             DamageCause::Foreign { .. } | DamageCause::Cut { header: None, .. } => 0,
         }
     }
 }
 
-/// A block in a message.
+/// Formats a block for a message.
 struct Description<'a>(&'a BlockHeader);
 
 impl fmt::Display for Description<'_> {

@@ -56,6 +56,7 @@ pub fn decompress(
     if crc32fast::hash(payload) != header.payload_sum {
         return Err(BlockError::Checksum);
     }
+    // The checksum covers the masked bytes, as they are in the file, so the mask is removed after the check.
     let unmasked;
     let payload = match header.mask {
         0 => payload,
@@ -69,6 +70,7 @@ pub fn decompress(
     // zstd writes at most this many bytes, whatever the frame claims.
     let raw = decompressor.decompress(payload, header.raw_len);
     let raw = raw.map_err(|_| BlockError::Compression)?;
+    // A frame that ends early is valid for zstd, and would leave columns without their bytes.
     match raw.len() == header.raw_len {
         true => Ok(raw),
         false => Err(BlockError::Compression),
@@ -95,10 +97,12 @@ impl DecodedColumns {
         let mut rest = &raw[..];
         for column in &schema.columns {
             let len = usize::try_from(take_number(&mut rest)?).ok()?;
+            // Values are kept as ranges of the raw bytes, so a column needs its offset in them.
             let start = raw.len() - rest.len();
             let bytes = take_bytes(&mut rest, len)?;
             // A column of a later version.
             let Some(column) = column else { continue };
+            // The schema has each context before the columns that depend on it, so its places are already decoded.
             let context = match column.layout().context {
                 Some(context) => Some(columns[context.place()].places()?),
                 None => None,
@@ -114,6 +118,7 @@ impl DecodedColumns {
             let values = source.decode(*column, memory)?;
             columns[column.place()] = values;
         }
+        // Bytes after the last column mean that the schema is not the one that the block was written with.
         let is_whole = rest.is_empty();
         is_whole.then_some(DecodedColumns { raw, columns })
     }
@@ -123,7 +128,7 @@ impl DecodedColumns {
 pub struct DictionaryValues(DecodedColumns);
 
 impl DictionaryValues {
-    /// Reads a dictionary. Returns the memory that its blocks begin with, too.
+    /// Reads a dictionary. Also returns the memory that its blocks begin with.
     ///
     /// # Errors
     /// The columns contradict their description.
@@ -134,6 +139,7 @@ impl DictionaryValues {
     ) -> Result<(DictionaryValues, BlockMemory), BlockError> {
         let mut memory = BlockMemory::default();
         let decoded = DecodedColumns::decode(header, raw, schema, None, &mut memory);
+        // Blocks that name this dictionary begin with the memory that it leaves, as in the encoder.
         memory.freeze();
         let values = decoded.map(DictionaryValues).ok_or(BlockError::Columns)?;
         Ok((values, memory))
@@ -154,7 +160,8 @@ pub struct RecordBlock {
 }
 
 impl RecordBlock {
-    /// Reads the columns of a block. `memory` is that of the dictionary, or empty, and is so afterwards.
+    /// Reads the columns of a block. `memory` is the frozen memory of the dictionary, or an empty one; it is restored
+    /// afterwards.
     ///
     /// # Errors
     /// The columns contradict their description.
@@ -167,6 +174,7 @@ impl RecordBlock {
     ) -> Result<RecordBlock, BlockError> {
         let known = dictionary.as_deref();
         let decoded = DecodedColumns::decode(&header, raw, schema, known, memory);
+        // Also after an error: the next block that names this dictionary needs the frozen memory.
         memory.restore();
         Ok(RecordBlock {
             header,
@@ -185,7 +193,8 @@ impl RecordBlock {
         self.len() == 0
     }
 
-    /// A record, below [`RecordBlock::len`]. `line` receives the request line; its content before is lost.
+    /// The record with this index, below [`RecordBlock::len`]. The request line is assembled in `line`, which is
+    /// cleared first.
     pub fn entry<'a>(&'a self, record: usize, line: &'a mut Vec<u8>) -> AccessEntry<'a> {
         line.clear();
         let words = RequestWords {
@@ -200,6 +209,7 @@ impl RecordBlock {
             unix_ms: self.number(LogColumn::Time, record),
             line,
             host: self.bytes(LogColumn::Host, record),
+            // The checksum does not prove that the number fits into a status: any program may have written the file.
             status: u16::try_from(self.number(LogColumn::Status, record)).unwrap_or_default(),
             body_bytes: self.number(LogColumn::BodyBytes, record),
             whole: self.number(LogColumn::Whole, record) != 0,
@@ -217,7 +227,7 @@ impl RecordBlock {
         if let Ok(octets) = <[u8; 4]>::try_from(bytes) {
             return octets.into();
         }
-        // The file may lack addresses, or have some of another length.
+        // The file may lack the column of addresses, or have addresses of another length.
         let octets = <[u8; 16]>::try_from(bytes).unwrap_or_default();
         IpAddr::from(octets)
     }
@@ -236,6 +246,7 @@ impl RecordBlock {
             return values.value(place, &self.decoded.raw);
         };
         let known = &dictionary.columns[column.place()];
+        // Places count the values of the dictionary first and continue with those of the block.
         match place.checked_sub(known.value_count()) {
             None => known.value(place, &dictionary.raw),
             Some(place) => values.value(place, &self.decoded.raw),
@@ -243,6 +254,7 @@ impl RecordBlock {
     }
 
     fn word(&self, column: LogColumn, record: usize) -> &str {
+        // The encoder writes UTF-8 words; another program may have written other bytes, which must not end the reading.
         std::str::from_utf8(self.bytes(column, record)).unwrap_or_default()
     }
 }

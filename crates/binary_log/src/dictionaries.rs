@@ -1,4 +1,4 @@
-//! The dictionaries that a reader has found.
+//! The dictionaries that a reader has found in a file.
 
 use std::sync::Arc;
 
@@ -7,9 +7,9 @@ use zstd::bulk::Decompressor;
 use crate::context_memory::BlockMemory;
 use crate::decoder::DictionaryValues;
 
-/// An encoder uses one at a time. Several processes may have written to one file.
+/// Maximum number of dictionaries. An encoder uses one at a time, but several processes may write to one file.
 const DICTIONARIES_MAX: usize = 4;
-/// zstd gets the end of a dictionary, which has its texts.
+/// Length of the part that zstd uses: the end of a dictionary, which has its texts.
 const ZSTD_DICTIONARY_LEN: usize = 64 * 1024;
 
 /// The part of a dictionary's raw bytes that zstd takes as the dictionary of small blocks.
@@ -42,8 +42,10 @@ impl DictionaryTable {
     pub fn add(&mut self, values: DictionaryValues, memory: BlockMemory) -> std::io::Result<()> {
         let decompressor = Decompressor::with_dictionary(zstd_dictionary(values.raw()))?;
         let sum = crc32fast::hash(values.raw());
+        // The same dictionary may be read twice; a duplicate would push another one out of the table.
         self.entries.retain(|it| it.sum != sum);
         if self.entries.len() >= DICTIONARIES_MAX {
+            // The writer has moved on from the oldest one, unless several processes write to the file.
             self.entries.remove(0);
         }
         self.entries.push(ReadyDictionary {
@@ -60,7 +62,7 @@ impl DictionaryTable {
         self.entries.iter_mut().find(|it| it.sum == sum)
     }
 
-    /// Removes all: each file has its own.
+    /// Removes all dictionaries: each file has its own.
     pub fn clear(&mut self) {
         self.entries.clear();
     }

@@ -1,4 +1,4 @@
-//! Makes blocks of records. Without clock and file: times are in the records, and the caller writes the bytes.
+//! Encodes records into blocks. Uses no clock and no files: times are in the records, and the caller writes the bytes.
 
 mod columns;
 mod dictionary;
@@ -12,24 +12,26 @@ use self::columns::ColumnWriter;
 use self::dictionary::DictionaryHistory;
 use crate::dictionaries::zstd_dictionary;
 use crate::frame::{BlockHeader, BlockKind, mask_payload};
-use crate::limits::{BLOCK_RECORDS_MAX, RAW_LEN_MAX, TEXT_LEN_MAX};
+use crate::limits::{BLOCK_RECORDS_MAX, DICTIONARY_LEN_MAX, RAW_LEN_MAX, TEXT_LEN_MAX};
 use crate::schema::BlockSchema;
 
 /// zstd's level for blocks up to [`THOROUGH_RAW_LEN`]. The log's thread pays for it, not a worker: some ms for a block.
 const THOROUGH_LEVEL: i32 = 12;
-/// A larger block is that of a busy server.
+/// Maximum uncompressed length of a block that is compressed with [`THOROUGH_LEVEL`]. Longer ones come from a busy
+/// server.
 const THOROUGH_RAW_LEN: usize = 256 * 1024;
 /// zstd's level for larger blocks.
 const LEVEL: i32 = 3;
-/// A larger block has repetitions enough for zstd.
+/// Maximum uncompressed length of a block that is compressed with the dictionary's texts. Longer ones have enough
+/// repetitions of their own.
 const SMALL_RAW_LEN: usize = 16 * 1024;
-/// The columns of the largest record: its texts, and a few bytes for each column.
+/// An upper bound for the columns of a record: its texts, and a few bytes for each column.
 const RECORD_LEN_MAX: usize = 5 * TEXT_LEN_MAX + 1024;
 
 /// Encodes the records of one session.
 pub struct BlockEncoder {
     session: u32,
-    /// Records of all blocks before, including those of blocks that the caller could not write.
+    /// The number of records in all previous blocks, including blocks that the caller could not write.
     record_count: u64,
     schema: Vec<u8>,
     schema_sum: u32,
@@ -41,7 +43,7 @@ pub struct BlockEncoder {
     raw: Vec<u8>,
 }
 
-/// The dictionary of the file.
+/// The dictionary that the file's blocks use.
 struct BlockDictionary {
     /// The checksum of its raw bytes.
     sum: u32,
@@ -68,8 +70,8 @@ impl BlockEncoder {
         })
     }
 
-    /// Begins a file, new or continued, or continues behind a block that was not written: appends the block that
-    /// describes the columns, and a dictionary. The open block must be closed before.
+    /// Appends the block that describes the columns and, if one is due, a dictionary. Required at the beginning of a
+    /// file, new or continued, and after a block that was not written. The open block must be empty.
     ///
     /// # Errors
     /// zstd has no memory.
@@ -77,6 +79,7 @@ impl BlockEncoder {
         let payload = self.plain.compress(&self.schema)?;
         let header = self.header(BlockKind::Schema, self.schema.len());
         put_block(header, payload, out);
+        // A reader may have this file alone, so nothing of the file before may be needed.
         self.history.begin_file();
         self.dictionary = None;
         self.columns = ColumnWriter::default();
@@ -91,6 +94,7 @@ impl BlockEncoder {
 
     /// Whether the open block must be closed before another record is added.
     pub fn is_full(&self) -> bool {
+        // A reader refuses a block beyond these limits, so there must be room for the largest record.
         self.columns.record_count() >= BLOCK_RECORDS_MAX
             || self.columns.raw_len_max() + RECORD_LEN_MAX > RAW_LEN_MAX
     }
@@ -105,6 +109,7 @@ impl BlockEncoder {
         if record_count == 0 {
             return Ok(0);
         }
+        // Filters skip a block by its period without decompressing it.
         let (first_ms, last_ms) = self.columns.period();
         self.raw.clear();
         self.columns.put(&mut self.raw);
@@ -116,14 +121,17 @@ impl BlockEncoder {
             dictionary: self.dictionary.as_ref().map_or(0, |it| it.sum),
             ..self.header(BlockKind::Records, self.raw.len())
         };
+        // Counted before the compression can fail, so that a reader notices the lost records as a gap.
         self.record_count += u64::from(record_count);
         let payload = match &mut self.dictionary {
+            // A small block has too few repetitions of its own, so zstd gets the dictionary's texts as well.
             Some(dictionary) if self.raw.len() <= SMALL_RAW_LEN => {
                 dictionary.compressor.compress(&self.raw)
             }
             _ => compress(&mut self.plain, &self.raw),
         };
-        self.history.is_used(put_block(header, payload?, out));
+        self.history.record_use(put_block(header, payload?, out));
+        // After the block, so that the block itself still names the dictionary that it was encoded with.
         self.put_due_dictionary(out)?;
         Ok(record_count)
     }
@@ -133,18 +141,25 @@ impl BlockEncoder {
         if !self.history.is_due() {
             return Ok(());
         }
+        // A dictionary must be readable without the one before, so its columns begin without known values.
         self.dictionary = None;
         self.columns = ColumnWriter::default();
-        self.history.each_record(|entry| self.columns.push(entry));
+        self.history.for_each_record(|entry| {
+            // A reader refuses a longer dictionary, and with it all blocks that name it.
+            if self.columns.raw_len_max() + RECORD_LEN_MAX <= DICTIONARY_LEN_MAX {
+                self.columns.push(entry);
+            }
+        });
         self.raw.clear();
         self.columns.put(&mut self.raw);
         let header = BlockHeader {
             record_count: self.columns.record_count() as u32,
             ..self.header(BlockKind::Dictionary, self.raw.len())
         };
+        // From here on values of the dictionary are known to each block, so they are not written again.
         self.columns.freeze();
         let payload = compress(&mut self.plain, &self.raw)?;
-        self.history.is_written(put_block(header, payload, out));
+        self.history.record_written(put_block(header, payload, out));
         self.dictionary = Some(BlockDictionary {
             sum: crc32fast::hash(&self.raw),
             compressor: Compressor::with_dictionary(THOROUGH_LEVEL, zstd_dictionary(&self.raw))?,
@@ -181,6 +196,7 @@ fn compress(compressor: &mut Compressor<'static>, raw: &[u8]) -> io::Result<Vec<
 
 /// Appends a block. Returns its length.
 fn put_block(mut header: BlockHeader, mut payload: Vec<u8>, out: &mut Vec<u8>) -> usize {
+    // Masked before the checksum is computed, so that a reader verifies the bytes of the file.
     mask_payload(&mut header, &mut payload);
     header.payload_len = payload.len();
     header.payload_sum = crc32fast::hash(&payload);

@@ -1,5 +1,5 @@
-//! Records as text. All that a client can choose is escaped: no value leaves its field or its line, and no byte reaches a
-//! terminal as a control character.
+//! Writes records as text. All that a client can choose is escaped, so that no value ends its field or its line, and no
+//! control character reaches a terminal.
 
 mod csv;
 mod w3c;
@@ -56,6 +56,7 @@ impl RecordExporter {
         match (&mut self.lines, self.format) {
             (Some(lines), _) => lines.append(entry, out),
             (None, ExportFormat::W3c) => w3c::append(entry, out),
+            // Without a formatter the format is CSV or W3C (see `new`), and the arm before has taken W3C.
             (None, _) => csv::append(entry, out),
         }
     }
@@ -66,7 +67,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_byte_leaves_its_field_or_reaches_a_terminal() {
+    fn control_characters_are_escaped_in_each_format() {
         let formats = [
             ExportFormat::Combined,
             ExportFormat::Extended,

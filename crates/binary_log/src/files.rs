@@ -1,7 +1,7 @@
 //! The files of a binary log: written by the log's thread, rotated by size and age, bounded in total.
 //!
-//! The records of a round, those of all workers, are sorted by time and become blocks. A block that a full disk does not
-//! take is removed again and its records are lost, so that the file has whole blocks only.
+//! The records of a round, those of all workers, are sorted by time and become blocks. If the disk is full, the written
+//! part of a block is removed and its records are lost, so that the file has complete blocks only.
 
 pub mod names;
 
@@ -17,9 +17,9 @@ use crate::batch::{self, record_count};
 use crate::encoder::BlockEncoder;
 use crate::frame::MAGIC;
 
-/// Gathered memory beyond this is freed after a round.
+/// A longer buffer of gathered batches is freed after a round.
 const CAPACITY_KEPT_MAX: usize = 1 << 20;
-/// After a rotation that failed the next one is tried this much later.
+/// Pause after a failed rotation.
 const RETRY_MS: u64 = 60_000;
 
 /// The bounds of a log's files.
@@ -29,21 +29,21 @@ pub struct FileLimits {
     pub file_len_max: u64,
     /// A file is rotated at this age, ms.
     pub file_age_max_ms: u64,
-    /// All files together. The oldest are deleted.
+    /// Maximum length of all files together. The oldest are deleted.
     pub total_len_max: u64,
 }
 
-/// A message for the error log. Each is reported once, until its opposite.
+/// An event for the error log. [`FileEvent::Dropping`] is reported once, until [`FileEvent::WrittenAgain`].
 #[derive(Debug)]
 pub enum FileEvent {
-    /// Blocks are dropped: the file can't be written, or may not grow.
+    /// Blocks are dropped, because the file can't be written or has reached its limit.
     Dropping(io::Error),
-    /// Blocks are written again, after so many records were lost.
+    /// Blocks are written again.
     WrittenAgain {
-        /// The lost records.
+        /// The number of records that were lost before.
         lost: u64,
     },
-    /// The file can't be rotated, and grows.
+    /// The file can't be rotated, and grows beyond its limit.
     NotRotated(io::Error),
     /// An old file can't be deleted.
     NotDeleted(PathBuf, io::Error),
@@ -60,11 +60,11 @@ pub struct LogFiles {
     created_ms: u64,
     limits: FileLimits,
     encoder: BlockEncoder,
-    /// Whether the file needs the blocks at its beginning, before others.
+    /// Whether this process has written the blocks that others need (see [`BlockEncoder::begin_file`]).
     is_begun: bool,
     /// The batches of a round.
     gathered: Vec<u8>,
-    /// Records lost since blocks are dropped.
+    /// The number of records lost so far, while blocks are dropped.
     dropped: Option<u64>,
     /// The time before which no rotation is tried.
     rotate_after_ms: u64,
@@ -100,21 +100,23 @@ impl LogFiles {
         Ok(files)
     }
 
-    /// Takes over length and age of the open file.
+    /// Reads length and age of the open file.
     fn note_file(&mut self) -> io::Result<()> {
         let meta = self.file.metadata()?;
         self.len = meta.len();
         // Not all file systems have a time of creation.
         let created = meta.created().or_else(|_| meta.modified());
+        // Its age, not the time of this start, decides about rotation: frequent restarts must not postpone it.
         self.created_ms = created.map_or_else(|_| now_ms(), unix_ms);
+        // Each file is readable alone, so it needs the schema, and a dictionary of its own.
         self.is_begun = false;
         Ok(())
     }
 
-    /// Whether the file begins with something else. Its content could not be told from damage.
+    /// Whether the file does not begin with a block. A reader would report its whole content as damage.
     fn is_foreign(&self) -> bool {
         let mut start = [0; MAGIC.len()];
-        // Another handle, since the log's is for appending only. A file that can't be read is taken as it is.
+        // Another handle, since the log's is for appending only. A file that can't be read is treated as a log.
         let Ok(mut file) = File::open(&self.path) else {
             return false;
         };
@@ -126,8 +128,10 @@ impl LogFiles {
         let mut blocks = Vec::new();
         let mut rest = records.iter().peekable();
         while rest.peek().is_some() {
+            // Checked for each block, since the records of one round may exceed the length of a file.
             self.rotate_if_due();
             blocks.clear();
+            // The beginning is written with the first block, so that a full disk takes both or neither.
             let begun = match self.is_begun {
                 true => Ok(()),
                 false => self.encoder.begin_file(&mut blocks),
@@ -146,7 +150,7 @@ impl LogFiles {
         lost
     }
 
-    /// Appends blocks, or nothing.
+    /// Appends all blocks, or on an error none.
     fn append(&mut self, blocks: &[u8]) -> io::Result<()> {
         let len = blocks.len() as u64;
         // A log that can't be rotated must not fill the disk.
@@ -162,6 +166,7 @@ impl LogFiles {
             Err(error) => {
                 // A part may have been written. If it can't be removed, a reader finds the next block behind it.
                 let _ = self.file.set_len(self.len);
+                // Asked again: if the part could not be removed, it counts as a part of the file.
                 self.len = self.file.metadata().map_or(self.len, |meta| meta.len());
                 Err(error)
             }
@@ -184,6 +189,7 @@ impl LogFiles {
                 if self.dropped.is_none() {
                     (self.on_event)(FileEvent::Dropping(error));
                 }
+                // Only the first failure is reported: a full disk would fill the error log with one message a round.
                 *self.dropped.get_or_insert(0) += count;
                 count
             }
@@ -193,20 +199,24 @@ impl LogFiles {
     fn rotate_if_due(&mut self) {
         let now_ms = now_ms();
         let age_ms = now_ms.saturating_sub(self.created_ms);
+        // An empty file is not rotated by age: a server without requests would leave a file for each period.
         let is_due = self.len >= self.limits.file_len_max
             || (self.len > 0 && age_ms >= self.limits.file_age_max_ms)
             || (!self.is_begun && self.is_foreign());
         if is_due && now_ms >= self.rotate_after_ms {
             if let Err(error) = self.rotate(now_ms) {
+                // Without this pause a missing permission would cost a rename and a message for each block.
                 self.rotate_after_ms = now_ms + RETRY_MS;
                 (self.on_event)(FileEvent::NotRotated(error));
             }
+            // Also after a failed rotation: the current file grows then, and the old ones must make room for it.
             self.delete_oldest();
         }
     }
 
     /// Renames the file, and opens a new one.
     fn rotate(&mut self, now_ms: u64) -> io::Result<()> {
+        // Renamed, not copied: readers that have it open keep reading, and no record is written twice.
         let rotated = names::unused(&self.path, now_ms);
         std::fs::rename(&self.path, &rotated)?;
         match writer::open(&LogDestination::File(self.path.clone())) {
@@ -215,14 +225,14 @@ impl LogFiles {
                 self.note_file()
             }
             Err(error) => {
-                // Without a new file the log goes on in the old one, under its name.
+                // Without a new file the log continues in the old one, which gets its name back.
                 let _ = std::fs::rename(&rotated, &self.path);
                 Err(error)
             }
         }
     }
 
-    /// Deletes the oldest files until all fit, with a new file of full length.
+    /// Deletes the oldest files until the total is within its limit, with a current file of maximum length.
     fn delete_oldest(&mut self) {
         let rotated = names::rotated(&self.path);
         let mut total: u64 = rotated.iter().map(|file| file.len).sum();
@@ -236,6 +246,7 @@ impl LogFiles {
             }
             match std::fs::remove_file(&file.path) {
                 Ok(()) => total -= file.len,
+                // A file that can't be deleted still counts, so the next ones are deleted instead.
                 Err(error) => (self.on_event)(FileEvent::NotDeleted(file.path, error)),
             }
         }
@@ -255,6 +266,7 @@ impl EntryOutput for LogFiles {
     }
 
     fn end_round(&mut self) -> u64 {
+        // Taken out, since the records borrow it while `write_records` needs `self`.
         let gathered = std::mem::take(&mut self.gathered);
         let mut records: Vec<_> = batch::records(&gathered).collect();
         // A record is written when its response ends; its time is the response's beginning. The runs of workers are
@@ -264,6 +276,7 @@ impl EntryOutput for LogFiles {
         drop(records);
         self.gathered = gathered;
         self.gathered.clear();
+        // A burst of requests must not keep its memory until the process ends.
         if self.gathered.capacity() > CAPACITY_KEPT_MAX {
             self.gathered = Vec::new();
         }
@@ -272,6 +285,7 @@ impl EntryOutput for LogFiles {
 
     fn reopen(&mut self, open_otherwise: OpenOtherwise) -> io::Result<()> {
         let target = LogDestination::File(self.path.clone());
+        // The folder may belong to root, whose rights the process has given up; a helper opens the file then.
         let opened = writer::open(&target).or_else(|error| open_otherwise(&self.path, error));
         self.file = opened?;
         self.note_file()
@@ -294,7 +308,7 @@ fn unix_ms(time: SystemTime) -> u64 {
     })
 }
 
-/// The files of a log that are there, the oldest first, the current one last.
+/// The existing files of a log, the oldest first, the current one last.
 pub fn log_files(path: &Path) -> Vec<PathBuf> {
     let mut files: Vec<_> = names::rotated(path)
         .into_iter()

@@ -1,4 +1,4 @@
-//! Chooses records.
+//! Selects records by conditions.
 
 mod parts;
 pub mod time;
@@ -9,12 +9,12 @@ pub use self::parts::{AddressRange, StatusRange, TextPattern};
 use crate::frame::BlockHeader;
 use crate::line::RequestWords;
 
-/// The conditions of a record. All must hold; of several values of one condition, one.
+/// Conditions for records. A record must meet all conditions, and of several values of one condition at least one.
 #[derive(Clone, Debug, Default)]
 pub struct RecordFilter {
     /// The earliest time, ms since 1970.
     pub since_ms: Option<u64>,
-    /// The time before which a record began, ms since 1970.
+    /// The time before which a record must begin, ms since 1970.
     pub until_ms: Option<u64>,
     /// The requested host, without port.
     pub hosts: Vec<TextPattern>,
@@ -37,6 +37,7 @@ pub struct RecordFilter {
 impl RecordFilter {
     /// Whether a record meets the conditions.
     pub fn matches(&self, entry: &AccessEntry<'_>) -> bool {
+        // Comparisons of numbers come first: they are cheaper than patterns and exclude most records.
         self.matches_numbers(entry)
             && is_one(&self.levels, |level| level == entry.level)
             && is_one(&self.outcomes, |outcome| outcome == entry.outcome)
@@ -45,10 +46,11 @@ impl RecordFilter {
             && is_one(&self.targets, |target| is_target(target, entry.line))
     }
 
-    /// Whether a block may have such records.
+    /// Whether a block may contain records that meet the conditions.
     pub fn may_match(&self, header: &BlockHeader) -> bool {
+        // The header has the block's earliest time: if that is too late, all records are.
         let is_over = self.until_ms.is_some_and(|until| header.first_ms >= until);
-        // A span that is too long for the header is not known.
+        // The header stores the greatest number for a span that is too long for its field.
         let is_known = header.span_ms < u32::MAX;
         let is_before = is_known && self.since_ms.is_some_and(|since| header.last_ms() < since);
         !is_over && !is_before
@@ -67,7 +69,7 @@ impl RecordFilter {
     }
 }
 
-/// Without values the condition holds.
+/// Whether one of the values fits. A condition without values is always met.
 fn is_one<T>(values: &[T], is_it: impl FnMut(&T) -> bool) -> bool {
     values.is_empty() || values.iter().any(is_it)
 }
@@ -75,14 +77,16 @@ fn is_one<T>(values: &[T], is_it: impl FnMut(&T) -> bool) -> bool {
 fn is_target(pattern: &TextPattern, line: &[u8]) -> bool {
     let words = RequestWords::from_line(line);
     match pattern.contains(b'?') {
+        // Only a pattern with a query is compared with one: `/a` should find `/a?b` as well.
         true => pattern.matches(words.target),
         false => pattern.matches(words.path()),
     }
 }
 
-/// The host of a Host field; of an IPv6 address in brackets, too.
+/// The host of a Host field, without its port. An IPv6 address keeps its brackets.
 pub fn without_port(host: &[u8]) -> &[u8] {
     match memchr::memrchr(b':', host) {
+        // The last colon of an IPv6 address in brackets is followed by a bracket, so it is no port's.
         Some(colon) if host[colon + 1..].iter().all(u8::is_ascii_digit) => &host[..colon],
         _ => host,
     }
@@ -112,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn each_condition_holds_or_not() {
+    fn each_condition_accepts_and_rejects_records() {
         type Change = fn(&mut RecordFilter);
         let cases: [(Change, Change); 9] = [
             (|it| it.since_ms = Some(1000), |it| it.since_ms = Some(1001)),
@@ -162,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn a_port_is_no_part_of_the_host() {
+    fn host_is_compared_without_its_port() {
         for (host, expected) in [
             ("a", "a"),
             ("a:80", "a"),

@@ -8,14 +8,14 @@
 //!  6 mask 1, 7 zero    20 session 4                                  56 checksum of the header 4
 //! ```
 //!
-//! Numbers are little endian, checksums CRC-32. The payload is a zstd frame. If it contains the magic, it is combined
-//! with a stream of pseudorandom bytes by exclusive or, and `mask` names the stream. Clients choose a part of the
-//! payload; without this, bytes of a client could look like a block to a reader behind damage. The session, a random
-//! number, is a part of the stream's seed, so that no client can choose bytes that look so afterwards.
+//! Numbers are little endian, checksums CRC-32. The payload is a zstd frame. A payload that contains the magic is
+//! masked: combined by exclusive or with a pseudorandom sequence, whose number is `mask`. Clients choose a part of the
+//! payload; without masks, their bytes could look like a block to a reader behind damage. The session, a random number,
+//! is a part of the sequence's seed, so that a client can't choose bytes that contain the magic after masking.
 
 use crate::limits::{BLOCK_RECORDS_MAX, PAYLOAD_LEN_MAX, RAW_LEN_MAX};
 
-/// The first bytes of a block, and so of a file. No prefix of it is also its end.
+/// The first bytes of a block, and so of a file. No shorter prefix of it is also a suffix.
 pub const MAGIC: [u8; 4] = [0x8B, b'L', b'R', 0];
 /// The length of a block's header.
 pub const HEADER_LEN: usize = 60;
@@ -31,7 +31,7 @@ const CHECKED_LEN: usize = 56;
 pub enum BlockKind {
     /// The description of columns (`schema`).
     Schema,
-    /// Bytes that zstd takes as a dictionary for blocks that name them.
+    /// Records whose values blocks refer to, and whose texts zstd uses as its dictionary.
     Dictionary,
     /// Records.
     Records,
@@ -44,7 +44,7 @@ pub enum BlockKind {
 pub struct BlockHeader {
     /// The content.
     pub kind: BlockKind,
-    /// The stream that the payload is combined with; 0: none.
+    /// The number of the pseudorandom sequence that masks the payload; 0: none.
     pub mask: u8,
     /// The length of the payload.
     pub payload_len: usize,
@@ -52,9 +52,9 @@ pub struct BlockHeader {
     pub raw_len: usize,
     /// The number of records.
     pub record_count: u32,
-    /// One run of the encoder, a random number.
+    /// A random number that identifies one run of the encoder.
     pub session: u32,
-    /// The number of records before in this session. Records that were dropped count.
+    /// The number of earlier records of this session, including dropped ones.
     pub first_record: u64,
     /// The time of the first record, ms since 1970.
     pub first_ms: u64,
@@ -97,6 +97,7 @@ impl BlockHeader {
         let long =
             |at: usize| u64::from_le_bytes(*bytes[at..].first_chunk().expect("8 bytes follow"));
         let is_whole = short(CHECKED_LEN) == crc32fast::hash(&bytes[..CHECKED_LEN]);
+        // A block of another version is skipped like damage: its header may have other fields.
         if !bytes.starts_with(&MAGIC) || !is_whole || bytes[4] != VERSION {
             return None;
         }
@@ -152,22 +153,26 @@ impl BlockKind {
     }
 }
 
-/// Combines a payload with the first stream with which it does not contain the magic, and notes it in the header.
+/// Masks a payload with the first sequence that removes the magic from it, and stores the sequence's number in the
+/// header.
 pub fn mask_payload(header: &mut BlockHeader, payload: &mut [u8]) {
     let finder = memchr::memmem::Finder::new(&MAGIC);
-    // By chance one of a hundred payloads of the largest size contains the magic.
+    // By chance, one of about a hundred payloads of the maximum length contains the magic.
     while finder.find(payload).is_some() && header.mask < u8::MAX {
+        // Removes the mask that did not help, and applies the next one.
         apply_mask(header, payload);
         header.mask += 1;
         apply_mask(header, payload);
     }
 }
 
-/// Combines a payload with the header's stream; the second time this restores it.
+/// Masks a payload with the header's sequence. A second call restores the payload.
 pub fn apply_mask(header: &BlockHeader, payload: &mut [u8]) {
+    // Most payloads need no mask, and those of mask 0 are written as zstd made them.
     if header.mask == 0 {
         return;
     }
+    // With `first_record` each block has another sequence, so one that was guessed helps with no other block.
     let seed = u64::from(header.session) << 32 | u64::from(header.mask);
     // Xorshift needs a state that is not 0.
     let mut state = (seed ^ header.first_record.rotate_left(16)).wrapping_mul(MASK_FACTOR) | 1;
@@ -203,7 +208,7 @@ mod tests {
     }
 
     #[test]
-    fn headers_return_and_no_changed_bit_passes() {
+    fn decoded_header_equals_the_original_and_any_changed_bit_is_detected() {
         let bytes = header().encode();
         assert_eq!(BlockHeader::decode(&bytes), Some(header()));
         for bit in 0..8 * HEADER_LEN {
@@ -214,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn claims_beyond_the_limits_are_refused() {
+    fn header_with_lengths_beyond_the_limits_is_refused() {
         for header in [
             BlockHeader {
                 payload_len: PAYLOAD_LEN_MAX + 1,
@@ -234,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn a_payload_does_not_contain_the_magic() {
+    fn masked_payload_does_not_contain_the_magic() {
         let text = [&b"a"[..], &MAGIC, b"b", &MAGIC, &MAGIC].concat();
         let (mut header, mut payload) = (header(), text.clone());
         mask_payload(&mut header, &mut payload);

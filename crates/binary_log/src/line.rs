@@ -1,7 +1,6 @@
 //! The words of a request line.
 
-/// A request line of three words. The first space and the last one separate them, so that the line can be put together
-/// again.
+/// A request line of three words, which its first and its last space separate, so that the line can be restored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct RequestWords<'a> {
     /// The method.
@@ -13,7 +12,7 @@ pub struct RequestWords<'a> {
 }
 
 impl<'a> RequestWords<'a> {
-    /// Splits a line. A line without three words is all target.
+    /// Splits a line. A line without three words becomes the target as a whole.
     pub fn from_line(line: &'a [u8]) -> RequestWords<'a> {
         let split = || {
             let first = memchr::memchr(b' ', line)?;
@@ -23,7 +22,7 @@ impl<'a> RequestWords<'a> {
                 target: line.get(first + 1..last)?,
                 protocol: &line[last + 1..],
             };
-            // Without these words the parts would be put together in another way.
+            // With an empty method or protocol, `append` would not restore the line.
             (!words.method.is_empty() && !words.protocol.is_empty()).then_some(words)
         };
         split().unwrap_or(RequestWords {
@@ -56,7 +55,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn each_line_is_put_together_again() {
+    fn split_lines_are_restored() {
         for line in [
             &b"GET / HTTP/1.1"[..],
             b"GET /a b HTTP/1.1",

@@ -34,18 +34,18 @@ pub struct LogReader {
     consumed: usize,
     /// The offset of the buffer in the file.
     buffer_offset: u64,
-    /// The offset of the first byte that is no block and was not reported yet.
+    /// The offset of the first skipped byte that was not reported yet.
     skipped_from: Option<u64>,
     schemas: Vec<(u32, BlockSchema)>,
     dictionaries: DictionaryTable,
     plain: Decompressor<'static>,
     /// The memory of blocks without a dictionary.
     empty_memory: BlockMemory,
-    /// Session and number of the record that should follow.
+    /// The session, and the number of the record that is expected next.
     next_record: Option<(u32, u64)>,
-    /// Whether the file has a block.
+    /// Whether a block was found in the file.
     is_log: bool,
-    /// Whether no more bytes of the file come.
+    /// Whether the end of the file was reached.
     is_ended: bool,
 }
 
@@ -79,7 +79,7 @@ impl LogReader {
             consumed: 0,
             buffer_offset: 0,
             skipped_from: None,
-            // Known without the file's description, so that damage to that loses nothing.
+            // Known in advance, so that damage to the file's own description of these columns loses no records.
             schemas: vec![(crc32fast::hash(&schema), BlockSchema::current())],
             dictionaries: DictionaryTable::default(),
             plain: Decompressor::new()?,
@@ -92,6 +92,7 @@ impl LogReader {
 
     /// Continues with another file of the same log. Records that are missing between the two are noticed.
     pub fn begin_file(&mut self) {
+        // A rest of the file before must not join with the beginning of this one and look like a block.
         self.buffer.clear();
         self.consumed = 0;
         self.buffer_offset = 0;
@@ -109,6 +110,7 @@ impl LogReader {
     /// Adds bytes of the file.
     pub fn push(&mut self, bytes: &[u8]) {
         if self.consumed >= CONSUMED_LEN_MAX || self.consumed == self.buffer.len() {
+            // Rarely, because the rest is moved: once a MiB, or if there is no rest.
             self.buffer.drain(..self.consumed);
             self.buffer_offset += self.consumed as u64;
             self.consumed = 0;
@@ -124,6 +126,7 @@ impl LogReader {
                 return None;
             };
             self.is_log = true;
+            // Bytes before this block are reported first, so that events have the order of the file.
             if let Some(damage) = self.take_skipped() {
                 return Some(damage);
             }
@@ -140,7 +143,7 @@ impl LogReader {
         }
     }
 
-    /// Ends the file. Returns the damage at its end, to be called until there is none.
+    /// Ends the file. Returns the damage at its end; called until it returns none.
     pub fn finish(&mut self) -> Option<ReadEvent> {
         self.is_ended = true;
         if let Some(event) = self.next_event() {
@@ -148,6 +151,7 @@ impl LogReader {
         }
         let len = self.rest().len();
         let header = self.rest().first_chunk().and_then(BlockHeader::decode);
+        // Without a header these bytes are the start of a magic only, and count as a part of the bytes before.
         if header.is_none() && (self.skipped_from.is_some() || !self.is_log) {
             self.skip(len);
         }
@@ -180,25 +184,29 @@ impl LogReader {
             if let Some(header) = BlockHeader::decode(bytes) {
                 return HeaderState::Found(header);
             }
+            // The length in a damaged header is unreliable, so the search continues behind its first byte.
             self.skip(1);
         }
     }
 
     /// The offset of a block that begins behind the header at the position, but within this length.
     fn find_block_within(&self, len: usize) -> Option<usize> {
+        // The header itself was verified by its checksum, so another block can only begin behind it.
         let starts = memmem::find_iter(self.rest().get(HEADER_LEN..)?, &MAGIC);
         let starts = starts
             .map(|start| HEADER_LEN + start)
             .take_while(|start| *start < len);
         let mut blocks = starts.filter(|start| {
+            // Damage may look like the magic, but not like a header with a valid checksum.
             let header = self.rest()[*start..].first_chunk();
             header.is_some_and(|header| BlockHeader::decode(header).is_some())
         });
         blocks.next()
     }
 
-    /// Reads the block at the position, which is there as a whole.
+    /// Reads the complete block at the position.
     fn read_block(&mut self, header: BlockHeader) -> BlockOutcome {
+        // Reported before the block is read: the gap is known from the header, even if the payload is damaged.
         if header.kind == BlockKind::Records
             && let Some(gap) = self.take_gap(&header)
         {
@@ -221,7 +229,7 @@ impl LogReader {
             }
             Err(error) => error,
         };
-        // Another block may begin in this one's last bytes, and is known by its whole header.
+        // Another block may begin in the last bytes of this one, and is recognized by its complete header.
         if !self.is_ended && self.rest().len() < header.block_len() + HEADER_LEN {
             return BlockOutcome::Incomplete;
         }
@@ -245,7 +253,7 @@ impl LogReader {
         let sum = crc32fast::hash(&raw);
         if self.schemas.iter().all(|(known, _)| *known != sum) {
             if self.schemas.len() >= SCHEMAS_MAX {
-                // The first one is this version's.
+                // The first one is this version's schema, which stays.
                 self.schemas.remove(1);
             }
             self.schemas.push((sum, schema));
@@ -258,6 +266,7 @@ impl LogReader {
         header: &BlockHeader,
         payload: Range<usize>,
     ) -> Result<(), BlockError> {
+        // The reader keeps several dictionaries, each uncompressed, so their limit is lower than that of a block.
         if header.raw_len > DICTIONARY_LEN_MAX {
             return Err(BlockError::Compression);
         }
@@ -276,6 +285,7 @@ impl LogReader {
     ) -> Result<RecordBlock, BlockError> {
         let schema = find_schema(&self.schemas, &header)?;
         let (decompressor, dictionary, memory) = match header.dictionary {
+            // A block of this kind begins with an empty memory, which its decoding restores for the next one.
             0 => (&mut self.plain, None, &mut self.empty_memory),
             sum => {
                 let found = self.dictionaries.find(sum);
@@ -296,13 +306,14 @@ impl LogReader {
             .first_record
             .saturating_add(header.record_count.into());
         let records = match expected {
+            // Another session has its own numbers: the records that a killed process had not written are not known.
             Some((session, next)) if session == header.session => {
                 header.first_record.saturating_sub(next)
             }
             _ => 0,
         };
         if records > 0 {
-            // The next call goes on with this block.
+            // The next call continues with this block.
             self.next_record = Some((header.session, header.first_record));
             let (offset, cause) = (self.offset(), DamageCause::Gap { records });
             return Some(ReadEvent::Damage(ReadDamage { offset, cause }));
@@ -311,8 +322,9 @@ impl LogReader {
         None
     }
 
-    /// Skips a block of which only this many bytes are there.
+    /// Skips an incomplete block with this many bytes.
     fn cut(&mut self, len: usize, header: Option<BlockHeader>) -> ReadEvent {
+        // Its records are reported as cut; the gap before them must be reported first, with the number before.
         if let Some(header) = header.filter(|header| header.kind == BlockKind::Records)
             && let Some(gap) = self.take_gap(&header)
         {
@@ -325,7 +337,7 @@ impl LogReader {
         ReadEvent::Damage(ReadDamage { offset, cause })
     }
 
-    /// Skips bytes that are no block.
+    /// Skips bytes that are not part of a block.
     fn skip(&mut self, len: usize) {
         if len > 0 {
             self.skipped_from

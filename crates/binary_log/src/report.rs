@@ -86,17 +86,17 @@ pub struct TrafficReport {
     pub requests: u64,
     /// The sum of body bytes.
     pub body_bytes: u64,
-    /// Responses that were cut.
+    /// The number of responses that were not sent completely.
     pub cut: u64,
     /// The earliest and the latest time, ms since 1970.
     pub period_ms: Option<(u64, u64)>,
-    /// Durations of all.
+    /// The durations of all records.
     pub durations: DurationHistogram,
     /// Requests by hour of the day, UTC.
     pub hours: [u64; 24],
     /// The rankings, in the order of [`RankingKey::ALL`].
     pub rankings: [RankedCounts; RankingKey::ALL.len()],
-    /// Durations by level, as words come.
+    /// Durations by level, in the order in which levels appear.
     pub level_durations: Vec<(String, DurationHistogram)>,
 }
 
@@ -115,7 +115,7 @@ impl Default for TrafficReport {
     }
 }
 
-/// The levels that get durations of their own; a damaged file may name any.
+/// Maximum number of levels with separate durations, since a damaged file may name any level.
 const LEVELS_MAX: usize = 16;
 
 impl TrafficReport {
@@ -137,6 +137,7 @@ impl TrafficReport {
     fn add_level(&mut self, entry: &AccessEntry<'_>) {
         let levels = &mut self.level_durations;
         let place = levels.iter().position(|(level, _)| level == entry.level);
+        // An unknown level gets the next place; beyond the limit that place stays empty and nothing is counted.
         let place = place.unwrap_or(levels.len());
         if place == levels.len() && place < LEVELS_MAX {
             levels.push((entry.level.to_owned(), DurationHistogram::default()));
@@ -171,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn a_report_counts_by_each_key() {
+    fn report_counts_records_by_each_key() {
         let mut report = TrafficReport::default();
         for _ in 0..3 {
             report.add(&entry(b"GET /a?b HTTP/1.1", 200));

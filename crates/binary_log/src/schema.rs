@@ -1,5 +1,5 @@
-//! The columns of a block, and their description in the file: a reader finds name, type and encoding of each column
-//! there, and skips those that it does not know.
+//! The columns of a block, and their description in the file. A reader takes name, type and encoding of each column
+//! from it, and skips columns that it does not know.
 
 use crate::limits::COLUMNS_MAX;
 use crate::varint::{put_number, take_bytes, take_number};
@@ -142,7 +142,7 @@ impl LogColumn {
             }
             LogColumn::Outcome => (ColumnType::Text, Table, Some(LogColumn::Target)),
             LogColumn::Level => (ColumnType::Text, Table, Some(LogColumn::Outcome)),
-            // What a client sends with each request.
+            // A client sends mostly the same values with each request.
             LogColumn::Method
             | LogColumn::Protocol
             | LogColumn::Host
@@ -158,7 +158,7 @@ impl LogColumn {
         }
     }
 
-    /// The place in [`COLUMNS`].
+    /// The index in [`COLUMNS`].
     pub fn place(self) -> usize {
         let place = COLUMNS.iter().position(|column| *column == self);
         place.expect("it has all columns")
@@ -202,6 +202,7 @@ impl BlockSchema {
     /// Reads a description. A column counts as known if name, type, encoding and context are.
     pub fn decode(mut bytes: &[u8]) -> Option<BlockSchema> {
         let count = usize::try_from(take_number(&mut bytes)?).ok()?;
+        // Checked before memory for this many columns is allocated.
         if count > COLUMNS_MAX {
             return None;
         }
@@ -221,8 +222,10 @@ impl BlockSchema {
                 let context = match context.checked_sub(1).map(|place| columns.get(place)) {
                     None => None,
                     Some(Some(Some(context))) => Some(*context),
+                    // A context that is unknown, or not yet read, can't be decoded, so neither can its column.
                     Some(_) => return false,
                 };
+                // The name alone is not enough: a later version may encode the column in another way.
                 *types == [layout.value_type as u8, layout.encoding as u8]
                     && context == layout.context
             });

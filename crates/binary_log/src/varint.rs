@@ -37,6 +37,7 @@ pub fn take_bytes<'b>(bytes: &mut &'b [u8], len: usize) -> Option<&'b [u8]> {
 
 /// Maps a signed number to an unsigned one, small for small absolute values.
 pub fn zigzag(number: i64) -> u64 {
+    // The shift to the right repeats the sign, so it inverts all bits of a negative number and none of others.
     (number << 1 ^ number >> 63) as u64
 }
 
@@ -50,7 +51,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn numbers_return() {
+    fn numbers_survive_encoding_and_decoding() {
         let powers = (0..64).map(|shift| 1_u64 << shift);
         let numbers = powers.flat_map(|power| [power - 1, power, power + 1]);
         for number in numbers.chain([u64::MAX]) {

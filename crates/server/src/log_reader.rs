@@ -1,5 +1,5 @@
-//! `lowroad log`: reads binary access logs. What is damaged or missing goes to standard error, what can be read to standard
-//! output.
+//! `lowroad log`: reads binary access logs. Readable records go to standard output, reports of damaged and missing ones
+//! to standard error.
 
 mod follow;
 mod printer;
@@ -82,6 +82,7 @@ fn print_to(
     matcher: Option<LineMatcher>,
 ) -> Result<(), String> {
     let filter = source.filter();
+    // Before a log is opened: an export without records still has its line of names.
     printer.begin()?;
     for files in logs(source)? {
         let mut print = |entry: &AccessEntry<'_>| printer.print(entry, matcher.as_ref());
@@ -92,26 +93,29 @@ fn print_to(
     printer.finish()
 }
 
-/// Prints the last records, and goes on with new ones.
+/// Prints the last records and, with `follow`, new ones.
 fn tail(args: &PrintArgs, count: usize, follow: bool) -> Result<(), String> {
     let filter = args.source.filter();
     let mut printer = RecordPrinter::to_stdout(RecordExporter::new(args.format.into()));
     printer.begin()?;
     let logs = logs(&args.source)?;
+    // The last records of several logs would have to be merged by time.
     let [files] = &logs[..] else {
         return Err("tail reads one log".into());
     };
     let Some((last, rotated)) = files.split_last() else {
         return Err("there is no such log".into());
     };
+    // The current file is read first: mostly it has enough records, and no rotated file is opened.
     let (mut follower, mut lines) = LogFollower::read(last, &filter, count, &mut printer)?;
-    // A file before, if the last one has too few records.
+    // Earlier files, if the last one has too few records.
     for file in rotated.iter().rev() {
         let missing = count.saturating_sub(lines.len());
         if missing == 0 {
             break;
         }
-        let (_, mut older) = LogFollower::read(file, &filter, missing, &mut printer)?;
+        let (mut rotated, mut older) = LogFollower::read(file, &filter, missing, &mut printer)?;
+        rotated.finish()?;
         older.append(&mut lines);
         lines = older;
     }
@@ -131,7 +135,7 @@ fn print_lines(printer: &mut RecordPrinter, lines: VecDeque<Vec<u8>>) -> Result<
     printer.finish()
 }
 
-/// Calls a function with all records that the arguments choose.
+/// Calls a function with all records that the arguments select.
 fn each(source: &LogSourceArgs, mut call: impl FnMut(&AccessEntry<'_>)) -> Result<(), String> {
     let filter = source.filter();
     for files in logs(source)? {
@@ -143,7 +147,7 @@ fn each(source: &LogSourceArgs, mut call: impl FnMut(&AccessEntry<'_>)) -> Resul
     Ok(())
 }
 
-/// The files of each log that is named, or of that in the configuration; the oldest first.
+/// The files of each named log, or of the configured one; the oldest first.
 fn logs(source: &LogSourceArgs) -> Result<Vec<Vec<PathBuf>>, String> {
     let paths = match source.files.is_empty() {
         true => vec![configured(source)?],
@@ -152,6 +156,7 @@ fn logs(source: &LogSourceArgs) -> Result<Vec<Vec<PathBuf>>, String> {
     let files = paths.into_iter().map(|path| match source.only {
         true => Ok(vec![path]),
         false => match log_files(&path) {
+            // A wrong path must not look like a log without records.
             files if files.is_empty() => Err(format!("{}: there is no such log", path.display())),
             files => Ok(files),
         },

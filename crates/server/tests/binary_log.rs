@@ -9,7 +9,7 @@ use std::process::{Command, Output};
 use lowroad_testkit::{TempFolder, TestServer, skip, wait_until};
 
 const PROGRAM: &str = env!("CARGO_BIN_EXE_lowroad");
-/// How a block of records begins: magic, version, kind (docs/logs.md).
+/// The first bytes of a block of records: magic, version, kind (docs/logs.md).
 const BLOCK_START: [u8; 6] = [0x8B, b'L', b'R', 0, 1, 3];
 
 /// A site with a binary log and these keys of `[log]`.
@@ -45,7 +45,7 @@ fn lines(command: &str, log: &Path, options: &[&str]) -> Vec<String> {
     text.lines().map(str::to_owned).collect()
 }
 
-/// Sends requests with numbers, each on one of some connections.
+/// Sends numbered requests over several connections.
 fn ask(server: &TestServer, numbers: std::ops::Range<u32>) {
     let mut clients: Vec<_> = (0..4).map(|_| server.connect()).collect();
     for number in numbers {
@@ -58,7 +58,7 @@ fn ask(server: &TestServer, numbers: std::ops::Range<u32>) {
     }
 }
 
-/// Texts that can't be compressed: 4 bits a byte.
+/// Generates texts that hardly compress: 4 random bits for each byte.
 struct RandomText(u64);
 
 impl RandomText {
@@ -101,7 +101,7 @@ fn records_equal_requests_through_reload_and_both_rotations() {
             (lines("cat", &log, &[]).len() as u32 == end).then_some(())
         });
     }
-    // As logrotate does it. The records before go to the old file.
+    // Rotates the log like logrotate. Earlier records are in the old file.
     let moved = folder.path().join("access.lrlog.20000101T000000000Z");
     fs::rename(&log, &moved).expect("renamed");
     server.signal("USR1");
@@ -169,7 +169,7 @@ fn sigkill_loses_the_last_block_only() {
         server.wait_for_end();
     }
     assert_all_logged(&log, 0..next);
-    // What a kill in mid-write leaves: a part of a block of records, before another block.
+    // Simulates a kill during a write: a part of a block, followed by another block.
     let whole = fs::read(&log).expect("a log");
     let last_records = (0..whole.len() - BLOCK_START.len())
         .rev()
@@ -188,8 +188,8 @@ fn sigkill_loses_the_last_block_only() {
 }
 
 #[test]
-fn a_full_disk_drops_records_and_blocks_no_request() {
-    let test = "a_full_disk_drops_records_and_blocks_no_request";
+fn full_disk_drops_records_and_delays_no_request() {
+    let test = "full_disk_drops_records_and_delays_no_request";
     let folder = TempFolder::new();
     let disk = folder.path().join("disk");
     fs::create_dir(&disk).expect("a folder");
@@ -207,7 +207,7 @@ fn a_full_disk_drops_records_and_blocks_no_request() {
         (lines("cat", &log, &[]).len() == 10).then_some(())
     });
     let filler = disk.join("filler");
-    // All the room that is left, but that of the log's last page, into which these requests do not fit.
+    // Fills the disk. Only the log's last page has room, which is too small for these requests.
     let _ = fs::write(&filler, vec![b'x'; 64 << 10]);
     let mut client = server.connect();
     let mut random = RandomText(1);
@@ -217,7 +217,7 @@ fn a_full_disk_drops_records_and_blocks_no_request() {
     server.wait_for_error_line("can't be written, its records are dropped");
     ask(&server, 20..30);
     fs::remove_file(&filler).expect("removed");
-    // These are in a block that fits.
+    // These records are in a block that fits.
     wait_until("the end of the drops", || {
         ask(&server, 30..31);
         (lines("cat", &log, &[]).len() > 10).then_some(())
@@ -228,7 +228,7 @@ fn a_full_disk_drops_records_and_blocks_no_request() {
     let output = log_command("cat", &log, &[]);
     let errors = String::from_utf8_lossy(&output.stderr);
     let unmounted = Command::new("umount").arg(&disk).status();
-    // The gap is known, and its length.
+    // The reader reports the gap and its length.
     assert!(errors.contains("records before are missing"), "{errors}");
     assert!(unmounted.expect("umount").success());
 }
@@ -328,7 +328,7 @@ fn damaged_and_foreign_files_are_reported_with_the_offset() {
 }
 
 #[test]
-fn a_log_of_lines_at_the_path_is_moved_away() {
+fn text_log_at_the_path_is_rotated_away() {
     let folder = TempFolder::new();
     let log = log_path(&folder);
     fs::write(&log, "a line\n").expect("written");

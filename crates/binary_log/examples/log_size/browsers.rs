@@ -12,7 +12,7 @@ use super::draws::RandomDraws;
 
 /// Visits in progress.
 const VISITS: u64 = 40;
-/// People that visit the site.
+/// The number of visitors.
 const VISITORS: u64 = 200_000;
 const HOST: &str = "www.lowroad.example";
 
@@ -121,7 +121,7 @@ impl TrafficMix for BrowserMix {
         let body_bytes = match status {
             304 => 0,
             404 => 1352,
-            // A page is made for each request, a file has its length.
+            // A page is generated for each request, a file has a fixed length.
             _ if target.contains('?') => 2000 + self.random.below(9000),
             _ => {
                 500 + target

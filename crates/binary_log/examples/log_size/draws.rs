@@ -1,4 +1,4 @@
-//! Random numbers by seed.
+//! Seeded random numbers.
 
 /// SplitMix64.
 pub struct RandomDraws {
@@ -6,7 +6,7 @@ pub struct RandomDraws {
 }
 
 impl RandomDraws {
-    /// Begins with a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> RandomDraws {
         RandomDraws { state: seed }
     }
@@ -25,7 +25,7 @@ impl RandomDraws {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// Above 0, at most 1.
+    /// A number above 0 and at most 1.
     pub fn unit(&mut self) -> f64 {
         ((self.next() >> 11) + 1) as f64 / (1_u64 << 53) as f64
     }

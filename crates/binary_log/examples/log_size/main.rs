@@ -1,6 +1,6 @@
 //! Compares the size of the binary log with that of the combined log and its compressed forms:
 //! `cargo run --release -p lowroad-binary-log --example log_size -- specweb99|browsers COUNT REQUESTS_A_SECOND [FOLDER]`.
-//! With a folder, both logs are written there. Blocks close after two seconds, as a server's do.
+//! With a folder, both logs are written there. Blocks close after two seconds, as in a server.
 
 mod browsers;
 mod draws;
@@ -64,7 +64,7 @@ struct WrittenLogs {
     /// With outcomes, durations and hosts, as the binary log has them.
     extended: Vec<u8>,
     binary: Vec<u8>,
-    /// Time that the encoder took.
+    /// The time that encoding took.
     encoded_ns: u128,
 }
 

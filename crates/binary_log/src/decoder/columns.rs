@@ -97,11 +97,14 @@ impl ColumnSource<'_> {
     fn deltas(&self) -> Option<Vec<u64>> {
         let mut rest = self.bytes;
         let mut value = self.first_ms;
+        // The header's limit of records bounds this allocation, before any byte of the column is read.
         let mut numbers = Vec::with_capacity(self.count);
         for _ in 0..self.count {
+            // Differences of damaged or foreign bytes may overflow; the encoder wraps, too, so its values return.
             value = value.wrapping_add_signed(unzigzag(take_number(&mut rest)?));
             numbers.push(value);
         }
+        // A rest shows that the bytes are no such column.
         rest.is_empty().then_some(numbers)
     }
 
@@ -111,6 +114,7 @@ impl ColumnSource<'_> {
         if lens.iter().any(|len| *len > 8) {
             return None;
         }
+        // Shorter numbers have no byte in a plane, so only the longer ones take one, in the order of records.
         let mut numbers = vec![0; self.count];
         for plane in 0..8 {
             let longer = numbers
@@ -135,6 +139,7 @@ impl ColumnSource<'_> {
             };
             let number = match symbol {
                 0 => memory.last(context)?,
+                // Symbol 0 is taken by the prediction, so the encoder added 1 to all other numbers.
                 symbol => symbol - 1,
             };
             memory.note(context, number);

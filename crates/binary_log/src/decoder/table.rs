@@ -15,6 +15,7 @@ pub fn decode(source: &ColumnSource<'_>, memory: &mut ContextMemory<u32>) -> Opt
         [] => vec![SAME; source.count],
         _ => {
             let value_count = usize::try_from(take_number(&mut rest)?).ok()?;
+            // Each new value has a record that introduced it; a greater count would only claim memory.
             if value_count > source.count {
                 return None;
             }
@@ -24,6 +25,7 @@ pub fn decode(source: &ColumnSource<'_>, memory: &mut ContextMemory<u32>) -> Opt
             }
             values.reserve(value_count);
             for len in lens {
+                // Values stay in the raw bytes of the block: a copy of each would double the memory.
                 let start = source.start + source.bytes.len() - rest.len();
                 take_bytes(&mut rest, len)?;
                 values.push(start..start + len);
@@ -32,6 +34,7 @@ pub fn decode(source: &ColumnSource<'_>, memory: &mut ContextMemory<u32>) -> Opt
         }
     };
     let count = (known_count + values.len()) as u32;
+    // New values follow those of the dictionary, in the order in which records first have them.
     let mut next = known_count as u32;
     let mut places = Vec::with_capacity(symbols.len());
     for (record, symbol) in symbols.into_iter().enumerate() {
@@ -44,9 +47,11 @@ pub fn decode(source: &ColumnSource<'_>, memory: &mut ContextMemory<u32>) -> Opt
                 next += 1;
                 next - 1
             }
+            // None before the first value: the encoder never writes this symbol there.
             SAME => memory.last(context)?,
             symbol => symbol - PLACE,
         };
+        // Checked once here, so that the look-up of a record's value needs no error.
         if place >= count {
             return None;
         }

@@ -13,7 +13,7 @@ use crate::line::RequestWords;
 use crate::schema::{COLUMNS, LogColumn};
 use crate::varint::{put_number, zigzag};
 
-/// The most that a record adds to all columns beside its texts: ten bytes for each.
+/// Maximum length that a record adds to all columns, without its texts: ten bytes for each column.
 const NUMBERS_LEN_MAX: usize = 10 * COLUMNS.len();
 
 /// The columns of the records of an open block, and the state of its dictionary.
@@ -36,7 +36,9 @@ impl ColumnWriter {
             IpAddr::V4(address) => self.put_value(LogColumn::Peer, &address.octets(), 0),
             IpAddr::V6(address) => self.put_value(LogColumn::Peer, &address.octets(), 0),
         };
-        let words = RequestWords::from_line(cut(entry.line, TEXT_LEN_MAX));
+        // Methods and protocols have few values, so split from the target they take almost no bytes.
+        let words = RequestWords::from_line(truncated(entry.line, TEXT_LEN_MAX));
+        // Peer and target come first: they are the contexts of most other columns.
         let target = self.put_value(LogColumn::Target, words.target, 0);
         for (column, text) in [
             (LogColumn::Method, words.method),
@@ -45,13 +47,17 @@ impl ColumnWriter {
             (LogColumn::User, entry.user),
             (LogColumn::Referer, entry.referer),
             (LogColumn::UserAgent, entry.user_agent),
-            (LogColumn::Tls, cut(entry.tls.as_bytes(), WORD_LEN_MAX)),
+            (
+                LogColumn::Tls,
+                truncated(entry.tls.as_bytes(), WORD_LEN_MAX),
+            ),
         ] {
-            self.put_value(column, cut(text, TEXT_LEN_MAX), peer);
+            self.put_value(column, truncated(text, TEXT_LEN_MAX), peer);
         }
-        let outcome = cut(entry.outcome.as_bytes(), WORD_LEN_MAX);
+        let outcome = truncated(entry.outcome.as_bytes(), WORD_LEN_MAX);
+        // The same resource has mostly the same outcome, status and length.
         let outcome = self.put_value(LogColumn::Outcome, outcome, target);
-        let level = cut(entry.level.as_bytes(), WORD_LEN_MAX);
+        let level = truncated(entry.level.as_bytes(), WORD_LEN_MAX);
         self.put_value(LogColumn::Level, level, outcome);
         self.status.push(entry.status.into(), target);
         self.whole.push(entry.whole.into(), target);
@@ -63,7 +69,7 @@ impl ColumnWriter {
         self.times_ms.len()
     }
 
-    /// At least the length of the columns.
+    /// An upper bound of the length of the columns.
     pub fn raw_len_max(&self) -> usize {
         let texts: usize = self.tables.iter().map(TableColumn::texts_len).sum();
         texts + self.record_count() * NUMBERS_LEN_MAX
@@ -89,12 +95,13 @@ impl ColumnWriter {
                 LogColumn::BodyBytes => self.body_bytes.put(&mut bytes),
                 _ => self.tables[column.place()].put(&mut bytes),
             }
+            // With the length in front, a reader skips a column that it does not know.
             put_number(bytes.len() as u64, out);
             out.extend_from_slice(&bytes);
         }
     }
 
-    /// Removes all records, and keeps their values as those of a dictionary that the following blocks begin with.
+    /// Removes all records, and keeps their values as the dictionary of the following blocks.
     pub fn freeze(&mut self) {
         self.times_ms.clear();
         self.durations_us.clear();
@@ -145,6 +152,7 @@ impl PredictedColumn {
 
     /// Appends nothing if all values are as predicted.
     fn put(&self, out: &mut Vec<u8>) {
+        // Symbol 0 is one zero byte, so a column of zeros is one whose predictions were all right.
         if self.bytes.iter().any(|byte| *byte != 0) {
             out.extend_from_slice(&self.bytes);
         }
@@ -154,6 +162,7 @@ impl PredictedColumn {
 fn put_deltas(values: &[u64], first: u64, out: &mut Vec<u8>) {
     let mut before = first;
     for value in values {
+        // Times may go backwards if the clock was set, so the difference is signed.
         put_number(zigzag(value.wrapping_sub(before) as i64), out);
         before = *value;
     }
@@ -162,12 +171,13 @@ fn put_deltas(values: &[u64], first: u64, out: &mut Vec<u8>) {
 fn put_numbers(values: &[u64], out: &mut Vec<u8>) {
     let len = |value: &u64| (u64::BITS - value.leading_zeros()).div_ceil(8);
     out.extend(values.iter().map(|value| len(value) as u8));
+    // zstd finds more repetitions when the high bytes, which are similar, are not mixed with the low ones.
     for plane in 0..8 {
         let values = values.iter().filter(|value| len(value) > plane);
         out.extend(values.map(|value| (value >> (8 * plane)) as u8));
     }
 }
 
-fn cut(text: &[u8], len_max: usize) -> &[u8] {
+fn truncated(text: &[u8], len_max: usize) -> &[u8] {
     text.get(..len_max).unwrap_or(text)
 }

@@ -1,6 +1,6 @@
-//! The dictionary: records of the recent past that blocks begin with. Their values, and the values that came together,
-//! are known to a block, so that it names them by a number. It is written in the form of a block of records, and again
-//! after a while: damage to it loses the blocks that use it.
+//! The dictionary: recent records, whose values and combinations of values the following blocks refer to by number. It
+//! has the form of a block of records. It is replaced after a while, since damage to it makes the blocks that use it
+//! unreadable.
 
 use std::collections::HashMap;
 use std::net::IpAddr;
@@ -12,16 +12,17 @@ use crate::batch;
 use crate::limits::DICTIONARY_RECORDS_MAX;
 use crate::line::RequestWords;
 
-/// Records are gathered up to this length.
+/// Maximum length of the gathered records.
 const HISTORY_LEN_MAX: usize = 8 << 20;
-/// A first dictionary is made of this many records.
+/// The first dictionary is due after this many records.
 const FIRST_COUNT: usize = 32;
-/// A dictionary is replaced when blocks of so many times its length used it: it then costs 3 % of the file.
+/// A dictionary is replaced when the blocks that used it have this many times its length, so that dictionaries take 3 %
+/// of a file.
 const REPLACE_FACTOR: usize = 32;
-/// A text that came this often belongs to a dictionary.
+/// Targets and clients with at least this many records are taken into a dictionary.
 const FREQUENT: u32 = 2;
 
-/// Recent records, and the use of the current dictionary.
+/// Recent records, and how much the current dictionary was used.
 #[derive(Default)]
 pub struct DictionaryHistory {
     /// Records in the form of a batch. The first half is removed when it is full.
@@ -37,6 +38,7 @@ impl DictionaryHistory {
     /// Adds a record.
     pub fn add(&mut self, entry: &AccessEntry<'_>) {
         if self.records.len() >= HISTORY_LEN_MAX {
+            // Half of it, not one record for each: a batch can only be shortened by moving the rest.
             self.remove_half();
         }
         batch::append_record(entry, &mut self.records);
@@ -46,13 +48,14 @@ impl DictionaryHistory {
     /// Whether a new dictionary should be written.
     pub fn is_due(&self) -> bool {
         match self.written_len {
+            // From a few records a dictionary would cost more bytes than it saves.
             0 => self.record_count >= FIRST_COUNT,
             len => self.used_len >= REPLACE_FACTOR * len,
         }
     }
 
     /// Calls a function with the records of a new dictionary.
-    pub fn each_record(&self, mut call: impl FnMut(&AccessEntry<'_>)) {
+    pub fn for_each_record(&self, mut call: impl FnMut(&AccessEntry<'_>)) {
         let mut targets = HashMap::<&[u8], u32, RandomState>::default();
         let mut peers = HashMap::<IpAddr, u32, RandomState>::default();
         for entry in batch::records(&self.records) {
@@ -88,19 +91,19 @@ impl DictionaryHistory {
         }
     }
 
-    /// Notes that the next file has no dictionary.
+    /// Resets the state for a file without a dictionary.
     pub fn begin_file(&mut self) {
         self.written_len = 0;
     }
 
     /// Notes that a dictionary of this length was written.
-    pub fn is_written(&mut self, len: usize) {
+    pub fn record_written(&mut self, len: usize) {
         self.written_len = len;
         self.used_len = 0;
     }
 
     /// Notes the length of a block that used the dictionary.
-    pub fn is_used(&mut self, len: usize) {
+    pub fn record_use(&mut self, len: usize) {
         self.used_len += len;
     }
 
@@ -119,6 +122,7 @@ impl DictionaryHistory {
 /// A record with the target of one and the client of another.
 fn joined<'a>(of_target: &AccessEntry<'a>, of_peer: &AccessEntry<'a>) -> AccessEntry<'a> {
     AccessEntry {
+        // No context predicts these two, so a dictionary has no use for them, and zeros compress best.
         unix_ms: 0,
         duration_us: 0,
         line: of_target.line,

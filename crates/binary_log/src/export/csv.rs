@@ -45,7 +45,7 @@ pub fn append(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
     out.push(b'\n');
 }
 
-/// Appends a value: escaped, which leaves no quotes, and quoted.
+/// Appends an escaped value in quotes.
 fn field(text: &[u8], out: &mut Vec<u8>) {
     if text.is_empty() {
         return;
@@ -55,6 +55,7 @@ fn field(text: &[u8], out: &mut Vec<u8>) {
     if matches!(text[0], b'=' | b'+' | b'-' | b'@') {
         out.push(b'\'');
     }
+    // Escaping replaces quotes and line breaks, so that a value needs no doubled quotes (RFC 4180 §2).
     escaped(text, out);
     out.push(b'"');
 }
@@ -64,7 +65,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_all_values() {
+    fn line_has_a_value_for_each_name() {
         let entry = AccessEntry {
             peer: [192, 0, 2, 7].into(),
             user: b"",
@@ -87,7 +88,7 @@ mod tests {
                         \"'=cmd()\",\"curl/8\",17,\"hit\",\"worker\",\n";
         assert_eq!(String::from_utf8_lossy(&out), expected);
         let names = NAMES.split(',').count();
-        // The comma within quotes is none.
+        // One comma is within quotes and separates no values.
         assert_eq!(expected.split(',').count(), names + 1);
     }
 }

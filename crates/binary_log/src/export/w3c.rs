@@ -19,6 +19,7 @@ pub fn begin(out: &mut Vec<u8>) {
 pub fn append(entry: &AccessEntry<'_>, out: &mut Vec<u8>) {
     let words = RequestWords::from_line(entry.line);
     let path = words.path();
+    // The question mark separates both fields and belongs to neither of them.
     let query = words.target.get(path.len() + 1..).unwrap_or_default();
     let date = civil_date::rfc3339_seconds(entry.unix_ms / 1000).replace('T', " ");
     out.extend_from_slice(format!("{date} {}", entry.peer.to_canonical()).as_bytes());
@@ -61,6 +62,7 @@ fn word(text: &[u8], out: &mut Vec<u8>) {
     for byte in text {
         match byte {
             b' ' => out.push(b'+'),
+            // In the draft a quote begins a string that may contain spaces.
             b'!'..=b'~' if *byte != b'"' => out.push(*byte),
             byte => out.extend_from_slice(format!("%{byte:02X}").as_bytes()),
         }
@@ -72,7 +74,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_line_has_a_word_for_each_field() {
+    fn line_has_a_word_for_each_field() {
         let entry = AccessEntry {
             peer: [192, 0, 2, 7].into(),
             user: b"",

@@ -18,8 +18,9 @@ pub struct RotatedFile {
     pub len: u64,
 }
 
-/// A name for the file at `path`, if it is rotated now.
+/// An unused name for the file at `path`, for a rotation at this time.
 pub fn unused(path: &Path, now_ms: u64) -> PathBuf {
+    // Two rotations within a millisecond get different names: rename(2) would replace the file of the first.
     let mut names = (now_ms..).map(|ms| with_stamp(path, &stamp(ms)));
     names.find(|name| !name.exists()).expect("a name is unused")
 }
@@ -27,6 +28,7 @@ pub fn unused(path: &Path, now_ms: u64) -> PathBuf {
 /// The rotated files of a log, the oldest first. Other files of similar names do not count.
 pub fn rotated(path: &Path) -> Vec<RotatedFile> {
     let folder = match path.parent() {
+        // A path without a folder has the parent "", which read_dir(3) does not accept.
         Some(folder) if folder != Path::new("") => folder,
         _ => Path::new("."),
     };
@@ -42,11 +44,13 @@ pub fn rotated(path: &Path) -> Vec<RotatedFile> {
             )
         })
         .filter_map(|entry| {
+            // A file may be deleted between the listing and this call, by another process or an operator.
             let meta = entry.metadata().ok().filter(std::fs::Metadata::is_file)?;
             let (path, len) = (folder.join(entry.file_name()), meta.len());
             Some(RotatedFile { path, len })
         })
         .collect();
+    // All stamps have the same length, so the order of bytes is that of time.
     files.sort_by(|one, other| one.path.cmp(&other.path));
     files
 }
@@ -85,7 +89,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn names_have_the_time_of_rotation() {
+    fn rotated_name_ends_with_the_time_of_rotation() {
         let name = unused(Path::new("/nowhere/access.lrlog"), 1_795_207_512_123);
         assert_eq!(name, Path::new("/nowhere/access.lrlog.20261120T204512123Z"));
         assert!(is_rotated(

@@ -1,4 +1,4 @@
-//! Values of conditions, and their notation.
+//! The values of conditions, and their parsers.
 
 use std::net::IpAddr;
 use std::str::FromStr;
@@ -25,6 +25,7 @@ impl FromStr for StatusRange {
         let class = text
             .strip_suffix("xx")
             .and_then(number)
+            // Without this bound the multiplication by 100 below could overflow.
             .filter(|class| *class < 10);
         let range = match (class, text.split_once('-')) {
             (Some(class), _) => Some((class * 100, class * 100 + 99)),
@@ -35,6 +36,9 @@ impl FromStr for StatusRange {
         range.ok_or_else(|| "a status, like 404, 4xx or 200-399".to_owned())
     }
 }
+
+/// The bits of a mapped IPv4 address before the IPv4 address (RFC 4291 section 2.5.5.2).
+const MAPPED_BITS: u32 = 96;
 
 /// A range of addresses: an address, or one with a number of bits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,8 +52,10 @@ impl AddressRange {
     pub fn contains(&self, address: IpAddr) -> bool {
         let is_equal = |difference: u128, len: u32| {
             let left = len - self.bits.min(len);
+            // A shift by the whole width is none in Rust, but a prefix of 0 bits contains all addresses.
             difference.checked_shr(left).unwrap_or(0) == 0
         };
+        // A client of a dual-stack socket has a mapped address, which should match a range of IPv4.
         match (self.address, address.to_canonical()) {
             (IpAddr::V4(own), IpAddr::V4(other)) => {
                 is_equal((own.to_bits() ^ other.to_bits()).into(), 32)
@@ -74,13 +80,22 @@ impl FromStr for AddressRange {
             let bits = bits.map_or(Some(most), |bits| {
                 bits.parse().ok().filter(|bits| *bits <= most)
             })?;
-            Some(AddressRange { address, bits })
+            // A mapped address stands for the IPv4 address that the log shows.
+            match (address, address.to_canonical()) {
+                (IpAddr::V6(_), canonical @ IpAddr::V4(_)) if bits >= MAPPED_BITS => {
+                    Some(AddressRange {
+                        address: canonical,
+                        bits: bits - MAPPED_BITS,
+                    })
+                }
+                _ => Some(AddressRange { address, bits }),
+            }
         };
         parse().ok_or_else(|| "ADDRESS or ADDRESS/BITS".to_owned())
     }
 }
 
-/// A text in which each `*` stands for any bytes.
+/// A pattern in which each `*` stands for any bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TextPattern {
     bytes: Vec<u8>,
@@ -101,13 +116,14 @@ impl TextPattern {
         self.bytes.contains(&byte)
     }
 
-    /// Whether a text fits as a whole. Linear in the product of the lengths at worst: the last `*` alone is retried.
+    /// Whether the whole text matches. Takes at most the product of both lengths, since only the last `*` is retried.
     pub fn matches(&self, text: &[u8]) -> bool {
         let (mut at, mut in_text) = (0, 0);
         let mut retry: Option<(usize, usize)> = None;
         while in_text < text.len() {
             match self.bytes.get(at) {
                 Some(b'*') => {
+                    // Matched with no bytes at first; each retry gives the `*` one byte more.
                     retry = Some((at + 1, in_text));
                     at += 1;
                 }
@@ -117,6 +133,7 @@ impl TextPattern {
                 }
                 _ => match retry {
                     Some((after, from)) => {
+                        // An earlier `*` needs no retry: giving it more bytes only leaves less text for the later one.
                         retry = Some((after, from + 1));
                         (at, in_text) = (after, from + 1);
                     }
@@ -137,7 +154,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn patterns() {
+    fn star_matches_any_bytes() {
         for (pattern, text, fits) in [
             ("/a", "/a", true),
             ("/a", "/ab", false),
@@ -156,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn addresses() {
+    fn range_contains_addresses_of_its_family() {
         let range = |text: &str| text.parse::<AddressRange>();
         let address = |text: &str| text.parse::<IpAddr>().expect("an address");
         for (text, within, without) in [
@@ -165,6 +182,8 @@ mod tests {
             ("2001:db8::/32", "2001:db8::1", "2001:db9::"),
             ("::1", "::1", "::2"),
             ("192.0.2.1", "::ffff:192.0.2.1", "192.0.2.2"),
+            ("::ffff:192.0.2.1", "192.0.2.1", "192.0.2.2"),
+            ("::ffff:10.0.0.0/104", "::ffff:10.9.9.9", "11.0.0.0"),
         ] {
             let range = range(text).expect("a range");
             assert!(
@@ -178,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn statuses() {
+    fn malformed_status_ranges_are_refused() {
         for text in ["xx", "99xx", "a", "-", "200-", ""] {
             assert!(text.parse::<StatusRange>().is_err(), "{text}");
         }

@@ -1,4 +1,4 @@
-//! Times of conditions.
+//! Parses the times of conditions.
 
 const SECOND_MS: u64 = 1000;
 const MINUTE_MS: u64 = 60 * SECOND_MS;
@@ -34,6 +34,7 @@ fn parse_date(text: &str) -> Option<u64> {
     if !(1970..10_000).contains(&year) || !(1..=12).contains(&month) || !(1..=31).contains(&day) {
         return None;
     }
+    // Three digits exactly: the fraction is taken as milliseconds, so `.5` would mean 5 ms.
     let (time, fraction) = match time.split_once('.') {
         Some((time, fraction)) => (time, digits(fraction).filter(|_| fraction.len() == 3)?),
         None => (time, 0),
@@ -43,6 +44,7 @@ fn parse_date(text: &str) -> Option<u64> {
         _ => time.to_owned(),
     };
     let [hour, minute, second] = parts(&with_seconds, ':')?;
+    // 60 is a leap second; the sum below makes it the first second of the next minute.
     if hour > 23 || minute > 59 || second > 60 {
         return None;
     }
@@ -81,6 +83,7 @@ fn parts(text: &str, separator: char) -> Option<[u64; 3]> {
 }
 
 fn digits(text: &str) -> Option<u64> {
+    // `parse` alone would accept a plus sign.
     let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
     text.parse().ok().filter(|_| is_number)
 }
@@ -90,7 +93,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn times() {
+    fn dates_and_ages_are_parsed() {
         let now = 1_795_207_512_123;
         for (text, expected) in [
             ("2026-11-20T20:45:12.123Z", Some(now)),

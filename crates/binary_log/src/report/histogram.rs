@@ -1,11 +1,11 @@
-//! Durations in classes, for percentiles.
+//! A histogram of durations, for percentiles.
 
-/// Classes of a power of two: the error is a sixteenth at most.
+/// The logarithm of the number of classes for each power of two. With 16 classes the error is at most a sixteenth.
 const STEP_BITS: u32 = 4;
 const STEPS: usize = 1 << STEP_BITS;
 const CLASSES: usize = (64 - STEP_BITS as usize + 1) * STEPS;
 
-/// Counts durations in classes of 16 a power of two.
+/// Counts durations in 16 classes for each power of two.
 #[derive(Clone)]
 pub struct DurationHistogram {
     counts: Box<[u64]>,
@@ -33,11 +33,13 @@ impl DurationHistogram {
 
     /// The duration that a share of the records, of 1, does not exceed, µs. At most 6 % too long.
     pub fn percentile_us(&self, share: f64) -> u64 {
+        // At least the first record, so that a share of 0 is the shortest duration.
         let rank = (self.total as f64 * share).ceil().max(1.0) as u64;
         let mut seen = 0;
         for (class, count) in self.counts.iter().enumerate() {
             seen += count;
             if seen >= rank {
+                // The class of the longest duration may end far beyond it.
                 return end(class).min(self.largest);
             }
         }
@@ -59,6 +61,7 @@ fn class(value: u64) -> usize {
     let bits = u64::BITS - value.leading_zeros();
     // Small values have a class each.
     let shift = bits.saturating_sub(STEP_BITS + 1);
+    // The shifted value has five bits; the first, always 1, adds 16 and so joins the classes without a gap.
     shift as usize * STEPS + (value >> shift) as usize
 }
 
@@ -66,6 +69,7 @@ fn class(value: u64) -> usize {
 fn end(class: usize) -> u64 {
     let shift = (class / STEPS).saturating_sub(1) as u32;
     let start = (class - shift as usize * STEPS) as u64;
+    // The end of the last class is 2^64, which u64 can't hold.
     (((u128::from(start) + 1) << shift) - 1).min(u64::MAX.into()) as u64
 }
 
@@ -74,7 +78,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_class_ends_close_to_its_values() {
+    fn class_ends_within_a_sixteenth_of_its_values() {
         let values = (0..64).flat_map(|shift| {
             [
                 1_u64 << shift,

@@ -1,14 +1,14 @@
-//! Counts by value.
+//! Counts records by the value of a property.
 
 use std::collections::HashMap;
 
 use foldhash::fast::RandomState;
 use lowroad_log::AccessEntry;
 
-/// Distinct values that are counted. Beyond, records of new values are counted together: a client that sends many URLs
-/// must not take all memory.
+/// Maximum number of distinct values. Records of further values are counted together: a client that sends many URLs
+/// must not use up the memory.
 const VALUES_MAX: usize = 100_000;
-/// Values are distinguished by their first bytes.
+/// Maximum length of a value; longer ones are distinguished by this many bytes.
 const VALUE_LEN_MAX: usize = 1024;
 
 /// The totals of a value.
@@ -44,6 +44,7 @@ impl RankedCounts {
     /// Adds a record under a value.
     pub fn add(&mut self, value: &[u8], entry: &AccessEntry<'_>) {
         let value = value.get(..VALUE_LEN_MAX).unwrap_or(value);
+        // Looked up before `entry`, which needs an owned key: most values are known and need no allocation.
         if let Some(totals) = self.totals.get_mut(value) {
             totals.add(entry);
         } else if self.totals.len() < VALUES_MAX {
@@ -53,7 +54,7 @@ impl RankedCounts {
         }
     }
 
-    /// The number of distinct values; beyond the limit no more are distinguished.
+    /// The number of distinct values, up to the limit.
     pub fn distinct(&self) -> usize {
         self.totals.len()
     }
@@ -76,7 +77,7 @@ impl RankedCounts {
             .iter()
             .map(|(value, totals)| (&value[..], *totals))
             .collect();
-        // By value where the counts are equal, so that the order is always the same.
+        // Equal counts are ordered by value, so that the output is reproducible.
         all.sort_by(|one, other| {
             other
                 .1

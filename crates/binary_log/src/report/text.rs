@@ -1,4 +1,4 @@
-//! Reports as text.
+//! Formats reports as text.
 
 use std::fmt::Write;
 
@@ -7,7 +7,7 @@ use lowroad_log::escape::escaped;
 
 use super::{DurationHistogram, RankedCounts, RankingKey, TrafficReport};
 
-/// The longest bar.
+/// The length of the longest bar.
 const BAR_LEN: u64 = 40;
 
 /// The whole report, with this many values in each ranking.
@@ -58,12 +58,14 @@ pub fn report_text(report: &TrafficReport, count: usize) -> String {
 pub fn ranking_text(ranking: &RankedCounts, key: RankingKey, count: usize) -> String {
     let mut out = String::from("  requests    share             bytes    mean ms longest ms  ");
     let _ = writeln!(out, "{} ({})", key.name(), ranking.distinct());
+    // Without records the share is 0, not a division by zero.
     let all = ranking.requests().max(1);
     let mut line = |value: &[u8], totals: super::KeyTotals| {
         let share = totals.requests as f64 * 100.0 / all as f64;
         let mean_ms = totals.duration_us as f64 / 1000.0 / totals.requests.max(1) as f64;
         let longest_ms = totals.longest_us as f64 / 1000.0;
         let mut text = Vec::new();
+        // Values are chosen by clients, and must not control the terminal.
         escaped(value, &mut text);
         let text = match value {
             b"" => "-".into(),

@@ -1,5 +1,5 @@
-//! The binary log by seed: random records come back, and random damage loses the damaged blocks only. `LOWROAD_SEED`
-//! runs one case.
+//! Simulation of the binary log: reading returns random records unchanged, and random damage loses the damaged blocks
+//! only. `LOWROAD_SEED` runs one case.
 
 mod samples;
 
@@ -50,7 +50,7 @@ fn sample_file(draws: &mut RandomDraws) -> SampleFile {
     file
 }
 
-/// Notes the blocks that were appended: a block of these records, schemas and dictionaries.
+/// Adds the appended blocks to the file's list: a block of these records, schemas and dictionaries.
 fn note_blocks(file: &mut SampleFile, mut start: usize, records: Vec<SampleRecord>) {
     let mut records = Some(records);
     while let Some(bytes) = file.bytes[start..].first_chunk::<HEADER_LEN>() {
@@ -116,7 +116,7 @@ impl ReadResult {
     }
 }
 
-/// Changes the bytes in a random way. Returns the range of the original that is no longer whole.
+/// Damages the bytes in a random way. Returns the range of the original bytes that has changed.
 fn damage(bytes: &mut Vec<u8>, draws: &mut RandomDraws) -> std::ops::Range<usize> {
     let start = draws.below(bytes.len() as u64) as usize;
     let end = (start + 1 + draws.below(300) as usize).min(bytes.len());
@@ -134,7 +134,7 @@ fn damage(bytes: &mut Vec<u8>, draws: &mut RandomDraws) -> std::ops::Range<usize
             bytes[start..end].fill_with(|| draws.next() as u8);
             start..end
         }
-        // A part is gone, or another is in between.
+        // Bytes are missing, or were inserted.
         3 => {
             bytes.drain(start..end);
             start..end
@@ -143,7 +143,7 @@ fn damage(bytes: &mut Vec<u8>, draws: &mut RandomDraws) -> std::ops::Range<usize
             let text =
                 b"192.0.2.1 - - \"GET / HTTP/1.1\" 200 5\n".repeat(1 + draws.below(9) as usize);
             bytes.splice(start..start, text);
-            // Between two blocks it damages none.
+            // An insertion between two blocks damages none.
             start..start
         }
         // Truncated.
@@ -226,8 +226,8 @@ fn damage_loses_the_damaged_blocks_only() {
 }
 
 #[test]
-fn a_killed_writer_s_block_ends_where_the_next_begins() {
-    // The file is cut in each block, at each of some places, and continued by another process.
+fn incomplete_block_of_a_killed_writer_ends_at_the_next_block() {
+    // The file is truncated within each block, at several offsets, and continued by another process.
     let mut draws = RandomDraws::new(1);
     let (mut first, mut second) = (Vec::new(), Vec::new());
     let mut records = Vec::new();
@@ -253,8 +253,8 @@ fn a_killed_writer_s_block_ends_where_the_next_begins() {
 }
 
 #[test]
-fn bytes_of_a_client_are_no_block() {
-    // A client sends a whole block as its request line, and the block that contains it is damaged.
+fn block_within_a_request_line_is_not_read() {
+    // A client sends a complete block as its request line, and the block that contains the line is damaged.
     let mut inner = Vec::new();
     let mut encoder = BlockEncoder::new(1).expect("an encoder");
     let mut draws = RandomDraws::new(2);
@@ -305,4 +305,43 @@ fn missing_blocks_are_counted() {
     };
     assert_eq!(damage.cause, DamageCause::Gap { records: 20 });
     assert_eq!(damage.offset, blocks[0].len() as u64);
+}
+
+/// Clients with long texts: a dictionary that had all of them would be longer than a reader accepts.
+#[test]
+fn dictionary_of_long_texts_stays_readable() {
+    let mut draws = RandomDraws::new(1);
+    let text = |draws: &mut RandomDraws| -> Vec<u8> {
+        (0..32 << 10)
+            .map(|_| b'a' + draws.below(26) as u8)
+            .collect()
+    };
+    let mut records = Vec::new();
+    for client in 0..45_u8 {
+        let mut record = SampleRecord::draw(&mut draws);
+        record.peer = [10, 0, 1, client].into();
+        let short = record.clone();
+        record.host = text(&mut draws);
+        record.referer = text(&mut draws);
+        record.user_agent = text(&mut draws);
+        records.extend([record, short]);
+    }
+    let mut encoder = BlockEncoder::new(1).expect("an encoder");
+    let mut bytes = Vec::new();
+    encoder.begin_file(&mut bytes).expect("a file");
+    for record in &records {
+        encoder.push(&record.entry());
+    }
+    encoder.finish_block(&mut bytes).expect("a block");
+    let dictionary_end = bytes.len();
+    encoder.push(&records[1].entry());
+    encoder.finish_block(&mut bytes).expect("a block");
+    let header = bytes[dictionary_end..]
+        .first_chunk()
+        .and_then(BlockHeader::decode);
+    assert_ne!(header.expect("a header").dictionary, 0);
+    let result = read(&bytes, &mut draws);
+    assert!(result.offsets.is_empty(), "{:?}", result.offsets);
+    records.push(records[1].clone());
+    assert!(result.records == records);
 }

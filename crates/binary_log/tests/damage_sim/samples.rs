@@ -8,7 +8,7 @@ use lowroad_log::AccessEntry;
 pub struct RandomDraws(u64);
 
 impl RandomDraws {
-    /// Begins with a seed.
+    /// Creates a generator with a seed.
     pub fn new(seed: u64) -> RandomDraws {
         RandomDraws(seed)
     }
@@ -27,7 +27,7 @@ impl RandomDraws {
         ((u128::from(self.next()) * u128::from(end)) >> 64) as u64
     }
 
-    /// A text: one of a few, or of any bytes.
+    /// A text: one of `few`, or random bytes.
     fn text(&mut self, few: u64) -> Vec<u8> {
         match self.below(20) {
             0 => Vec::new(),

@@ -49,6 +49,7 @@ impl TableColumn {
         if self.symbols.iter().all(|symbol| *symbol == SAME) {
             return;
         }
+        // A reader has the dictionary's values already, so only the later ones are written.
         put_number((self.ends.len() - self.base_len) as u64, out);
         for place in self.base_len..self.ends.len() {
             put_number(self.value(place).len() as u64, out);
@@ -66,6 +67,7 @@ impl TableColumn {
 
     /// Removes the records, and the values that the dictionary lacks.
     pub fn clear(&mut self) {
+        // Values are removed one by one: most places belong to the dictionary and remain valid.
         for place in self.base_len..self.ends.len() {
             let value = self.start(place)..self.ends[place] as usize;
             self.places.remove(&self.bytes[value]);
@@ -81,6 +83,7 @@ impl TableColumn {
             self.symbols.push(PLACE + place);
             return *place;
         }
+        // A new value takes the next place, which a reader counts as well, so the symbol need not name it.
         let place = self.ends.len() as u32;
         self.places.insert(value.into(), place);
         self.bytes.extend_from_slice(value);
